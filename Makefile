@@ -1,0 +1,88 @@
+# The front door: `make run` and `make test` do everything on a fresh Debian 12 or Ubuntu 24.04.
+# Meson does the building; `make help` lists the rest.
+#
+#   BUILD=folder        another build folder
+#   MESON_FLAGS=…       further options when a build folder is first configured
+#   TEST_FLAGS=…        passed to the test runner: --match 'budget.*', --jobs 1, …
+#   PREFIX=folder       where `make install` installs (DESTDIR= is honoured)
+
+BUILD ?= build
+PREFIX ?= /usr/local
+MESON_FLAGS ?=
+TEST_FLAGS ?=
+
+ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
+# Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
+SANITIZER_FLAGS = -Dsanitized=true -Db_lundef=false -Doptimization=1 -Ddebug=true \
+    -Dc_args="-fno-sanitize-recover=all -fno-sanitize=function"
+FORMATTED = $(shell find src include tests bench examples -name '*.[ch]')
+
+.PHONY: help setup build run test bench format check-format check asan tsan kernels-all hooks install clean
+
+help:
+	@echo "make run           set up, build, and show the GPUs and a small demonstration"
+	@echo "make test          set up, build, and run the tests"
+	@echo "make build         set up and build into $(BUILD)/"
+	@echo "make bench         the benchmarks"
+	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
+	@echo "make check         layers, format, public headers"
+	@echo "make format        clang-format-19 over all C"
+	@echo "make kernels-all   the kernels for every GPU target, checked"
+	@echo "make hooks         a pre-commit hook that runs the quick checks"
+	@echo "make install       to PREFIX ($(PREFIX))"
+	@echo "make clean         removes the build folders"
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) $(MESON_FLAGS)
+	@ninja -C $(BUILD) --quiet
+
+run: build
+	@$(BUILD)/rocmforge doctor
+	@echo
+	@$(BUILD)/rocmforge demo
+
+test: build
+	@$(BUILD)/rocmforge test $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+
+bench: build
+	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
+	    echo "== $$program"; $$program || exit 1; done
+
+asan:
+	@tools/setup.sh --ci
+	@test -f build-asan/build.ninja || CC=clang-19 meson setup build-asan -Db_sanitize=address,undefined $(SANITIZER_FLAGS) $(MESON_FLAGS)
+	@$(MAKE) --no-print-directory test BUILD=build-asan TEST_FLAGS="--skip-tag slow $(TEST_FLAGS)"
+
+tsan:
+	@tools/setup.sh --ci
+	@test -f build-tsan/build.ninja || CC=clang-19 meson setup build-tsan -Db_sanitize=thread $(SANITIZER_FLAGS) $(MESON_FLAGS)
+	@$(MAKE) --no-print-directory test BUILD=build-tsan TEST_FLAGS="--skip-tag slow $(TEST_FLAGS)"
+
+check: check-format
+	@python3 tools/check_layers.py
+	@tools/check_headers.sh
+
+format:
+	@clang-format-19 -i $(FORMATTED)
+
+check-format:
+	@clang-format-19 --dry-run --Werror $(FORMATTED)
+
+kernels-all: setup
+	@test -f build-kernels-all/build.ninja || meson setup build-kernels-all -Dkernel_targets=$(ALL_KERNEL_TARGETS) $(MESON_FLAGS)
+	@ninja -C build-kernels-all --quiet rocmforge
+	@build-kernels-all/rocmforge kernels
+
+hooks:
+	@install -m 755 tools/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
+	@echo "the pre-commit hook is installed; git commit --no-verify passes it by"
+
+install: build
+	@meson configure $(BUILD) --prefix $(abspath $(PREFIX))
+	@ninja -C $(BUILD) --quiet install
+
+clean:
+	rm -rf build build-asan build-tsan build-ci build-kernels-all

@@ -1,0 +1,6 @@
+/* ROCmForge: everything public but the test harness (<rocmforge/test.h>). */
+#ifndef ROCMFORGE_H
+#define ROCMFORGE_H
+#include <rocmforge/base.h>
+#include <rocmforge/gpu.h>
+#endif

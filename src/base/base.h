@@ -1,0 +1,91 @@
+/* The base layer's inside: what every other layer may use and the public headers do not show.
+ *
+ * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints. The only
+ * mutable state outside objects is the thread's last error text, as errno is. */
+#ifndef RF_BASE_BASE_H
+#define RF_BASE_BASE_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <rocmforge/base.h>
+
+#define RF_COUNT(array) (sizeof(array) / sizeof(0 [array]))
+#define RF_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define RF_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* ---- status.c: failing with a reason ---- */
+
+/* Sets the thread's error text and returns status. */
+rf_status rf_fail(rf_status status, const char *format, ...) RF_PRINTF(2, 3);
+/* Puts "prefix: " before the text that is there already; returns status. */
+rf_status rf_fail_within(rf_status status, const char *format, ...) RF_PRINTF(2, 3);
+/* Keeps and restores the text around clean-up that may itself fail. */
+struct rf_saved_error {
+    char text[1024];
+};
+void rf_error_save(struct rf_saved_error *saved);
+void rf_error_restore(const struct rf_saved_error *saved);
+
+/* ---- clock.c ---- */
+
+int64_t rf_now_ns(void); /* CLOCK_MONOTONIC */
+void rf_sleep_ns(int64_t ns);
+/* An absolute deadline from a relative timeout, without overflow. */
+int64_t rf_deadline_after(int64_t timeout_ns);
+/* Locks by an absolute rf_now_ns deadline; false if it passed. */
+bool rf_mutex_lock_until(pthread_mutex_t *mutex, int64_t deadline_ns);
+
+/* ---- checked arithmetic: true on overflow ---- */
+
+static inline bool rf_add_overflows(uint64_t a, uint64_t b, uint64_t *sum) { return __builtin_add_overflow(a, b, sum); }
+static inline bool rf_mul_overflows(uint64_t a, uint64_t b, uint64_t *product) {
+    return __builtin_mul_overflow(a, b, product);
+}
+static inline uint64_t rf_sub_saturate(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+/* Rounds up to a multiple (> 0); true on overflow. */
+static inline bool rf_round_up_overflows(uint64_t value, uint64_t multiple, uint64_t *rounded) {
+    uint64_t more = value % multiple ? multiple - value % multiple : 0;
+    return rf_add_overflows(value, more, rounded);
+}
+/* offset + bytes stays within size */
+static inline bool rf_range_fits(uint64_t offset, uint64_t bytes, uint64_t size) {
+    return offset <= size && bytes <= size - offset;
+}
+
+/* ---- options.c: the one table ---- */
+
+struct rf_options; /* the values in force */
+rf_status rf_options_create(const char *const *overrides, struct rf_options **out);
+void rf_options_destroy(struct rf_options **options);
+const char *rf_options_get(const struct rf_options *options, const char *name); /* NULL: unknown */
+int64_t rf_options_int(const struct rf_options *options, const char *name);     /* validated at creation */
+
+/* ---- log.c ---- */
+
+struct rf_log {
+    rf_log_fn fn;
+    void *user;
+    enum rf_log_level level; /* from RF_LOG */
+    pthread_mutex_t mutex;   /* recursive: the callback may call the library */
+    bool calling;            /* guarded by mutex; a line logged by the callback itself is dropped */
+};
+void rf_log_init(struct rf_log *log, rf_log_fn fn, void *user, enum rf_log_level level);
+void rf_log_finish(struct rf_log *log);
+void rf_logf(struct rf_log *log, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
+
+/* ---- hostmem.c: what the host can spare ---- */
+
+/* MemAvailable, or less where a cgroup (v1 or v2) limits this process. root: where proc and
+ * sys are found, "" for the real ones. */
+rf_status rf_host_memory(const char *root, uint64_t *available, uint64_t *total);
+
+/* ---- fileio.c ---- */
+
+/* Reads at most size-1 bytes of a small file as text, trimmed of trailing white space. */
+rf_status rf_read_text(const char *path, char *text, size_t size);
+rf_status rf_read_u64(const char *path, uint64_t *value);
+
+#endif

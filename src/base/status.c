@@ -1,0 +1,92 @@
+/* Failing with a reason: the thread's last error text, and the names of the statuses.
+ *
+ * Invariants: the text is always one line of valid length, ended by a zero byte; building a
+ * new text may read the old one (rf_error_text() is a fine argument). Must not allocate: the
+ * reason for running out of memory is told here too. */
+#include "base/base.h"
+
+#include <stdio.h>
+
+#define TEXT_BYTES sizeof(((struct rf_saved_error *)0)->text)
+
+static _Thread_local char error_text[TEXT_BYTES];
+
+/* A driver's or a file's words may hold line ends and escape codes: one line is promised. A
+ * cut may have split a UTF-8 character: its rest goes. */
+static void make_one_line(char *text, bool was_cut) {
+    size_t length = strlen(text);
+    if (was_cut) {
+        size_t start = length;
+        while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80) start--;
+        if (start > 0 && (unsigned char)text[start - 1] >= 0xc0) text[start - 1] = 0;
+    }
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
+}
+
+RF_PRINTF(2, 0) static void format_line(char *text, const char *format, va_list args) {
+    int length = vsnprintf(text, TEXT_BYTES, format, args);
+    if (length < 0) text[0] = 0;
+    make_one_line(text, length >= (int)TEXT_BYTES);
+}
+
+rf_status rf_fail(rf_status status, const char *format, ...) {
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    format_line(text, format, args);
+    va_end(args);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
+rf_status rf_fail_within(rf_status status, const char *format, ...) {
+    char prefix[TEXT_BYTES], text[2 * TEXT_BYTES + 2];
+    va_list args;
+    va_start(args, format);
+    format_line(prefix, format, args);
+    va_end(args);
+    int length = snprintf(text, sizeof text, "%s: %s", prefix, error_text);
+    bool cut = length >= (int)TEXT_BYTES;
+    text[TEXT_BYTES - 1] = 0;
+    make_one_line(text, cut);
+    memcpy(error_text, text, TEXT_BYTES);
+    return status;
+}
+
+const char *rf_error_text(void) {
+    return error_text;
+}
+
+void rf_error_save(struct rf_saved_error *saved) {
+    memcpy(saved->text, error_text, TEXT_BYTES);
+}
+
+void rf_error_restore(const struct rf_saved_error *saved) {
+    memcpy(error_text, saved->text, TEXT_BYTES);
+}
+
+const char *rf_status_name(rf_status status) {
+    static const char *const names[] = {
+        [RF_OK] = "RF_OK",
+        [RF_E_INVALID] = "RF_E_INVALID",
+        [RF_E_SYNTAX] = "RF_E_SYNTAX",
+        [RF_E_HANDLE] = "RF_E_HANDLE",
+        [RF_E_NO_MEMORY] = "RF_E_NO_MEMORY",
+        [RF_E_BUDGET] = "RF_E_BUDGET",
+        [RF_E_DEVICE_MEMORY] = "RF_E_DEVICE_MEMORY",
+        [RF_E_TIMEOUT] = "RF_E_TIMEOUT",
+        [RF_E_BUSY] = "RF_E_BUSY",
+        [RF_E_DEVICE_LOST] = "RF_E_DEVICE_LOST",
+        [RF_E_NO_DRIVER] = "RF_E_NO_DRIVER",
+        [RF_E_NO_DEVICE] = "RF_E_NO_DEVICE",
+        [RF_E_DRIVER] = "RF_E_DRIVER",
+        [RF_E_UNSUPPORTED] = "RF_E_UNSUPPORTED",
+        [RF_E_NOT_FOUND] = "RF_E_NOT_FOUND",
+        [RF_E_CORRUPT] = "RF_E_CORRUPT",
+        [RF_E_IO] = "RF_E_IO",
+        [RF_E_CLOSED] = "RF_E_CLOSED",
+    };
+    _Static_assert(RF_COUNT(names) == RF_STATUS_COUNT, "every status has a name");
+    return (unsigned)status < RF_STATUS_COUNT ? names[status] : "RF_E_?";
+}

@@ -1,0 +1,125 @@
+/* Options and messages of the command line. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void show_help(const struct cli_command *command) {
+    printf("usage: rocmforge %s%s%s\n%s", command->name, command->usage[0] ? " " : "", command->usage,
+           command->summary);
+    if (command->option_count) putchar('\n');
+    for (size_t i = 0; i < command->option_count; i++) {
+        const struct cli_option *option = &command->options[i];
+        if (!option->help) continue;
+        char left[64];
+        snprintf(left, sizeof left, "%c%c%s --%s%s%s", option->letter ? '-' : ' ',
+                 option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+                 option->value ? " " : "", option->value ? option->value : "");
+        printf("  %-26s %s\n", left, option->help);
+    }
+    printf("  %-26s %s\n", "    --help", "this text");
+}
+
+static const struct cli_option *find_option(const struct cli_command *command, const char *name, size_t length) {
+    for (size_t i = 0; i < command->option_count; i++)
+        if (strlen(command->options[i].name) == length && memcmp(command->options[i].name, name, length) == 0)
+            return &command->options[i];
+    return NULL;
+}
+
+static const struct cli_option *find_letter(const struct cli_command *command, char letter) {
+    for (size_t i = 0; letter && i < command->option_count; i++)
+        if (command->options[i].letter == letter) return &command->options[i];
+    return NULL;
+}
+
+static bool set_option(const struct cli_option *option, const char *value) {
+    switch (option->kind) {
+    case CLI_FLAG: *(bool *)option->target = true; return true;
+    case CLI_TEXT: *(const char **)option->target = value; return true;
+    case CLI_NUMBER: break;
+    }
+    char *end;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end || errno) return false;
+    *(int64_t *)option->target = number;
+    return true;
+}
+
+static int usage(const struct cli_command *command, const char *what, const char *argument) {
+    return cli_fail(CLI_USAGE, "%s: %s %s: see rocmforge %s --help", command->name, what, argument, command->name);
+}
+
+int cli_parse(const struct cli_command *command, int argc, char **argv, int *positional_count) {
+    int count = 0;
+    bool options_ended = false;
+    for (int i = 1; i < argc; i++) {
+        char *argument = argv[i];
+        if (options_ended || argument[0] != '-' || !argument[1]) {
+            if (count == command->most_positionals) return usage(command, "one argument too many,", argument);
+            argv[++count] = argument;
+            continue;
+        }
+        if (strcmp(argument, "--") == 0) {
+            options_ended = true;
+            continue;
+        }
+        if (strcmp(argument, "--help") == 0) {
+            show_help(command);
+            return CLI_DONE;
+        }
+        bool is_long = argument[1] == '-';
+        size_t length = is_long ? strcspn(argument + 2, "=") : 1;
+        const struct cli_option *option =
+            is_long ? find_option(command, argument + 2, length) : find_letter(command, argument[1]);
+        if (!option) return usage(command, "unknown option", argument);
+        const char *value = argument + (is_long ? 2 : 1) + length;
+        if (option->kind == CLI_FLAG && *value) return usage(command, "no value is allowed in", argument);
+        if (option->kind != CLI_FLAG) {
+            if (*value)
+                value += is_long;
+            else if (i + 1 < argc)
+                value = argv[++i];
+            else
+                return usage(command, "no value after", argument);
+        }
+        if (!set_option(option, value)) return usage(command, "a whole number must follow", argument);
+    }
+    *positional_count = count;
+    return CLI_GO_ON;
+}
+
+int cli_fail(int code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fputs("rocmforge: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return code;
+}
+
+int cli_fail_status(rf_status status, const char *what) {
+    int code = status == RF_E_NO_DRIVER || status == RF_E_NO_DEVICE ? CLI_ABSENT
+               : status == RF_E_SYNTAX || status == RF_E_NOT_FOUND  ? CLI_USAGE
+                                                                    : CLI_FAILED;
+    return cli_fail(code, "%s: %s (%s)", what, rf_error_text(), rf_status_name(status));
+}
+
+void cli_log(void *user, enum rf_log_level level, const char *line) {
+    static const char *const names[] = {"", "error", "warning", "info", "debug"};
+    (void)user;
+    fprintf(stderr, "rocmforge: %s: %s\n", names[level], line);
+}
+
+const char *cli_bytes(uint64_t bytes) {
+    static _Thread_local char texts[8][32];
+    static _Thread_local unsigned turn;
+    char *text = texts[turn++ % 8];
+    rf_format_bytes(bytes, text, sizeof texts[0]);
+    return text;
+}

@@ -1,0 +1,197 @@
+/* rocmforge kernels: what is built into the library, and its blobs as files.
+ *
+ * Needs no GPU and touches no driver: everything comes from the library's own tables. */
+#include "cli.h"
+#include "json.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int show_table(void);
+static int show_json(void);
+static int extract(const char *target, const char *folder);
+
+int cmd_kernels(int argc, char **argv) {
+    bool json = false;
+    const char *target = NULL;
+    const struct cli_option options[] = {
+        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
+        {0, "extract", CLI_TEXT, &target, "ARCH", "write the blobs for ARCH and manifest.json into DIR"},
+    };
+    const struct cli_command command = {
+        .name = "kernels",
+        .usage = "[--json] [--extract ARCH DIR]",
+        .summary = "The GPU kernels in this build: their targets, arguments, registers and memory. Registers of\n"
+                   "PTX kernels are known only to the driver that compiles them and are shown as -.\n",
+        .options = options,
+        .option_count = sizeof options / sizeof options[0],
+        .most_positionals = 1,
+    };
+    int count, code = cli_parse(&command, argc, argv, &count);
+    if (code != CLI_GO_ON) return code;
+    if (target && json) return cli_fail(CLI_USAGE, "kernels: --json and --extract do not go together");
+    if (target && count != 1) return cli_fail(CLI_USAGE, "kernels: --extract %s needs a folder to write to", target);
+    if (!target && count) return cli_fail(CLI_USAGE, "kernels: unexpected argument \"%s\"", argv[1]);
+    if (target) return extract(target, argv[1]);
+    return json ? show_json() : show_table();
+}
+
+/* "-" where the number is not known before the driver compiles. */
+static const char *number(int32_t value, char text[16]) {
+    if (value < 0) return "-";
+    snprintf(text, 16, "%d", (int)value);
+    return text;
+}
+
+static int show_table(void) {
+    printf("%-20s %-10s %-8s %5s %8s %7s %6s %6s %8s %7s\n", "kernel", "module", "target", "args", "threads",
+           "shared", "vregs", "sregs", "scratch", "spills");
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+        const struct rf_builtin_kernel *k = rf_builtin_kernel_at(i);
+        char vregs[16], sregs[16], scratch[16], spills[16];
+        printf("%-20s %-10s %-8s %5zu %8u %7u %6s %6s %8s %7s\n", k->name, k->module, k->target, k->arg_count,
+               k->max_threads, k->shared_bytes, number(k->vector_registers, vregs),
+               number(k->scalar_registers, sregs), number(k->scratch_bytes, scratch), number(k->spills, spills));
+    }
+    return CLI_DONE;
+}
+
+/* A number, or null where it is not known. */
+static void json_known(struct json *json, const char *key, int32_t value) {
+    if (value < 0) {
+        json_null(json, key);
+    } else {
+        json_int(json, key, value);
+    }
+}
+
+/* file: NULL outside a manifest. */
+static void json_kernel(struct json *json, const struct rf_builtin_kernel *k, const char *file) {
+    json_open_object(json, NULL);
+    json_text(json, "kernel", k->name);
+    json_text(json, "module", k->module);
+    json_text(json, "target", k->target);
+    if (file) json_text(json, "file", file);
+    json_open_array(json, "arguments");
+    for (size_t i = 0; i < k->arg_count; i++) {
+        json_open_object(json, NULL);
+        json_uint(json, "bytes", k->arg_bytes[i]);
+        json_close(json);
+    }
+    json_close(json);
+    json_uint(json, "max_threads", k->max_threads);
+    json_uint(json, "shared_bytes", k->shared_bytes);
+    json_known(json, "vector_registers", k->vector_registers);
+    json_known(json, "scalar_registers", k->scalar_registers);
+    json_known(json, "scratch_bytes", k->scratch_bytes);
+    json_known(json, "spills", k->spills);
+    json_close(json);
+}
+
+static int show_json(void) {
+    struct json json;
+    json_begin(&json, stdout);
+    json_open_object(&json, NULL);
+    json_open_array(&json, "images");
+    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+        json_open_object(&json, NULL);
+        json_text(&json, "module", image->module);
+        json_text(&json, "target", image->target);
+        json_uint(&json, "bytes", image->bytes);
+        json_close(&json);
+    }
+    json_close(&json);
+    json_open_array(&json, "kernels");
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) json_kernel(&json, rf_builtin_kernel_at(i), NULL);
+    json_close(&json);
+    json_end(&json);
+    return CLI_DONE;
+}
+
+/* ---- extracting ---- */
+
+static bool is_ptx(const char *target) {
+    return strncmp(target, "sm_", 3) == 0;
+}
+
+static void blob_name(const char *module, const char *target, char *name, size_t size) {
+    snprintf(name, size, "%s.%s.%s", module, target, is_ptx(target) ? "ptx" : "hsaco");
+}
+
+static int write_file(const char *folder, const char *name, const void *data, size_t bytes) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return cli_fail(CLI_FAILED, "%s/%s: the path is too long", folder, name);
+    FILE *file = fopen(path, "wb");
+    if (!file) return cli_fail(CLI_FAILED, "%s: %s", path, strerror(errno));
+    bool written = fwrite(data, 1, bytes, file) == bytes;
+    if (fclose(file) != 0 || !written)
+        return cli_fail(CLI_FAILED, "%s: could not be written: %s", path, strerror(errno));
+    return CLI_DONE;
+}
+
+static int write_manifest(const char *target, const char *folder) {
+    char path[PATH_MAX], file[256];
+    struct json json;
+    if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path)
+        return cli_fail(CLI_FAILED, "%s: the path is too long", folder);
+    FILE *to = fopen(path, "w");
+    if (!to) return cli_fail(CLI_FAILED, "%s: %s", path, strerror(errno));
+    json_begin(&json, to);
+    json_open_object(&json, NULL);
+    json_text(&json, "target", target);
+    json_open_array(&json, "kernels");
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+        const struct rf_builtin_kernel *k = rf_builtin_kernel_at(i);
+        if (strcmp(k->target, target) != 0) continue;
+        blob_name(k->module, k->target, file, sizeof file);
+        json_kernel(&json, k, file);
+    }
+    json_close(&json);
+    json_end(&json);
+    bool failed = ferror(to) != 0;
+    if (fclose(to) != 0 || failed) return cli_fail(CLI_FAILED, "%s: could not be written: %s", path, strerror(errno));
+    return CLI_DONE;
+}
+
+/* Whether no image before this one has its target. */
+static bool is_first_of_target(size_t index) {
+    for (size_t i = 0; i < index; i++)
+        if (strcmp(rf_builtin_image_at(i)->target, rf_builtin_image_at(index)->target) == 0) return false;
+    return true;
+}
+
+static int no_such_target(const char *target) {
+    char known[512] = "";
+    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+        size_t length = strlen(known);
+        if (is_first_of_target(i))
+            snprintf(known + length, sizeof known - length, " %s", rf_builtin_image_at(i)->target);
+    }
+    return cli_fail(CLI_FAILED,
+                    "no kernels for \"%s\" in this build, only for%s: the build option kernel_targets adds more",
+                    target, known);
+}
+
+static int extract(const char *target, const char *folder) {
+    size_t count = 0;
+    char file[256];
+    for (size_t i = 0; i < rf_builtin_image_count(); i++)
+        count += strcmp(rf_builtin_image_at(i)->target, target) == 0;
+    if (!count) return no_such_target(target);
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return cli_fail(CLI_FAILED, "%s: %s", folder, strerror(errno));
+    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+        if (strcmp(image->target, target) != 0) continue;
+        blob_name(image->module, target, file, sizeof file);
+        /* The image of a PTX module counts the zero that ends it, which a file does not want. */
+        int code = write_file(folder, file, image->data, image->bytes - is_ptx(target));
+        if (code != CLI_DONE) return code;
+    }
+    int code = write_manifest(target, folder);
+    if (code == CLI_DONE) printf("%zu modules for %s and manifest.json written to %s\n", count, target, folder);
+    return code;
+}

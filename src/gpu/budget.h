@@ -1,0 +1,103 @@
+/* The budget's parts that need no device: spec grammar, witnesses of free memory, leases.
+ *
+ * A budget belongs to this user's processes together. With "base" the memory that would be
+ * free if none of them held anything (live free + what live leases hold), a spec gives a
+ * limit and a floor; a new lease is promised at most limit less what live leases were
+ * promised. Invariants:
+ *   - the promises of live root leases never exceed the largest limit any of them was
+ *     granted under
+ *   - a dead process's lease counts for nothing from the next look on, however it died */
+#ifndef RF_GPU_BUDGET_H
+#define RF_GPU_BUDGET_H
+
+#include "base/base.h"
+#include "gpu/driver.h"
+
+/* ---- spec.c ---- */
+
+/* "70%", "12GiB", "keep=2GiB", "keep=30%", several with commas (the smallest limit wins), and
+ * "part=ID:BYTES" as written by rf_lease_lend. */
+struct rf_budget_spec {
+    bool has_percent, has_cap, has_keep, has_keep_percent, has_part;
+    double percent, keep_percent; /* 0 < percent <= 100; 0 <= keep_percent < 100 */
+    uint64_t cap_bytes, keep_bytes;
+    char part_id[64];
+    uint64_t part_bytes;
+};
+rf_status rf_budget_parse(const char *text, struct rf_budget_spec *spec); /* RF_E_SYNTAX says where and what is allowed */
+/* limit: how much may be taken of base; floor: what must stay free: what keep says, else the
+ * smaller of base - limit and 30% of base. */
+void rf_budget_eval(const struct rf_budget_spec *spec, uint64_t base, uint64_t *limit, uint64_t *floor_bytes);
+
+/* ---- witness.c: what the kernel (or NVML) says, without a GPU context ---- */
+
+struct rf_witness;
+/* sysfs: "/sys", or a tree made for a test. Never fails for want of a source: it then answers
+ * RF_E_UNSUPPORTED below. pci may be empty. */
+rf_status rf_witness_create(enum rf_driver_kind kind, const char *sysfs, const char *pci, const char *uuid,
+                            struct rf_witness **out);
+/* The same with NVML from another path; NULL: the usual one. */
+rf_status rf_witness_create_with(enum rf_driver_kind kind, const char *sysfs, const char *nvml_library,
+                                 const char *pci, const char *uuid, struct rf_witness **out);
+void rf_witness_destroy(struct rf_witness **witness);
+/* VRAM; on an integrated GPU the GTT counts too. Thread-safe. */
+rf_status rf_witness_memory(struct rf_witness *witness, bool integrated, uint64_t *free_bytes, uint64_t *total_bytes);
+/* What this process holds on the GPU by fdinfo, KFD or NVML; GTT included once rf_witness_memory
+ * was asked for an integrated GPU. */
+rf_status rf_witness_process(struct rf_witness *witness, uint64_t *bytes);
+enum rf_tristate rf_witness_display(struct rf_witness *witness);
+const char *rf_witness_name(const struct rf_witness *witness); /* "sysfs", "nvml", "none" */
+
+/* ---- lease.c ----
+ * A lease belongs to the process that opened it: in a forked child its functions return
+ * RF_E_INVALID (closing frees the child's memory only) and the child opens its own. */
+
+struct rf_lease;
+struct rf_lease_params {
+    const char *dir;  /* NULL: $XDG_RUNTIME_DIR/rocmforge, else a private folder of this user */
+    const char *uuid; /* of the GPU */
+    struct rf_budget_spec spec;
+    /* Measures live free memory; called with the lease table locked. */
+    rf_status (*live_free)(void *user, uint64_t *free_bytes);
+    void *user;
+    int64_t timeout_ns; /* for the table's lock */
+};
+struct rf_lease_terms {
+    uint64_t free0_bytes;    /* live free less what others were promised and do not yet hold */
+    uint64_t promised_bytes; /* this lease's budget; may be 0: then others hold it all */
+    uint64_t floor_bytes;
+    uint64_t limit_bytes;            /* what the spec gives to all leases together */
+    uint64_t others_promised_bytes;
+    uint64_t others_held_bytes;
+    int others;                      /* live leases besides this one */
+    int largest_pid;                 /* the other lease with the largest promise; 0 if none */
+};
+rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **out, struct rf_lease_terms *terms);
+void rf_lease_close(struct rf_lease **lease);
+/* What this process really holds, lent parts not included; published for others to see. Raise it
+ * after allocating and lower it before freeing: others add it to the live free memory, which
+ * must never come out too large. Thread-safe, no system call. */
+void rf_lease_set_held(struct rf_lease *lease, uint64_t bytes);
+/* Replaces the promise by what the spec gives now. */
+rf_status rf_lease_renew(struct rf_lease *lease, const struct rf_budget_spec *spec, struct rf_lease_terms *terms);
+/* Excludes every other process (and thread) of this user that allocates on this GPU. By an
+ * absolute deadline: RF_E_BUSY names the holder's pid. Survives no process. The same thread
+ * may nest it; each lock wants an unlock on its own thread. */
+rf_status rf_lease_lock(struct rf_lease *lease, int64_t deadline_ns);
+void rf_lease_unlock(struct rf_lease *lease);
+/* A part of this lease for a child process, as a spec for RF_BUDGET. */
+rf_status rf_lease_lend(struct rf_lease *lease, uint64_t bytes, char *spec, size_t size);
+/* RF_E_BUSY while a process that uses the part lives. Gives the part's size. */
+rf_status rf_lease_reclaim(struct rf_lease *lease, const char *spec, uint64_t *bytes);
+
+struct rf_lease_entry {
+    int pid;
+    uint64_t promised_bytes, held_bytes;
+    bool part; /* of another process's lease */
+    bool mine;
+};
+/* All live leases on a GPU; for doctor and tests. */
+rf_status rf_lease_survey(const char *dir, const char *uuid,
+                          bool (*visit)(void *user, const struct rf_lease_entry *entry), void *user);
+
+#endif

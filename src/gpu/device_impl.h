@@ -1,0 +1,419 @@
+/* The device layer's inside: what its files share and nobody else sees.
+ *
+ * Objects
+ *   handle    what a user holds: begins with struct rf_object, linked into its device
+ *   timeline  the persistent half of a queue: stream, tickets, marks. Its slot lives as long
+ *             as the device and its tickets never repeat, so {timeline, ticket} stays a valid
+ *             name for a piece of work after the queue is gone
+ *   ticket    the number of a submission on a timeline; complete when an event recorded
+ *             behind it (a mark) is
+ *   block     device memory of one buffer: a driver allocation of its own or a slab's chunk
+ *   quiet     no timeline has unfinished work, and none can get any while the gate is held.
+ *             The driver calls that wait for all streams are made only then
+ *
+ * Locks, in the order they are taken; never the other way round:
+ *   runtime.devices_mutex > device.memory_mutex > device.timelines_mutex > timeline.mutex >
+ *   block.lock, device.notes_mutex
+ * The log callback is called with none of them held: messages are noted and flushed when the
+ * public function leaves (rf_leave). */
+#ifndef RF_GPU_DEVICE_IMPL_H
+#define RF_GPU_DEVICE_IMPL_H
+
+#include "base/base.h"
+#include "gpu/budget.h"
+#include "gpu/driver.h"
+#include "gpu/host_budget.h"
+#include "gpu/probe.h"
+#include <rocmforge/gpu.h>
+
+/* ---- handles (object.c) ---- */
+
+enum rf_object_kind {
+    RF_OBJECT_BUFFER = 0x52464255,
+    RF_OBJECT_PINNED = 0x52465049,
+    RF_OBJECT_QUEUE = 0x52465155,
+    RF_OBJECT_EVENT = 0x52464556,
+    RF_OBJECT_TENSOR = 0x52465445,
+    RF_OBJECT_DEVICE = 0x52464456,
+    RF_OBJECT_DEAD = 0x52464444,
+};
+
+struct rf_object {
+    uint32_t kind; /* enum rf_object_kind */
+    struct rf_device *device;
+    struct rf_object *previous, *next; /* device->objects */
+};
+
+void rf_object_init(struct rf_object *object, enum rf_object_kind kind, struct rf_device *device);
+/* RF_E_INVALID for NULL, RF_E_HANDLE for anything that is not a live handle of that kind. */
+rf_status rf_object_check(const void *handle, enum rf_object_kind kind, const char *what);
+/* Unlinks and frees; in checked mode the memory is kept until the runtime ends, so that a
+ * later use of the dead handle is recognised without reading freed memory. */
+void rf_object_free(struct rf_object *object);
+void rf_object_retire(struct rf_object *object, bool keep); /* the same, saying what is kept */
+
+/* ---- runtime ---- */
+
+enum rf_check_flags { RF_CHECK_GUARD = 1, RF_CHECK_POISON = 2, RF_CHECK_HANDLE = 4, RF_CHECK_LAUNCH = 8 };
+
+struct rf_loaded_driver {
+    struct rf_loaded_driver *next;
+    struct rf_driver driver;
+};
+
+struct rf_runtime {
+    struct rf_log log;
+    struct rf_options *options;
+    int64_t timeout_ns;
+    unsigned checks; /* enum rf_check_flags */
+    struct rf_host_budget host;
+    /* A page the kernel clears in a forked child: neither driver survives fork. */
+    _Atomic unsigned char *alive;
+
+    pthread_mutex_t probe_mutex;
+    struct rf_probe_result *probe; /* set once */
+
+    pthread_mutex_t devices_mutex;
+    struct rf_device *devices; /* open, closed and lost ones; freed with the runtime */
+    struct rf_loaded_driver *drivers;
+};
+
+const struct rf_probe_result *rf_runtime_probe(struct rf_runtime *runtime);
+/* The driver behind a probed device, loaded and initialised once per runtime. */
+rf_status rf_runtime_driver(struct rf_runtime *runtime, int index, struct rf_driver **out);
+
+/* ---- timelines (timeline.c) ---- */
+
+enum { RF_IN_FLIGHT_MAX = 512, RF_MARKS_MAX = 64, RF_MARK_EVERY = 16 };
+
+struct rf_timeline {
+    struct rf_device *device;
+    pthread_mutex_t mutex; /* guards everything below but 'completed' */
+    void *stream;          /* NULL: the slot is free */
+    bool in_use;           /* a queue handle points here */
+    int priority;
+    uint64_t submitted;
+    _Atomic uint64_t completed;
+    struct {
+        uint64_t ticket;
+        void *event;
+    } marks[RF_MARKS_MAX]; /* a ring of recorded, not yet completed events */
+    unsigned mark_first, mark_count;
+    void *spare_events[RF_MARKS_MAX];
+    unsigned spare_count;
+    const char *names[RF_IN_FLIGHT_MAX]; /* by ticket; static or device-lived strings */
+};
+
+rf_status rf_timeline_open(struct rf_device *device, bool high_priority, struct rf_timeline **out);
+/* The handle is gone; the slot becomes free once its work is done. */
+void rf_timeline_release(struct rf_timeline *line);
+/* Bracket one driver submission: begin locks and makes room by the deadline; end unlocks. On
+ * success of the call in between, end hands out the ticket. */
+rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns);
+rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, const char *name, uint64_t *ticket);
+/* Non-blocking look; RF_E_DEVICE_LOST if the look found a fault. */
+rf_status rf_timeline_poll(struct rf_timeline *line, uint64_t ticket, bool *done);
+rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t deadline_ns);
+uint64_t rf_timeline_submitted(struct rf_timeline *line);
+static inline bool rf_timeline_passed(struct rf_timeline *line, uint64_t ticket) {
+    return atomic_load_explicit(&line->completed, memory_order_acquire) >= ticket;
+}
+/* Destroys streams of released timelines that are done. With timelines_mutex held. */
+void rf_timelines_reap(struct rf_device *device);
+
+/* The gate. rf_quiet_enter keeps new work out and finds all work complete, or fails: RF_E_BUSY
+ * by the deadline. Between enter and leave the caller may make driver calls that wait for all
+ * streams; other threads' submissions stand still meanwhile. It waits at most 2 ms itself:
+ * drain first where there is time. */
+rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns);
+/* Whether every timeline is idle now; with none of the timelines locked. */
+bool rf_timelines_idle(struct rf_device *device);
+/* Waits, with no lock held and the gate open, for all that was submitted before the call. */
+rf_status rf_timelines_drain(struct rf_device *device, int64_t deadline_ns);
+void rf_quiet_leave(struct rf_device *device);
+
+/* Waiting without burning a core: poll, then sleep in steps that grow with what was waited. */
+struct rf_backoff {
+    int64_t started_ns;
+    int rounds;
+    int saved_slack; /* of the thread's timers, -1: not changed */
+};
+void rf_backoff_begin(struct rf_backoff *backoff);
+/* Sleeps a little, never past the deadline; false when the deadline had passed already. */
+bool rf_backoff_step(struct rf_backoff *backoff, int64_t deadline_ns);
+void rf_backoff_end(struct rf_backoff *backoff);
+
+/* ---- memory (memory.c, pool.c, ledger.c) ---- */
+
+struct rf_ledger_entry {
+    struct rf_ledger_entry *previous, *next;
+    struct rf_allocation record; /* age_ns holds the time of creation */
+    char label[48];
+};
+
+enum { RF_USES_MAX = 6, RF_GUARD_BYTES = 256, RF_SIZE_CLASSES = 9 };
+
+struct rf_use {
+    struct rf_timeline *line;
+    uint64_t ticket;
+};
+/* The unfinished work that touches a piece of memory: the last ticket per timeline. */
+struct rf_uses {
+    atomic_flag lock;
+    int count;
+    bool overflow; /* more timelines at once than there are places: then all of them count */
+    struct rf_use last[RF_USES_MAX];
+};
+void rf_uses_note(struct rf_uses *uses, struct rf_timeline *line, uint64_t ticket);
+/* All done, or only on 'hint' (NULL: none). Does not wait. */
+bool rf_uses_done(struct rf_uses *uses, struct rf_timeline *hint);
+rf_status rf_uses_wait(struct rf_uses *uses, int64_t deadline_ns);
+void rf_uses_clear(struct rf_uses *uses);
+
+struct rf_slab;
+struct rf_block {
+    rf_dptr base;
+    uint64_t bytes;        /* the whole block, guards included */
+    uint64_t user_offset;  /* RF_GUARD_BYTES in guard mode, else 0 */
+    struct rf_slab *slab;  /* NULL: a driver allocation of its own */
+    bool direct;           /* never pooled */
+    struct rf_block *next; /* in the list it is in */
+    struct rf_uses uses;
+    atomic_int references; /* a buffer and its views */
+    struct rf_ledger_entry ledger;
+};
+struct rf_block_list { /* first in, first out */
+    struct rf_block *first, *last;
+    size_t count;
+};
+
+struct rf_slab { /* one driver allocation cut into equal chunks */
+    struct rf_slab *next;
+    rf_dptr base;
+    uint64_t bytes;
+    int size_class;
+    size_t chunk_count, idle_count;
+    struct rf_block chunks[];
+};
+
+struct rf_pool {
+    struct rf_block_list chunks[RF_SIZE_CLASSES]; /* idle chunks of slabs */
+    struct rf_slab *slabs;
+    struct rf_block_list blocks; /* idle whole allocations */
+    struct rf_block_list doomed; /* to be given back to the driver at the next quiet moment */
+    uint64_t idle_bytes;         /* in all three */
+    int64_t floor_checked_ns;
+};
+
+/* Takes a block for so many user bytes, from the pool or the driver. memory_mutex held. */
+rf_status rf_pool_take(struct rf_device *device, uint64_t bytes, bool direct, struct rf_timeline *hint,
+                       struct rf_block **out);
+/* Gives it back; its uses may still be running. memory_mutex held. */
+void rf_pool_give(struct rf_device *device, struct rf_block *block);
+/* Returns idle memory to the driver if quiet by the deadline. memory_mutex held. */
+rf_status rf_pool_trim(struct rf_device *device, int64_t deadline_ns);
+/* The same at closing time, when the gate is held already and every slab is idle. */
+void rf_pool_return_all(struct rf_device *device);
+/* Whether a request would be met without asking the driver. memory_mutex held. */
+bool rf_pool_has(struct rf_device *device, uint64_t bytes);
+/* Frees host-side records at the very end; no driver call. */
+void rf_pool_finish(struct rf_device *device);
+uint64_t rf_pool_rounded(const struct rf_device *device, uint64_t bytes); /* what the driver would be asked; 0: overflow */
+
+/* The one place that asks the driver for device memory: budget, floor, lease, host budget on
+ * an integrated GPU; then the driver. memory_mutex held. */
+rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out);
+/* What grant would say to a multiple of the granularity, without asking for it. */
+rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes);
+/* Trims the pool if free memory is under the floor; looks at most every 100 ms. */
+void rf_memory_watch_floor(struct rf_device *device);
+/* Only between rf_quiet_enter and leave. memory_mutex held. */
+void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes);
+rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+void rf_memory_publish_held(struct rf_device *device); /* to the lease and the peak */
+
+void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum rf_allocation_kind kind,
+                   uint64_t bytes, uint64_t held_bytes, const char *label, struct rf_site site);
+void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry);
+void rf_ledger_abandon(struct rf_device *device, struct rf_ledger_entry *entry);
+
+/* ---- checks on memory (check.c) ---- */
+
+rf_status rf_check_prepare(struct rf_device *device, struct rf_block *block, uint64_t bytes); /* guards and poison */
+rf_status rf_check_verify(struct rf_device *device, struct rf_block *block, uint64_t bytes, int64_t deadline_ns);
+void rf_check_scribble(struct rf_device *device, struct rf_block *block, int64_t deadline_ns);
+
+/* ---- staging (staging.c): pinned host memory for transfers of pageable memory ---- */
+
+enum { RF_STAGE_LARGE = 4, RF_STAGE_SMALL = 64 };
+#define RF_STAGE_LARGE_BYTES ((size_t)4 << 20)
+#define RF_STAGE_SMALL_BYTES ((size_t)64 << 10)
+
+struct rf_stage {
+    unsigned char *data;
+    size_t bytes;
+    bool taken;
+    struct rf_use use; /* free for the next taker once this is done */
+};
+struct rf_staging {
+    pthread_mutex_t mutex;
+    void *memory; /* one pinned allocation */
+    uint64_t bytes;
+    struct rf_stage large[RF_STAGE_LARGE], small[RF_STAGE_SMALL];
+};
+rf_status rf_staging_open(struct rf_device *device);
+/* A free stage fit for 'bytes' of what is left to copy, by the deadline. */
+rf_status rf_stage_take(struct rf_device *device, struct rf_timeline *line, uint64_t bytes, int64_t deadline_ns,
+                        struct rf_stage **out);
+void rf_stage_give(struct rf_device *device, struct rf_stage *stage, struct rf_timeline *line, uint64_t ticket);
+void rf_staging_close(struct rf_device *device, bool quiet);
+/* Whole transfers of pageable memory (transfer.c). */
+rf_status rf_stage_to_device(struct rf_timeline *line, rf_dptr to, const void *from, uint64_t bytes,
+                             int64_t deadline_ns, struct rf_uses *uses);
+rf_status rf_stage_from_device(struct rf_timeline *line, void *to, rf_dptr from, uint64_t bytes, int64_t deadline_ns,
+                               struct rf_uses *uses);
+
+/* ---- kernels (module.c) ---- */
+
+struct rf_kernel {
+    struct rf_device *device;
+    void *function;
+    char name[96];
+    char module[64];
+    uint32_t *arg_bytes;
+    size_t arg_count;
+    uint32_t max_threads, shared_bytes, local_bytes, registers;
+};
+rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params);
+void rf_modules_unload(struct rf_device *device); /* quiet, or lost: then host memory only */
+
+/* ---- the device ---- */
+
+enum rf_device_state { RF_DEVICE_OPEN, RF_DEVICE_CLOSED };
+enum { RF_TIMELINES_MAX = 4096 };
+
+struct rf_limits {
+    int max_threads, block[3], grid[3], shared, shared_optin;
+};
+
+struct rf_device {
+    uint32_t kind; /* RF_OBJECT_DEVICE */
+    struct rf_runtime *runtime;
+    struct rf_device *next;
+    int references; /* runtime.devices_mutex */
+    _Atomic int state;
+    struct rf_driver *driver;
+    struct rf_context context;
+    struct rf_device_info info;
+    struct rf_limits limits;
+    int ordinal;
+
+    _Atomic bool lost;
+    pthread_mutex_t lost_mutex;
+    char lost_text[512];
+
+    pthread_mutex_t notes_mutex;
+    struct rf_note *notes;
+    _Atomic bool has_notes;
+
+    pthread_mutex_t memory_mutex; /* guards the memory section and the object list */
+    struct rf_object *objects, *quarantine;
+    struct rf_witness *witness;
+    struct rf_lease *lease;
+    struct rf_lease_terms terms;
+    char budget_text[128];
+    uint64_t granularity_bytes;
+    uint64_t held_bytes, driver_bytes, used_bytes, lent_bytes, abandoned_bytes, peak_bytes;
+    uint64_t next_allocation_id, live_count;
+    struct rf_ledger_entry *ledger_first, *ledger_last;
+    struct rf_ledger_entry driver_entry;
+    struct rf_pool pool;
+    struct rf_doomed_pinned *doomed_pinned;
+
+    pthread_mutex_t timelines_mutex;
+    struct rf_timeline *timelines[RF_TIMELINES_MAX];
+    unsigned timeline_count;
+    struct rf_timeline *service; /* for zeroing, poison and guards */
+    _Atomic bool gate_closed;    /* looked at by every submission with its timeline locked */
+    int priority_low, priority_high;
+
+    struct rf_staging staging;
+
+    void **modules;
+    size_t module_count;
+    struct rf_kernel *kernels; /* sorted by name */
+    size_t kernel_count;
+};
+
+/* Every public function on a device: refuse if closed, lost or in a forked child; make the
+ * context current. leave puts the thread's context back and flushes notes. */
+struct rf_entry {
+    struct rf_device *device;
+    struct rf_entered entered;
+};
+rf_status rf_enter(struct rf_device *device, struct rf_entry *entry);
+/* As rf_enter, but a lost device is let in (to clean up host memory); no context then. */
+rf_status rf_enter_cleanup(struct rf_device *device, struct rf_entry *entry);
+void rf_leave(struct rf_entry *entry);
+
+/* Turns a driver's answer into a status; a fatal one marks the device lost. 'call' is the
+ * call's text, 'about' what it was for (a kernel's name) or NULL. */
+rf_status rf_device_result(struct rf_device *device, int code, const char *call, const char *about);
+static inline bool rf_device_is_lost(const struct rf_device *device) {
+    return atomic_load_explicit(&device->lost, memory_order_acquire);
+}
+rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...) RF_PRINTF(2, 3);
+rf_status rf_device_lost_status(struct rf_device *device);
+void rf_device_note(struct rf_device *device, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
+/* Closes all that is open, for rf_runtime_destroy; frees the struct. */
+void rf_device_free(struct rf_device *device);
+
+static inline int64_t rf_device_deadline(const struct rf_device *device, int64_t timeout_ns) {
+    return rf_deadline_after(timeout_ns == RF_TIMEOUT_DEFAULT ? device->runtime->timeout_ns : timeout_ns);
+}
+
+/* ---- user handles ---- */
+
+struct rf_buffer {
+    struct rf_object object;
+    struct rf_block *block;
+    uint64_t offset, bytes;       /* within the user part of the block */
+    uint64_t whole_bytes;         /* the user part's size, for guards */
+};
+struct rf_pinned {
+    struct rf_object object;
+    void *data;
+    uint64_t bytes, charged_bytes;
+    struct rf_uses uses;
+    struct rf_ledger_entry ledger;
+};
+struct rf_doomed_pinned {
+    struct rf_doomed_pinned *next;
+    void *data;
+    uint64_t charged_bytes;
+};
+struct rf_queue {
+    struct rf_object object;
+    struct rf_timeline *line;
+    int64_t timeout_ns;
+    char label[48];
+};
+struct rf_event {
+    struct rf_object object;
+    void *event;
+    bool timing, recorded;
+    struct rf_use use;
+};
+static inline int64_t rf_queue_deadline(const struct rf_queue *queue, int64_t timeout_ns) {
+    return rf_deadline_after(timeout_ns == RF_TIMEOUT_DEFAULT ? queue->timeout_ns : timeout_ns);
+}
+static inline rf_dptr rf_buffer_pointer(const struct rf_buffer *buffer, uint64_t offset) {
+    return (char *)buffer->block->base + buffer->block->user_offset + buffer->offset + offset;
+}
+/* Frees doomed pinned memory. memory_mutex held, quiet. */
+void rf_pinned_free_doomed(struct rf_device *device);
+/* Submits a copy or fill as one ticket and notes the uses. */
+rf_status rf_submit_fill(struct rf_timeline *line, rf_dptr to, unsigned char value, uint64_t bytes,
+                         int64_t deadline_ns, uint64_t *ticket);
+
+#endif

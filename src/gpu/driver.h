@@ -1,0 +1,165 @@
+/* One table for two drivers: HIP's module API and CUDA's driver API have the same shape.
+ *
+ * Everything above this file is vendor-blind. Invariants:
+ *   - a library is opened with RTLD_NOW | RTLD_LOCAL and never closed: neither vendor's
+ *     runtime survives that
+ *   - no device-wide wait and no reset is looked up, by any name
+ *   - every required entry is non-NULL after a successful load; optional ones are marked
+ * Entries return the vendor's raw code; the codes that matter are the same numbers in both. */
+#ifndef RF_GPU_DRIVER_H
+#define RF_GPU_DRIVER_H
+
+#include "base/base.h"
+#include <rocmforge/gpu.h>
+
+enum rf_driver_code {
+    RF_DRV_OK = 0,
+    RF_DRV_INVALID_VALUE = 1,
+    RF_DRV_OUT_OF_MEMORY = 2,
+    RF_DRV_NOT_INITIALIZED = 3,
+    RF_DRV_NO_DEVICE = 100,
+    RF_DRV_INVALID_DEVICE = 101,
+    RF_DRV_INVALID_IMAGE = 200,
+    RF_DRV_NO_BINARY = 209,
+    RF_DRV_NOT_READY = 600,
+    RF_DRV_ILLEGAL_ADDRESS = 700,
+    RF_DRV_LAUNCH_OUT_OF_RESOURCES = 701,
+    RF_DRV_LAUNCH_TIMEOUT = 702,
+    RF_DRV_LAUNCH_FAILED = 719,
+    RF_DRV_UNKNOWN = 999,
+};
+
+enum rf_driver_kind { RF_DRIVER_HIP, RF_DRIVER_CUDA };
+
+enum rf_driver_attribute { /* the vendors' numbers differ: see the tables in driver_*.c */
+    RF_ATTR_MAX_THREADS_PER_BLOCK,
+    RF_ATTR_MAX_BLOCK_X,
+    RF_ATTR_MAX_BLOCK_Y,
+    RF_ATTR_MAX_BLOCK_Z,
+    RF_ATTR_MAX_GRID_X,
+    RF_ATTR_MAX_GRID_Y,
+    RF_ATTR_MAX_GRID_Z,
+    RF_ATTR_MAX_SHARED_PER_BLOCK,       /* without opting in */
+    RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA; HIP answers the plain one */
+    RF_ATTR_WARP_SIZE,
+    RF_ATTR_COMPUTE_UNITS,
+    RF_ATTR_INTEGRATED,
+    RF_ATTR_COMPUTE_MAJOR,
+    RF_ATTR_COMPUTE_MINOR,
+    RF_ATTR_COUNT
+};
+
+enum rf_function_attribute { /* the same numbers in both */
+    RF_FUNC_MAX_THREADS = 0,
+    RF_FUNC_SHARED_BYTES = 1,
+    RF_FUNC_LOCAL_BYTES = 3,
+    RF_FUNC_REGISTERS = 4,
+};
+
+#define RF_EVENT_DISABLE_TIMING 2u
+#define RF_STREAM_NON_BLOCKING 1u
+
+typedef void *rf_dptr; /* hipDeviceptr_t; CUdeviceptr has the same size and registers */
+
+struct rf_driver {
+    enum rf_driver_kind kind;
+    bool simulated;   /* the library says so by exporting rfsim_version */
+    char path[512];   /* what was opened */
+    char label[64];   /* "HIP 6.2", "CUDA 13.0", "HIP 5.2 (simulated)" */
+    int version;      /* as the driver says; valid after rf_driver_init */
+    void *library;    /* dlopen handle, never closed */
+
+    /* Same shape in both; looked up as hipX / cuX. */
+    int (*init)(unsigned flags);
+    int (*driver_version)(int *version);
+    int (*device_count)(int *count);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_name)(char *name, int size, int device);
+    int (*device_total)(size_t *bytes, int device);
+    int (*device_uuid)(void *uuid16, int device);                    /* optional */
+    int (*device_pci)(char *text, int size, int device);             /* optional */
+    int (*mem_info)(size_t *free_bytes, size_t *total_bytes);        /* of the current context */
+    int (*mem_alloc)(rf_dptr *pointer, size_t bytes);
+    int (*mem_free)(rf_dptr pointer);                                /* waits for all streams */
+    int (*host_alloc)(void **pointer, size_t bytes, unsigned flags); /* flags: 0 */
+    int (*host_free)(void *pointer);                                 /* waits for all streams */
+    int (*copy_to_device)(rf_dptr to, const void *from, size_t bytes, void *stream);
+    int (*copy_from_device)(void *to, rf_dptr from, size_t bytes, void *stream);
+    int (*copy_on_device)(rf_dptr to, rf_dptr from, size_t bytes, void *stream);
+    int (*fill_bytes)(rf_dptr to, unsigned char value, size_t bytes, void *stream);
+    int (*stream_priorities)(int *least, int *greatest);             /* optional */
+    int (*stream_create)(void **stream, unsigned flags, int priority);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait_event)(void *stream, void *event, unsigned flags);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_elapsed)(float *milliseconds, void *start, void *end);
+    int (*module_load)(void **module, const void *image);            /* waits for all streams */
+    int (*module_unload)(void *module);                              /* waits for all streams */
+    int (*module_function)(void **function, void *module, const char *name);
+    int (*function_attribute)(int *value, int attribute, void *function);
+    int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
+    int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                  unsigned shared_bytes, void *stream, void **args, void **extra);
+
+    /* Vendor-specific, behind the functions below. */
+    union {
+        struct {
+            int (*set_device)(int device);
+            int (*get_device)(int *device);
+            int (*get_attribute)(int *value, int attribute, int device);
+            int (*get_properties)(void *properties, int device); /* optional; see driver_hip.c */
+            size_t arch_offset; /* of gcnArchName in what get_properties fills; 0: unknown */
+            const char *(*error_name)(int code);
+        } hip;
+        struct {
+            int (*context_retain)(void **context, int device);
+            int (*context_release)(int device); /* waits for all streams */
+            int (*context_set)(void *context);
+            int (*context_get)(void **context);
+            int (*get_attribute)(int *value, int attribute, int device);
+            int (*error_name)(int code, const char **name);
+        } cuda;
+    } v;
+};
+
+/* Opens and fills the table; initialises nothing. path NULL: the vendor's usual names.
+ * RF_E_NO_DRIVER with a reason: nothing found, not a library, a required symbol missing
+ * (named). */
+rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver);
+/* cuInit/hipInit, version and label. RF_E_NO_DEVICE where the driver says 100 or 101. */
+rf_status rf_driver_init(struct rf_driver *driver);
+
+/* Always a static or driver-owned string, never NULL. */
+const char *rf_driver_error_name(const struct rf_driver *driver, int code);
+/* Whether the code means the context is gone for good. */
+bool rf_driver_is_fatal(int code);
+/* RF_OK, RF_E_DEVICE_MEMORY, RF_E_NO_DEVICE, RF_E_UNSUPPORTED, RF_E_DEVICE_LOST or RF_E_DRIVER. */
+rf_status rf_driver_status(int code);
+
+int rf_driver_attribute(const struct rf_driver *driver, int *value, enum rf_driver_attribute attribute, int device);
+/* "gfx1100" (up to the first ':') or "sm_90". RF_DRV_OK or a raw code. sysfs: see witness.h */
+int rf_driver_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
+
+/* The primary context of a device. Not thread-safe per object; the device layer locks. */
+struct rf_context {
+    int device;
+    void *handle; /* CUDA only */
+    bool open;
+};
+int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_context *context);
+int rf_context_close(const struct rf_driver *driver, struct rf_context *context); /* waits for all streams */
+
+/* Makes the context current on this thread, remembering what was; leave puts that back. Cheap
+ * where it is current already. */
+struct rf_entered {
+    void *previous; /* CUDA */
+    int previous_device; /* HIP */
+    bool restore;
+};
+int rf_context_enter(const struct rf_driver *driver, const struct rf_context *context, struct rf_entered *entered);
+void rf_context_leave(const struct rf_driver *driver, const struct rf_entered *entered);
+
+#endif

@@ -1,0 +1,198 @@
+/* HIP's half of the driver table: symbol names, attribute numbers, the architecture.
+ *
+ * The architecture's name is nowhere but in the property struct, whose layout changed with
+ * HIP 6 (a new versioned symbol). It is read from a large zeroed buffer at the offset that
+ * belongs to the symbol that was found, believed only if it looks like an architecture, and
+ * otherwise taken from the kernel's topology files. Must not look up anything that waits
+ * for a whole device or resets it. */
+#include "gpu/driver_impl.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct rf_driver_symbol symbols[] = {
+    RF_SYMBOL("hipInit", NULL, init, true),
+    RF_SYMBOL("hipDriverGetVersion", NULL, driver_version, true),
+    RF_SYMBOL("hipGetDeviceCount", NULL, device_count, true),
+    RF_SYMBOL("hipDeviceGet", NULL, device_get, true),
+    RF_SYMBOL("hipDeviceGetName", NULL, device_name, true),
+    RF_SYMBOL("hipDeviceTotalMem", NULL, device_total, true),
+    RF_SYMBOL("hipDeviceGetUuid", NULL, device_uuid, false),
+    RF_SYMBOL("hipDeviceGetPCIBusId", NULL, device_pci, false),
+    RF_SYMBOL("hipMemGetInfo", NULL, mem_info, true),
+    RF_SYMBOL("hipMalloc", NULL, mem_alloc, true),
+    RF_SYMBOL("hipFree", NULL, mem_free, true),
+    RF_SYMBOL("hipHostMalloc", NULL, host_alloc, true),
+    RF_SYMBOL("hipHostFree", NULL, host_free, true),
+    RF_SYMBOL("hipMemcpyHtoDAsync", NULL, copy_to_device, true),
+    RF_SYMBOL("hipMemcpyDtoHAsync", NULL, copy_from_device, true),
+    RF_SYMBOL("hipMemcpyDtoDAsync", NULL, copy_on_device, true),
+    RF_SYMBOL("hipMemsetD8Async", NULL, fill_bytes, true),
+    RF_SYMBOL("hipDeviceGetStreamPriorityRange", NULL, stream_priorities, false),
+    RF_SYMBOL("hipStreamCreateWithPriority", NULL, stream_create, true),
+    RF_SYMBOL("hipStreamDestroy", NULL, stream_destroy, true),
+    RF_SYMBOL("hipStreamWaitEvent", NULL, stream_wait_event, true),
+    RF_SYMBOL("hipEventCreateWithFlags", NULL, event_create, true),
+    RF_SYMBOL("hipEventDestroy", NULL, event_destroy, true),
+    RF_SYMBOL("hipEventRecord", NULL, event_record, true),
+    RF_SYMBOL("hipEventQuery", NULL, event_query, true),
+    RF_SYMBOL("hipEventElapsedTime", NULL, event_elapsed, true),
+    RF_SYMBOL("hipModuleLoadData", NULL, module_load, true),
+    RF_SYMBOL("hipModuleUnload", NULL, module_unload, true),
+    RF_SYMBOL("hipModuleGetFunction", NULL, module_function, true),
+    RF_SYMBOL("hipFuncGetAttribute", NULL, function_attribute, true),
+    RF_SYMBOL("hipFuncSetAttribute", NULL, function_set_attribute, false),
+    RF_SYMBOL("hipModuleLaunchKernel", NULL, launch, true),
+    RF_SYMBOL("hipSetDevice", NULL, v.hip.set_device, true),
+    RF_SYMBOL("hipGetDevice", NULL, v.hip.get_device, true),
+    RF_SYMBOL("hipDeviceGetAttribute", NULL, v.hip.get_attribute, true),
+    RF_SYMBOL("hipGetErrorName", NULL, v.hip.error_name, true),
+};
+
+/* hipDeviceAttribute_t: the same numbers in the headers of HIP 5.2 and 6.3. HIP 4.1 and
+ * before numbered them otherwise, but their libamdhip64.so.4 is not among the names opened. */
+static const int attributes[RF_ATTR_COUNT] = {
+    [RF_ATTR_MAX_THREADS_PER_BLOCK] = 56,
+    [RF_ATTR_MAX_BLOCK_X] = 26,
+    [RF_ATTR_MAX_BLOCK_Y] = 27,
+    [RF_ATTR_MAX_BLOCK_Z] = 28,
+    [RF_ATTR_MAX_GRID_X] = 29,
+    [RF_ATTR_MAX_GRID_Y] = 30,
+    [RF_ATTR_MAX_GRID_Z] = 31,
+    [RF_ATTR_MAX_SHARED_PER_BLOCK] = 74,
+    [RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN] = 74, /* AMD has no larger block of LDS to opt into */
+    [RF_ATTR_WARP_SIZE] = 87,
+    [RF_ATTR_COMPUTE_UNITS] = 63,
+    [RF_ATTR_INTEGRATED] = 16,
+    [RF_ATTR_COMPUTE_MAJOR] = 23,
+    [RF_ATTR_COMPUTE_MINOR] = 61,
+};
+
+static const char *const libraries[] = {"libamdhip64.so.7",
+                                        "libamdhip64.so.6",
+                                        "libamdhip64.so.5",
+                                        "libamdhip64.so",
+                                        "/opt/rocm/lib/libamdhip64.so",
+                                        NULL};
+
+const struct rf_driver_vendor rf_driver_vendor_hip = {
+    .label = "HIP",
+    .libraries = libraries,
+    .symbols = symbols,
+    .symbol_count = RF_COUNT(symbols),
+    .attributes = attributes,
+    .hint = "install AMD's HIP runtime or set RF_HIP_LIBRARY",
+};
+
+/* gcnArchName in hipDeviceProp_t, by offsetof from the headers of 6.3 and of 5.2. HIP 6 still
+ * offers the plain name with the old layout, so the symbol alone decides. */
+enum { ARCH_OFFSET_R0600 = 1160, ARCH_OFFSET_PLAIN = 396 };
+
+void rf_hip_find_properties(struct rf_driver *driver) {
+    static const struct {
+        const char *name;
+        size_t offset;
+    } versions[] = {{"hipGetDevicePropertiesR0600", ARCH_OFFSET_R0600},
+                    {"hipGetDeviceProperties", ARCH_OFFSET_PLAIN}};
+    driver->v.hip.get_properties = NULL;
+    driver->v.hip.arch_offset = 0;
+    for (size_t i = 0; i < RF_COUNT(versions); i++) {
+        void *address = dlsym(driver->library, versions[i].name);
+        if (!address) continue;
+        memcpy(&driver->v.hip.get_properties, &address, sizeof address);
+        driver->v.hip.arch_offset = versions[i].offset;
+        return;
+    }
+}
+
+/* "gfx90a:sramecc+:xnack-" to "gfx90a"; false for anything that is no architecture. */
+static bool take_arch(const char *text, size_t text_size, char *arch, size_t size) {
+    size_t length = strnlen(text, text_size), plain = length;
+    if (length == text_size || length < 6 || strncmp(text, "gfx", 3) != 0) return false;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        if (c == ':' && plain == length) plain = i;
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == ':' || c == '+' || c == '-')) return false;
+    }
+    if (plain < 6 || plain >= size) return false;
+    memcpy(arch, text, plain);
+    arch[plain] = 0;
+    return true;
+}
+
+/* The struct is 792 bytes in HIP 5 and 1472 in HIP 6. A later one may be larger: the buffer
+ * allows for ten times that, and a driver that reaches its end is not believed. */
+static bool arch_from_properties(const struct rf_driver *driver, int device, char *arch, size_t size) {
+    enum { BUFFER_BYTES = 16384, CANARY_BYTES = 256, ARCH_BYTES = 256, CANARY = 0xa5 };
+    if (!driver->v.hip.get_properties || !driver->v.hip.arch_offset) return false;
+    unsigned char *buffer = calloc(1, BUFFER_BYTES);
+    if (!buffer) return false;
+    memset(buffer + BUFFER_BYTES - CANARY_BYTES, CANARY, CANARY_BYTES);
+    bool good = driver->v.hip.get_properties(buffer, device) == RF_DRV_OK;
+    for (size_t i = BUFFER_BYTES - CANARY_BYTES; i < BUFFER_BYTES; i++) good = good && buffer[i] == CANARY;
+    good = good && take_arch((const char *)buffer + driver->v.hip.arch_offset, ARCH_BYTES, arch, size);
+    free(buffer);
+    return good;
+}
+
+int rf_hip_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size) {
+    enum { NOT_SUPPORTED = 801 };
+    if (arch_from_properties(driver, device, arch, size)) return RF_DRV_OK;
+    char pci[64] = "";
+    if (!sysfs || !driver->device_pci) return NOT_SUPPORTED;
+    int code = driver->device_pci(pci, (int)sizeof pci - 1, device);
+    if (code != RF_DRV_OK) return code;
+    pci[sizeof pci - 1] = 0;
+    return rf_kfd_arch_at(sysfs, pci, arch, size) ? RF_DRV_OK : NOT_SUPPORTED;
+}
+
+bool rf_kfd_arch_name(uint64_t gfx_target_version, char *arch, size_t size) {
+    uint64_t major = gfx_target_version / 10000, minor = gfx_target_version / 100 % 100,
+             step = gfx_target_version % 100;
+    if (major < 7 || major > 99 || minor > 15 || step > 15) return false;
+    snprintf(arch, size, "gfx%" PRIu64 "%" PRIx64 "%" PRIx64, major, minor, step);
+    return true;
+}
+
+/* "key value" lines, as in the topology's properties. */
+static bool property(const char *text, const char *key, uint64_t *value) {
+    size_t length = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, length) != 0 || line[length] != ' ') continue;
+        char *end;
+        unsigned long long number = strtoull(line + length + 1, &end, 10);
+        if (end == line + length + 1) return false;
+        *value = number;
+        return true;
+    }
+    return false;
+}
+
+bool rf_kfd_arch_at(const char *sysfs, const char *pci, char *arch, size_t size) {
+    unsigned domain, bus, slot, function;
+    if (sscanf(pci, "%8x:%2x:%2x.%1x", &domain, &bus, &slot, &function) != 4) return false;
+    uint64_t location = (uint64_t)bus << 8 | slot << 3 | function;
+
+    char path[512], text[8192];
+    snprintf(path, sizeof path, "%s/class/kfd/kfd/topology/nodes", sysfs);
+    DIR *nodes = opendir(path);
+    if (!nodes) return false;
+    bool found = false;
+    for (struct dirent *node; !found && (node = readdir(nodes));) {
+        if (node->d_name[0] < '0' || node->d_name[0] > '9') continue;
+        int length =
+            snprintf(path, sizeof path, "%s/class/kfd/kfd/topology/nodes/%s/properties", sysfs, node->d_name);
+        if (length < 0 || (size_t)length >= sizeof path || rf_read_text(path, text, sizeof text) != RF_OK) continue;
+        uint64_t version = 0, node_location = 0, node_domain = 0;
+        if (!property(text, "gfx_target_version", &version) || !version) continue; /* a CPU has none */
+        if (!property(text, "location_id", &node_location)) continue;
+        property(text, "domain", &node_domain); /* older kernels do not write it */
+        if (node_domain == domain && node_location == location) found = rf_kfd_arch_name(version, arch, size);
+    }
+    closedir(nodes);
+    return found;
+}

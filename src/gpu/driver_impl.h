@@ -1,0 +1,39 @@
+/* What driver.c, driver_hip.c and driver_cuda.c share: a vendor's row table. */
+#ifndef RF_GPU_DRIVER_IMPL_H
+#define RF_GPU_DRIVER_IMPL_H
+
+#include "gpu/driver.h"
+
+/* One entry point of struct rf_driver. */
+struct rf_driver_symbol {
+    const char *name;
+    const char *alternative; /* looked up where name is missing; or NULL */
+    size_t offset;           /* of the function pointer in struct rf_driver */
+    bool required;
+};
+
+struct rf_driver_vendor {
+    const char *label;
+    const char *const *libraries; /* tried in this order; ended by NULL */
+    const struct rf_driver_symbol *symbols;
+    size_t symbol_count;
+    const int *attributes; /* the vendor's number per enum rf_driver_attribute */
+    const char *hint;      /* what to do where no library is found */
+};
+
+extern const struct rf_driver_vendor rf_driver_vendor_hip;
+extern const struct rf_driver_vendor rf_driver_vendor_cuda;
+
+#define RF_SYMBOL(name, alternative, field, required) {name, alternative, offsetof(struct rf_driver, field), required}
+
+/* HIP only: finds the property call and the place of the architecture in what it fills. */
+void rf_hip_find_properties(struct rf_driver *driver);
+int rf_hip_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
+int rf_cuda_arch(const struct rf_driver *driver, int device, char *arch, size_t size);
+
+/* "gfx90a" from 90010, as the kernel's topology files number it; false for nonsense. */
+bool rf_kfd_arch_name(uint64_t gfx_target_version, char *arch, size_t size);
+/* The architecture of the GPU at a PCI address by the kernel's topology files. */
+bool rf_kfd_arch_at(const char *sysfs, const char *pci, char *arch, size_t size);
+
+#endif

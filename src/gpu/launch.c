@@ -1,0 +1,101 @@
+/* Launching: everything that can be wrong with a launch's arguments is found before the driver
+ * is asked; what goes wrong on the GPU shows at the wait. */
+#include "gpu/device_impl.h"
+
+enum { ARGS_MAX = 64 };
+
+static rf_status check_shape(const struct rf_launch *launch, const struct rf_device *device, uint32_t grid[3],
+                             uint32_t block[3]) {
+    const struct rf_kernel *kernel = launch->kernel;
+    uint64_t threads = 1;
+    for (int i = 0; i < 3; i++) {
+        grid[i] = launch->grid[i] || i == 0 ? launch->grid[i] : 1;
+        block[i] = launch->block[i] || i == 0 ? launch->block[i] : 1;
+        if (!grid[i] || !block[i])
+            return rf_fail(RF_E_INVALID, "launch of '%s': an empty grid or block", kernel->name);
+        if (grid[i] > (uint32_t)device->limits.grid[i] || block[i] > (uint32_t)device->limits.block[i])
+            return rf_fail(RF_E_INVALID, "launch of '%s': grid %u or block %u in %c is over the device's %d and %d",
+                           kernel->name, grid[i], block[i], "xyz"[i], device->limits.grid[i], device->limits.block[i]);
+        threads *= block[i];
+    }
+    uint32_t most = kernel->max_threads ? kernel->max_threads : (uint32_t)device->limits.max_threads;
+    if (threads > most)
+        return rf_fail(RF_E_INVALID, "launch of '%s': %llu threads a block, it takes %u", kernel->name,
+                       (unsigned long long)threads, most);
+    uint64_t shared = (uint64_t)launch->shared_bytes + kernel->shared_bytes;
+    uint64_t shared_most = (uint64_t)RF_MAX(device->limits.shared, device->limits.shared_optin);
+    if (shared > shared_most)
+        return rf_fail(RF_E_INVALID, "launch of '%s': %llu bytes of shared memory, the device has %llu a block",
+                       kernel->name, (unsigned long long)shared, (unsigned long long)shared_most);
+    return RF_OK;
+}
+
+static rf_status check_arg(const struct rf_launch *launch, const struct rf_device *device, size_t index) {
+    const struct rf_kernel *kernel = launch->kernel;
+    const struct rf_arg *arg = &launch->args[index];
+    if (arg->kind != RF_ARG_KIND_BUFFER && arg->kind != RF_ARG_KIND_VALUE)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is empty", kernel->name, index);
+    uint32_t bytes = arg->kind == RF_ARG_KIND_BUFFER ? 8 : arg->bytes;
+    if (bytes != kernel->arg_bytes[index] || bytes > sizeof arg->value)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, the kernel takes %u", kernel->name,
+                       index, bytes, kernel->arg_bytes[index]);
+    if (arg->kind != RF_ARG_KIND_BUFFER || !arg->buffer) return RF_OK;
+    rf_status status = rf_object_check(arg->buffer, RF_OBJECT_BUFFER, kernel->name);
+    if (status) return rf_fail_within(status, "launch: argument %zu", index);
+    if (arg->buffer->object.device != device)
+        return rf_fail(RF_E_INVALID, "launch of '%s': the buffer in argument %zu is on device %d, the queue on %d",
+                       kernel->name, index, arg->buffer->object.device->info.index, device->info.index);
+    if (arg->offset > arg->buffer->bytes)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu points %llu bytes into a buffer of %llu",
+                       kernel->name, index, (unsigned long long)arg->offset, (unsigned long long)arg->buffer->bytes);
+    return RF_OK;
+}
+
+rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch) {
+    struct rf_entry entry;
+    uint32_t grid[3], block[3];
+    rf_dptr pointers[ARGS_MAX];
+    void *args[ARGS_MAX];
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_launch: queue");
+    if (status) return status;
+    if (!launch || launch->struct_size < sizeof *launch || !launch->kernel)
+        return rf_fail(RF_E_INVALID, "rf_queue_launch: launch or kernel is NULL, or struct_size is not set");
+    struct rf_device *device = queue->object.device;
+    const struct rf_kernel *kernel = launch->kernel;
+    status = rf_enter(device, &entry); /* first: a closed device's kernels are gone */
+    if (status) return status;
+    if (kernel->device != device)
+        status = rf_fail(RF_E_INVALID, "launch of '%s': the kernel belongs to another device", kernel->name);
+    else if (launch->arg_count != kernel->arg_count || launch->arg_count > ARGS_MAX ||
+             (launch->arg_count && !launch->args))
+        status = rf_fail(RF_E_INVALID, "launch of '%s': %zu arguments given, it takes %zu", kernel->name,
+                         launch->arg_count, kernel->arg_count);
+    if (!status) status = check_shape(launch, device, grid, block);
+    for (size_t i = 0; i < launch->arg_count && !status; i++) {
+        const struct rf_arg *arg = &launch->args[i];
+        status = check_arg(launch, device, i);
+        if (status) break;
+        if (arg->kind == RF_ARG_KIND_BUFFER) {
+            pointers[i] = arg->buffer ? rf_buffer_pointer(arg->buffer, arg->offset) : NULL;
+            args[i] = &pointers[i];
+        } else {
+            args[i] = (void *)(uintptr_t)&arg->value;
+        }
+    }
+    if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
+    if (!status) {
+        uint64_t ticket = 0;
+        int code = device->driver->launch(kernel->function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                                          launch->shared_bytes, queue->line->stream, args, NULL);
+        status = rf_timeline_end(queue->line, code, "launch", kernel->name, &ticket);
+        for (size_t i = 0; i < launch->arg_count && ticket; i++)
+            if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
+                rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
+    }
+    /* RF_CHECK=launch: one at a time, so that a fault has one possible author. */
+    if (!status && (device->runtime->checks & RF_CHECK_LAUNCH))
+        status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line),
+                                  rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
+    rf_leave(&entry);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* The lease table: what lease.c and lease_table.c share.
+ *
+ * One file per GPU in a folder of this user's, mapped by every process that holds a lease on
+ * that GPU. lease_table.c knows files, locks and who is alive; lease.c knows what a promise is.
+ *
+ * Invariants
+ *   1. Identity, links and promises in a slot change only under the table's lock; held_bytes
+ *      is stored by the slot's owner at any time and read by anybody.
+ *   2. A slot counts only while its owner lives; see rf_lease_table_refresh. Its state is
+ *      written last when it is claimed and first when it is given up, so that a process
+ *      killed in between leaves a free slot.
+ *   3. Nothing in the file is believed: a slot is free unless its owner can be shown to live,
+ *      and sums saturate. Random bytes are an empty table.
+ *   4. The file only grows, and is never opened twice by one process: POSIX record locks
+ *      vanish when any descriptor of the file is closed. */
+#ifndef RF_GPU_LEASE_IMPL_H
+#define RF_GPU_LEASE_IMPL_H
+
+#include "gpu/budget.h"
+
+#include <sys/types.h>
+
+#define RF_LEASE_SLOTS 1024
+#define RF_LEASE_LIVE UINT32_C(0x5ea5e11e)
+
+enum rf_lease_kind {
+    RF_LEASE_ROOT = 1, /* a process's own lease */
+    RF_LEASE_PART,     /* a process's lease of a part that another lent */
+    RF_LEASE_LENT,     /* the lender's record of a part, used or not */
+};
+
+struct rf_lease_owner {
+    int32_t pid; /* in its own namespace */
+    int32_t unused;
+    uint64_t start_ticks;   /* since boot; with the pid it is unique */
+    uint64_t stack;         /* changes by exec, which keeps pid and start but ends the lease */
+    uint64_t pid_namespace; /* inode; 0: /proc could not tell, only locks can */
+    uint64_t nonce;         /* drawn by each process: which slots are mine */
+    unsigned char boot[16];
+};
+
+/* Another slot, valid while that slot lives with the same generation. */
+struct rf_lease_link {
+    uint64_t generation; /* 0: none */
+    uint32_t slot;
+    uint32_t unused;
+};
+
+struct rf_lease_slot {
+    _Atomic uint32_t state; /* RF_LEASE_LIVE; all else is free */
+    uint32_t kind;
+    struct rf_lease_owner owner;
+    uint64_t generation; /* random: a part's id cannot be guessed from the last one */
+    uint64_t promised_bytes;
+    _Atomic uint64_t held_bytes;
+    uint64_t floor_bytes;
+    struct rf_lease_link parent; /* PART: the lender's lease; LENT: the lease it is a part of */
+    struct rf_lease_link root;   /* PART, LENT: the lease at the top of that chain */
+    struct rf_lease_link lent;   /* PART: the record it attached to */
+    uint64_t top_lent;           /* PART, LENT: generation of the record in the root's lease */
+    unsigned char reserved[40];
+};
+
+struct rf_lease_table;
+
+/* Opens, or finds among those this process has open, the table of a GPU. create false:
+ * RF_E_NOT_FOUND where there is none yet. Each acquire wants a release. */
+rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out);
+void rf_lease_table_release(struct rf_lease_table *table);
+/* Made by the process this one was forked from: not to be touched. No system call. */
+bool rf_lease_table_inherited(const struct rf_lease_table *table);
+const char *rf_lease_table_path(const struct rf_lease_table *table);
+int rf_lease_table_pid(const struct rf_lease_table *table); /* of the process that opened it */
+
+/* Excludes other processes and threads; may be nested by one thread. */
+rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns);
+void rf_lease_table_unlock(struct rf_lease_table *table);
+
+/* The rest: under the lock. */
+
+/* The file was deleted, or another stands in its place: newcomers must not join this one.
+ * Those who are on it stay on it together. */
+bool rf_lease_table_replaced(const struct rf_lease_table *table);
+/* Repairs the file if need be, gives up dead owners' slots and says which are alive. */
+rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]);
+struct rf_lease_slot *rf_lease_table_slot(struct rf_lease_table *table, uint32_t index);
+bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot);
+/* Takes a free slot, zeroed but for owner and generation; it counts from rf_lease_slot_publish on. */
+rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index);
+void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index);
+void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index);
+
+#endif

@@ -1,0 +1,520 @@
+/* The file behind the leases: where it is, who may be trusted with it, its lock, and which of
+ * the owners recorded in it are still alive.
+ *
+ * Who lives: a slot's owner holds a record lock on the slot's byte for as long as the lease
+ * lasts, and the kernel drops it when the process dies, forked children or not. A process that
+ * lost its locks by closing a descriptor of the file behind our back is still found by pid,
+ * start time and boot, where /proc can tell; a zombie without the lock is dead.
+ *
+ * State outside objects: the registry of tables this process has open, because record locks
+ * belong to the process and not to a runtime. It is made on first use, once per process: a
+ * forked child makes its own and leaves its parent's alone.
+ *
+ * Must not: block without a deadline (never F_SETLKW), follow a symbolic link, trust a folder
+ * that another user could write to, close a second descriptor of a table. */
+#include "gpu/lease_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC "rf-lease"
+#define LAYOUT 1
+#define HEADER_BYTES 4096
+#define TABLE_BYTES (HEADER_BYTES + RF_LEASE_SLOTS * sizeof(struct rf_lease_slot))
+#define TABLE_LOCK_BYTE 0
+#define SLOT_LOCK_BYTE(index) (1 + (off_t)(index))
+#define FOLDER_PATH_BYTES 3072
+#define YIELDS_BEFORE_SLEEP 8
+#define SHORTEST_SLEEP_NS INT64_C(50000)
+#define LONGEST_SLEEP_NS INT64_C(1000000)
+
+/* For whoever looks at the file; only its slots are used. */
+struct header {
+    char magic[8];
+    uint32_t layout, slot_count, slot_bytes;
+};
+
+struct registry {
+    struct registry *inherited; /* of the process that forked this one; kept reachable, never used */
+    pthread_mutex_t mutex;      /* the list and the reference counts */
+    struct rf_lease_table *tables;
+    struct rf_lease_owner self;
+    pid_t pid;
+    _Atomic uint32_t *same_process; /* a page the kernel wipes in a forked child; NULL: ask getpid */
+};
+
+struct rf_lease_table {
+    struct rf_lease_table *next;
+    struct registry *registry;
+    int references;
+    dev_t device;
+    ino_t inode;
+    int fd;
+    unsigned char *map;
+    pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
+    int depth;             /* under mutex */
+    char path[];
+};
+
+static _Atomic(struct registry *) current_registry;
+
+static rf_status open_folder(const char *dir, bool create, int *fd, char *path, size_t size);
+static void file_name(const char *uuid, char *name, size_t size);
+static bool owner_lives(struct rf_lease_table *table, uint32_t index);
+_Static_assert(sizeof(struct rf_lease_slot) == 192 && sizeof(struct rf_lease_owner) == 56, "the file's layout");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "atomics shared between processes must not take a lock");
+static void identify_self(struct rf_lease_owner *self);
+static rf_status lock_holder(struct rf_lease_table *table);
+
+/* ---- the lock ---- */
+
+static int set_lock(int fd, short type, off_t byte) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int result;
+    do result = fcntl(fd, F_SETLK, &lock);
+    while (result < 0 && errno == EINTR);
+    return result;
+}
+
+rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns) {
+    if (!rf_mutex_lock_until(&table->mutex, deadline_ns))
+        return rf_fail(RF_E_BUSY, "another thread of this process (%d) kept the lock of %s past the deadline",
+                       (int)table->registry->pid, table->path);
+    if (table->depth++) return RF_OK;
+    int64_t sleep_ns = SHORTEST_SLEEP_NS;
+    for (int tries = 0; set_lock(table->fd, F_WRLCK, TABLE_LOCK_BYTE) < 0; tries++) {
+        rf_status status = RF_OK;
+        int64_t now_ns = rf_now_ns();
+        if (errno != EAGAIN && errno != EACCES)
+            status = rf_fail(RF_E_IO, "locking %s failed: %s", table->path, strerror(errno));
+        else if (now_ns >= deadline_ns)
+            status = lock_holder(table);
+        if (status) {
+            table->depth--;
+            pthread_mutex_unlock(&table->mutex);
+            return status;
+        }
+        if (tries < YIELDS_BEFORE_SLEEP) {
+            sched_yield();
+            continue;
+        }
+        rf_sleep_ns(RF_MIN(sleep_ns, deadline_ns - now_ns));
+        sleep_ns = RF_MIN(2 * sleep_ns, LONGEST_SLEEP_NS);
+    }
+    return RF_OK;
+}
+
+void rf_lease_table_unlock(struct rf_lease_table *table) {
+    if (--table->depth == 0) set_lock(table->fd, F_UNLCK, TABLE_LOCK_BYTE);
+    pthread_mutex_unlock(&table->mutex);
+}
+
+/* The fields of /proc/PID/stat that identify a process. false: there is none, or no /proc. */
+static bool read_stat(const char *path, int *pid, char *state, uint64_t *start_ticks, uint64_t *stack) {
+    char text[2048];
+    struct rf_saved_error saved; /* a process that is gone is an answer, not a failure */
+    rf_error_save(&saved);
+    rf_status status = rf_read_text(path, text, sizeof text);
+    rf_error_restore(&saved);
+    char *at = status ? NULL : strrchr(text, ')'); /* the name in parentheses may hold anything */
+    if (!at || at[1] != ' ' || !at[2]) return false;
+    *pid = atoi(text);
+    *state = at[2];
+    at += 2; /* field 3 */
+    *start_ticks = *stack = 0;
+    for (int field = 3; field <= 28; field++) {
+        if (field == 22) *start_ticks = strtoull(at, NULL, 10);
+        if (field == 28) *stack = strtoull(at, NULL, 10);
+        at = strchr(at, ' ');
+        if (!at) break;
+        at++;
+    }
+    return *start_ticks != 0;
+}
+
+/* Says who has the table's lock, and how to be rid of a holder that is stopped. */
+static rf_status lock_holder(struct rf_lease_table *table) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = TABLE_LOCK_BYTE, .l_len = 1};
+    int pid = 0;
+    if (fcntl(table->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) pid = lock.l_pid;
+    if (pid <= 0)
+        return rf_fail(RF_E_BUSY, "another process kept the lock of %s past the deadline; try again", table->path);
+    char path[64], state = 0;
+    int found;
+    uint64_t start, stack;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (read_stat(path, &found, &state, &start, &stack) && (state == 'T' || state == 't'))
+        return rf_fail(RF_E_BUSY,
+                       "process %d holds the lock of %s and is stopped; continue it (kill -CONT %d) or end it", pid,
+                       table->path, pid);
+    return rf_fail(RF_E_BUSY, "process %d kept the lock of %s past the deadline; try again", pid, table->path);
+}
+
+/* ---- slots ---- */
+
+struct rf_lease_slot *rf_lease_table_slot(struct rf_lease_table *table, uint32_t index) {
+    return (struct rf_lease_slot *)(void *)(table->map + HEADER_BYTES) + index;
+}
+
+bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot) {
+    return memcmp(&slot->owner, &table->registry->self, sizeof slot->owner) == 0;
+}
+
+/* Reading a mapped page past the end of the file is a SIGBUS, and so is the first store to a
+ * hole of a full file system: hence size and blocks. */
+static rf_status repair(struct rf_lease_table *table) {
+    struct stat file;
+    if (fstat(table->fd, &file) < 0)
+        return rf_fail(RF_E_IO, "looking at %s failed: %s", table->path, strerror(errno));
+    if ((uint64_t)file.st_blocks * 512 < TABLE_BYTES || (uint64_t)file.st_size < TABLE_BYTES) {
+        int error = fallocate(table->fd, 0, 0, TABLE_BYTES) < 0 ? errno : 0;
+        if (error == EOPNOTSUPP || error == ENOSYS) {
+            error = 0;
+            if ((uint64_t)file.st_size < TABLE_BYTES && ftruncate(table->fd, TABLE_BYTES) < 0) error = errno;
+        }
+        if (error)
+            return rf_fail(RF_E_IO, "no room for the %zu bytes of %s: %s", TABLE_BYTES, table->path, strerror(error));
+    }
+    struct header wanted = {
+        .magic = MAGIC, .layout = LAYOUT, .slot_count = RF_LEASE_SLOTS, .slot_bytes = sizeof(struct rf_lease_slot)};
+    if (memcmp(table->map, &wanted, sizeof wanted) != 0) memcpy(table->map, &wanted, sizeof wanted);
+    return RF_OK;
+}
+
+bool rf_lease_table_replaced(const struct rf_lease_table *table) {
+    struct stat at_path;
+    return lstat(table->path, &at_path) < 0 || at_path.st_dev != table->device || at_path.st_ino != table->inode;
+}
+
+rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]) {
+    rf_status status = repair(table);
+    if (status) return status;
+    for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
+        struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
+        uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+        live[i] = state == RF_LEASE_LIVE && owner_lives(table, i);
+        if (state && !live[i]) atomic_store_explicit(&slot->state, 0, memory_order_release);
+    }
+    return RF_OK;
+}
+
+static bool owner_lives(struct rf_lease_table *table, uint32_t index) {
+    const struct rf_lease_slot *slot = rf_lease_table_slot(table, index);
+    const struct rf_lease_owner *owner = &slot->owner, *self = &table->registry->self;
+    if (slot->kind < RF_LEASE_ROOT || slot->kind > RF_LEASE_LENT || !slot->generation || owner->pid <= 0)
+        return false;
+    if (rf_lease_slot_is_mine(table, slot)) return true;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SLOT_LOCK_BYTE(index), .l_len = 1};
+    if (fcntl(table->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
+    if (!self->pid_namespace || owner->pid_namespace != self->pid_namespace ||
+        memcmp(owner->boot, self->boot, sizeof owner->boot) != 0)
+        return false;
+    char path[64], state;
+    int pid;
+    uint64_t start, stack;
+    snprintf(path, sizeof path, "/proc/%d/stat", owner->pid);
+    if (!read_stat(path, &pid, &state, &start, &stack) || state == 'Z' || state == 'X') return false;
+    return start == owner->start_ticks && (stack == owner->stack || !stack || !owner->stack);
+}
+
+static uint64_t draw(void) {
+    uint64_t value = 0;
+    if (getrandom(&value, sizeof value, GRND_NONBLOCK) != (ssize_t)sizeof value)
+        value = (uint64_t)rf_now_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid();
+    return value ? value : 1;
+}
+
+/* A slot whose lock another process holds is not free whatever it says: its owner may still
+ * store into it. */
+rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index) {
+    for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
+        struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
+        if (live[i] || atomic_load(&slot->state) == RF_LEASE_LIVE ||
+            set_lock(table->fd, F_WRLCK, SLOT_LOCK_BYTE(i)) < 0)
+            continue;
+        atomic_store(&slot->state, 0);
+        atomic_store(&slot->held_bytes, 0);
+        slot->kind = 0;
+        slot->owner = table->registry->self;
+        slot->generation = draw();
+        slot->promised_bytes = slot->floor_bytes = slot->top_lent = 0;
+        slot->parent = slot->root = slot->lent = (struct rf_lease_link){0};
+        memset(slot->reserved, 0, sizeof slot->reserved);
+        *index = i;
+        return RF_OK;
+    }
+    return rf_fail(RF_E_BUSY, "all %d leases of %s are taken by live processes; end one", RF_LEASE_SLOTS,
+                   table->path);
+}
+
+void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index) {
+    atomic_store_explicit(&rf_lease_table_slot(table, index)->state, RF_LEASE_LIVE, memory_order_release);
+}
+
+void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index) {
+    atomic_store_explicit(&rf_lease_table_slot(table, index)->state, 0, memory_order_release);
+    set_lock(table->fd, F_UNLCK, SLOT_LOCK_BYTE(index));
+}
+
+/* ---- the registry ---- */
+
+static bool inherited(const struct registry *registry) {
+    if (registry->same_process) return atomic_load_explicit(registry->same_process, memory_order_relaxed) == 0;
+    return getpid() != registry->pid;
+}
+
+static struct registry *get_registry(void) {
+    for (;;) {
+        struct registry *found = atomic_load(&current_registry);
+        if (found && !inherited(found)) return found;
+        struct registry *made = calloc(1, sizeof *made);
+        if (!made) return NULL;
+        made->inherited = found;
+        made->pid = getpid();
+        pthread_mutex_init(&made->mutex, NULL);
+        identify_self(&made->self);
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        void *guard = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (guard != MAP_FAILED && madvise(guard, page, MADV_WIPEONFORK) == 0) {
+            made->same_process = guard;
+            atomic_store(made->same_process, 1);
+        } else if (guard != MAP_FAILED) {
+            munmap(guard, page);
+        }
+        if (atomic_compare_exchange_strong(&current_registry, &found, made)) return made;
+        if (made->same_process) munmap((void *)made->same_process, page);
+        pthread_mutex_destroy(&made->mutex);
+        free(made);
+    }
+}
+
+bool rf_lease_table_inherited(const struct rf_lease_table *table) {
+    return inherited(table->registry);
+}
+const char *rf_lease_table_path(const struct rf_lease_table *table) {
+    return table->path;
+}
+int rf_lease_table_pid(const struct rf_lease_table *table) {
+    return (int)table->registry->pid;
+}
+
+static struct rf_lease_table *find_table(const struct registry *registry, const struct stat *file) {
+    struct rf_lease_table *table = registry->tables;
+    while (table && (table->device != file->st_dev || table->inode != file->st_ino)) table = table->next;
+    return table;
+}
+
+/* Registry locked. Looks before it opens: see invariant 4 in lease_impl.h. */
+static rf_status open_table(struct registry *registry, int folder, const char *name, const char *path, bool create,
+                            struct rf_lease_table **out) {
+    struct stat file;
+    if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0) {
+        struct rf_lease_table *found = find_table(registry, &file);
+        if (found) {
+            found->references++;
+            *out = found;
+            return RF_OK;
+        }
+    } else if (!create && errno == ENOENT) {
+        return rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
+    }
+    struct rf_lease_table *table = calloc(1, sizeof *table + strlen(path) + 1);
+    if (!table) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease table %s", path);
+    rf_status status = RF_OK;
+    table->map = MAP_FAILED;
+    table->fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
+    if (table->fd < 0 || fstat(table->fd, &file) < 0)
+        status =
+            rf_fail(RF_E_IO, "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
+    else if (!S_ISREG(file.st_mode) || file.st_uid != geteuid() || (file.st_mode & 022))
+        status = rf_fail(RF_E_IO, "%s is not a private file of this user; remove it", path);
+    else if ((table->map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, table->fd, 0)) == MAP_FAILED)
+        status = rf_fail(RF_E_IO, "mapping %s failed: %s", path, strerror(errno));
+    else if (find_table(registry, &file)) /* somebody moved an open table's file here between the two looks */
+        status = rf_fail(RF_E_BUSY, "%s is being replaced; try again", path);
+    if (status) {
+        /* A descriptor of a table that is in use must stay open; it is one, ever. */
+        if (table->fd >= 0 && status != RF_E_BUSY) close(table->fd);
+        if (table->map != MAP_FAILED) munmap(table->map, TABLE_BYTES);
+        free(table);
+        return status;
+    }
+    if (!(file.st_mode & S_ISVTX))
+        (void)fchmod(table->fd, S_ISVTX | 0600); /* keeps those who tidy runtime folders by age away */
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&table->mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    table->registry = registry;
+    table->references = 1;
+    table->device = file.st_dev;
+    table->inode = file.st_ino;
+    memcpy(table->path, path, strlen(path) + 1);
+    table->next = registry->tables;
+    registry->tables = table;
+    *out = table;
+    return RF_OK;
+}
+
+rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out) {
+    char folder_path[FOLDER_PATH_BYTES], name[160], path[FOLDER_PATH_BYTES + sizeof name];
+    int folder;
+    struct registry *registry = get_registry();
+    if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
+    rf_status status = open_folder(dir, create, &folder, folder_path, sizeof folder_path);
+    if (status) return status;
+    file_name(uuid, name, sizeof name);
+    snprintf(path, sizeof path, "%s/%s", folder_path, name);
+    pthread_mutex_lock(&registry->mutex);
+    status = open_table(registry, folder, name, path, create, out);
+    pthread_mutex_unlock(&registry->mutex);
+    close(folder);
+    return status;
+}
+
+void rf_lease_table_release(struct rf_lease_table *table) {
+    struct registry *registry = table->registry;
+    if (inherited(registry)) return; /* the parent's; the child's copy of the list goes with the child */
+    pthread_mutex_lock(&registry->mutex);
+    bool last = --table->references == 0;
+    if (last) {
+        struct rf_lease_table **at = &registry->tables;
+        while (*at != table) at = &(*at)->next;
+        *at = table->next;
+        /* Closed under the registry's lock: nobody may open the file anew and then lose his
+         * locks by this close. */
+        munmap(table->map, TABLE_BYTES);
+        close(table->fd);
+    }
+    pthread_mutex_unlock(&registry->mutex);
+    if (last) {
+        pthread_mutex_destroy(&table->mutex);
+        free(table);
+    }
+}
+
+/* ---- who and where ---- */
+
+static void identify_self(struct rf_lease_owner *self) {
+    struct stat space;
+    char state, boot[64] = "";
+    int seen_pid = 0;
+    struct rf_saved_error saved;
+    memset(self, 0, sizeof *self); /* padding too: owners are compared as bytes */
+    self->pid = (int32_t)getpid();
+    self->nonce = draw();
+    /* A /proc of another pid namespace shows other pids: then only locks can tell. */
+    if (read_stat("/proc/self/stat", &seen_pid, &state, &self->start_ticks, &self->stack) && seen_pid == self->pid &&
+        stat("/proc/self/ns/pid", &space) == 0)
+        self->pid_namespace = (uint64_t)space.st_ino;
+    rf_error_save(&saved);
+    if (rf_read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot)) boot[0] = 0;
+    rf_error_restore(&saved);
+    unsigned nibbles = 0;
+    for (const char *at = boot; *at && nibbles < 2 * sizeof self->boot; at++) {
+        int digit = *at >= '0' && *at <= '9' ? *at - '0' : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : -1;
+        if (digit < 0) continue;
+        self->boot[nibbles / 2] = (unsigned char)(self->boot[nibbles / 2] << 4 | digit);
+        nibbles++;
+    }
+}
+
+/* One candidate: made if asked for, then verified through the descriptor that is used. */
+static rf_status try_folder(const char *path, bool create, int *fd) {
+    struct stat folder;
+    if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return rf_fail(RF_E_IO, "making the lease folder %s failed: %s", path, strerror(errno));
+    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (opened < 0)
+        return rf_fail(errno == ENOENT ? RF_E_NOT_FOUND : RF_E_IO, "opening the lease folder %s failed: %s", path,
+                       errno == ELOOP || errno == ENOTDIR ? "it is not a folder, or a symbolic link"
+                                                          : strerror(errno));
+    rf_status status = RF_OK;
+    if (fstat(opened, &folder) < 0)
+        status = rf_fail(RF_E_IO, "looking at the lease folder %s failed: %s", path, strerror(errno));
+    else if (folder.st_uid != geteuid())
+        status = rf_fail(RF_E_IO, "the lease folder %s belongs to user %u, not to %u; remove it", path,
+                         (unsigned)folder.st_uid, (unsigned)geteuid());
+    else if (folder.st_mode & 077)
+        status = rf_fail(RF_E_IO, "the lease folder %s is open to other users; chmod 700 %s", path, path);
+    if (status) {
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return RF_OK;
+}
+
+static bool owned_folder(const char *path) {
+    struct stat folder;
+    return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid();
+}
+
+/* Where leases of this user can be, best first; false: not a place here. A runtime folder that
+ * belongs to somebody else (as after sudo) is passed over; without the variable its usual path
+ * is tried, so that a session and a cron job of one user meet. */
+#define PLACES 4
+static bool place(int number, char *path, size_t size) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    char usual[64];
+    snprintf(usual, sizeof usual, "/run/user/%u", (unsigned)geteuid());
+    switch (number) {
+    case 0:
+        return runtime && runtime[0] == '/' && owned_folder(runtime) &&
+               snprintf(path, size, "%s/rocmforge", runtime) < (int)size;
+    case 1: return owned_folder(usual) && snprintf(path, size, "%s/rocmforge", usual) < (int)size;
+    case 2: return snprintf(path, size, "/dev/shm/rocmforge-%u", (unsigned)geteuid()) < (int)size;
+    default: return snprintf(path, size, "/tmp/rocmforge-%u", (unsigned)geteuid()) < (int)size;
+    }
+}
+
+static rf_status open_folder(const char *dir, bool create, int *fd, char *path, size_t size) {
+    rf_status first = RF_OK;
+    struct rf_saved_error saved;
+    if (dir) {
+        if (!dir[0] || strlen(dir) >= size)
+            return rf_fail(RF_E_INVALID, "the lease folder's name is %s", dir[0] ? "too long" : "empty");
+        snprintf(path, size, "%s", dir);
+        return try_folder(path, create, fd);
+    }
+    for (int i = 0; i < PLACES; i++) {
+        if (!place(i, path, size)) continue;
+        rf_status status = try_folder(path, create, fd);
+        if (!status) return RF_OK;
+        if (!first || first == RF_E_NOT_FOUND) {
+            first = status;
+            rf_error_save(&saved);
+        }
+    }
+    rf_error_restore(&saved);
+    return first;
+}
+
+/* "gpu-UUID.v1"; what a file name should not hold is replaced, and a hash then keeps two such
+ * names apart. Another layout is another file: neither could read the other's. */
+static void file_name(const char *uuid, char *name, size_t size) {
+    char clean[80];
+    size_t used = 0;
+    bool exact = true;
+    uint32_t hash = 2166136261u;
+    for (const char *at = uuid; *at; at++) {
+        char c = *at;
+        bool fits = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+        hash = (hash ^ (unsigned char)c) * 16777619u;
+        exact = exact && fits && used + 1 < sizeof clean;
+        if (used + 1 < sizeof clean) clean[used++] = fits ? c : '_';
+    }
+    clean[used] = 0;
+    if (exact)
+        snprintf(name, size, "gpu-%s.v%d", clean, LAYOUT);
+    else
+        snprintf(name, size, "gpu-%s-%08x.v%d", clean, hash, LAYOUT);
+}

@@ -1,0 +1,332 @@
+/* Memory: the one place that asks the driver for device memory, and what may be asked.
+ *
+ * An allocation is granted only if
+ *   (a) what this process holds (driver's own and lent parts included) plus it stays within
+ *       the budget, and
+ *   (b) the live free memory less it stays at or above the floor.
+ * (a) stops the creep in which each allocation takes a share of what the last one left; (b)
+ * notices a desktop that grows after us. Both are decided with the lease table locked, so
+ * that no other process of this user decides on the same free bytes.
+ * Invariant: held_bytes is what the driver has given us and not got back, rounded to its
+ * granularity, plus driver_bytes. */
+#include "gpu/device_impl.h"
+
+#include <stdio.h>
+
+/* Locks held while another process decides are short; one that is stopped must not stop us. */
+#define LEASE_PATIENCE_NS RF_MS(2000)
+#define FLOOR_LOOK_EVERY_NS RF_MS(100)
+
+static rf_status refuse_budget(struct rf_device *device, uint64_t bytes);
+static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t live_free, uint64_t total);
+static rf_status decide(struct rf_device *device, uint64_t bytes);
+static uint64_t host_room(struct rf_host_budget *host);
+
+rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out) {
+    struct rf_runtime *runtime = device->runtime;
+    rf_status status = RF_OK;
+    /* An integrated GPU's memory is the host's: both budgets draw on one pool. */
+    if (device->info.integrated) {
+        status = rf_host_charge(&runtime->host, bytes, false);
+        if (status) return status;
+    }
+    status = rf_lease_lock(device->lease, rf_deadline_after(RF_MIN(runtime->timeout_ns, LEASE_PATIENCE_NS)));
+    if (status) goto release;
+    status = decide(device, bytes);
+    if (!status) {
+        rf_dptr pointer = NULL;
+        int code = device->driver->mem_alloc(&pointer, (size_t)bytes);
+        status = rf_device_result(device, code, "mem_alloc", NULL);
+        if (status == RF_E_DEVICE_MEMORY) {
+            char size[32];
+            rf_fail(status, "the driver has no %s left in one piece, although the budget allows it",
+                    rf_format_bytes(bytes, size, sizeof size));
+        }
+        if (!status) {
+            *out = pointer;
+            device->held_bytes += bytes;
+            rf_memory_publish_held(device);
+        }
+    }
+    rf_lease_unlock(device->lease);
+release:
+    if (status && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
+    return status;
+}
+
+void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes) {
+    int code = device->driver->mem_free(pointer);
+    if (rf_device_result(device, code, "mem_free", NULL)) {
+        /* The driver still has it: it stays held, and is counted as abandoned. */
+        device->abandoned_bytes += bytes;
+        rf_device_note(device, RF_LOG_ERROR, "%llu bytes could not be given back: %s", (unsigned long long)bytes,
+                       rf_error_text());
+        return;
+    }
+    device->held_bytes -= bytes;
+    rf_memory_publish_held(device);
+    if (device->info.integrated) rf_host_release(&device->runtime->host, bytes, false);
+}
+
+void rf_memory_publish_held(struct rf_device *device) {
+    if (device->held_bytes > device->peak_bytes) device->peak_bytes = device->held_bytes;
+    rf_lease_set_held(device->lease, device->held_bytes);
+}
+
+rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
+    uint64_t least_free = UINT64_MAX, total = device->info.total_bytes;
+    uint64_t witness_free, witness_total;
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    bool witnessed =
+        rf_witness_memory(device->witness, device->info.integrated, &witness_free, &witness_total) == RF_OK;
+    if (!witnessed) rf_error_restore(&saved); /* a witness with nothing to say is no failure */
+    if (witnessed) {
+        least_free = witness_free;
+        if (!total) total = witness_total;
+    }
+    if (device->context.open) {
+        size_t driver_free = 0, driver_total = 0;
+        rf_status status =
+            rf_device_result(device, device->driver->mem_info(&driver_free, &driver_total), "mem_info", NULL);
+        if (status) return status;
+        if (driver_total) total = driver_total;
+        /* Some drivers say more is free than exists; then only the kernel's figure counts. */
+        if (driver_free <= driver_total) {
+            least_free = RF_MIN(least_free, driver_free);
+        } else if (!witnessed) {
+            least_free = RF_MIN(least_free, driver_total);
+        }
+    }
+    if (device->info.integrated) {
+        uint64_t host_available, host_total;
+        if (!rf_host_memory("", &host_available, &host_total)) least_free = RF_MIN(least_free, host_available);
+    }
+    if (least_free == UINT64_MAX)
+        return rf_fail(RF_E_UNSUPPORTED, "neither the driver nor the kernel says how much memory is free");
+    *free_bytes = least_free;
+    *total_bytes = total;
+    return RF_OK;
+}
+
+static rf_status decide(struct rf_device *device, uint64_t bytes) {
+    uint64_t live_free, total, taken = device->held_bytes + device->lent_bytes;
+    if (bytes > rf_sub_saturate(device->terms.promised_bytes, taken)) return refuse_budget(device, bytes);
+    rf_status status = rf_memory_live_free(device, &live_free, &total);
+    if (status) return status;
+    if (bytes > rf_sub_saturate(live_free, device->terms.floor_bytes))
+        return refuse_floor(device, bytes, live_free, total);
+    return RF_OK;
+}
+
+rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes) {
+    uint64_t room = UINT64_MAX;
+    if (device->info.integrated) room = host_room(&device->runtime->host);
+    if (bytes > room) return rf_fail(RF_E_NO_MEMORY, "the host budget has no room; see RF_HOST_BUDGET");
+    return decide(device, bytes);
+}
+
+static uint64_t host_room(struct rf_host_budget *host) {
+    pthread_mutex_lock(&host->mutex);
+    uint64_t room = rf_sub_saturate(host->limit_bytes, host->used_bytes);
+    pthread_mutex_unlock(&host->mutex);
+    return room;
+}
+
+/* ---- refusals a user can act on ---- */
+
+static rf_status refuse_budget(struct rf_device *device, uint64_t bytes) {
+    char asked[32], budget[32], held[32], left[32], live[32], total[32], others[96] = "";
+    uint64_t taken = device->held_bytes + device->lent_bytes, free_bytes = 0, total_bytes = device->info.total_bytes;
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    if (rf_memory_live_free(device, &free_bytes, &total_bytes)) rf_error_restore(&saved);
+    if (device->terms.others_promised_bytes) {
+        char promised[32];
+        snprintf(others, sizeof others, "; %d other process%s of yours hold%s %s of the budget (most: pid %d)",
+                 device->terms.others, device->terms.others == 1 ? "" : "es", device->terms.others == 1 ? "s" : "",
+                 rf_format_bytes(device->terms.others_promised_bytes, promised, sizeof promised),
+                 device->terms.largest_pid);
+    }
+    return rf_fail(RF_E_BUDGET,
+                   "refused %s: the budget '%s' gives %s, %s is held, %s is left (free %s of %s)%s; raise --budget or "
+                   "RF_BUDGET, or free something",
+                   rf_format_bytes(bytes, asked, sizeof asked), device->budget_text,
+                   rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget),
+                   rf_format_bytes(taken, held, sizeof held),
+                   rf_format_bytes(rf_sub_saturate(device->terms.promised_bytes, taken), left, sizeof left),
+                   rf_format_bytes(free_bytes, live, sizeof live), rf_format_bytes(total_bytes, total, sizeof total),
+                   others);
+}
+
+static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t live_free, uint64_t total_bytes) {
+    char asked[32], live[32], total[32], keep[32], left[32];
+    return rf_fail(RF_E_BUDGET,
+                   "refused %s: %s of %s is free and %s must stay free for others, so %s is left; close something "
+                   "that uses the GPU, or lower the floor with keep= in --budget or RF_BUDGET",
+                   rf_format_bytes(bytes, asked, sizeof asked), rf_format_bytes(live_free, live, sizeof live),
+                   rf_format_bytes(total_bytes, total, sizeof total),
+                   rf_format_bytes(device->terms.floor_bytes, keep, sizeof keep),
+                   rf_format_bytes(rf_sub_saturate(live_free, device->terms.floor_bytes), left, sizeof left));
+}
+
+void rf_memory_watch_floor(struct rf_device *device) {
+    int64_t now = rf_now_ns();
+    uint64_t live_free, total;
+    if (!device->pool.idle_bytes || now - device->pool.floor_checked_ns < FLOOR_LOOK_EVERY_NS) return;
+    device->pool.floor_checked_ns = now;
+    if (!rf_memory_live_free(device, &live_free, &total) && live_free < device->terms.floor_bytes)
+        rf_pool_trim(device, 0);
+}
+
+/* ---- public questions ---- */
+
+rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info) {
+    struct rf_entry entry;
+    if (!info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_device_memory_info: info is NULL or its struct_size is not set");
+    /* A lost device still answers from its books: that is how abandoned memory is seen. */
+    rf_status status = rf_enter_cleanup(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    uint64_t live_free = 0, total = device->info.total_bytes;
+    bool lost = rf_device_is_lost(device);
+    if (!lost) status = rf_memory_live_free(device, &live_free, &total);
+    if (status == RF_E_DEVICE_LOST) { /* found out just now */
+        lost = true;
+        status = RF_OK;
+    }
+    if (!status) {
+        uint64_t taken = device->held_bytes + device->lent_bytes;
+        uint64_t room = RF_MIN(rf_sub_saturate(device->terms.promised_bytes, taken),
+                               rf_sub_saturate(live_free, device->terms.floor_bytes));
+        if (device->info.integrated) room = RF_MIN(room, host_room(&device->runtime->host));
+        room -= room % device->granularity_bytes;
+        if (room && (device->runtime->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
+        *info = (struct rf_memory_info){
+            .struct_size = info->struct_size,
+            .total_bytes = total,
+            .free_bytes = live_free,
+            .free0_bytes = device->terms.free0_bytes,
+            .budget_bytes = device->terms.promised_bytes,
+            .floor_bytes = device->terms.floor_bytes,
+            .held_bytes = device->held_bytes,
+            .used_bytes = device->used_bytes,
+            .driver_bytes = device->driver_bytes,
+            .pool_bytes = device->pool.idle_bytes,
+            .lent_bytes = device->lent_bytes,
+            .abandoned_bytes = device->abandoned_bytes,
+            .peak_bytes = device->peak_bytes,
+            .available_bytes = lost ? 0 : room,
+            .live_count = device->live_count,
+        };
+    }
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_safe_alloc_size(struct rf_device *device, uint64_t *bytes) {
+    RF_PARAMS(struct rf_memory_info, info);
+    if (!bytes) return rf_fail(RF_E_INVALID, "rf_safe_alloc_size: bytes is NULL");
+    rf_status status = rf_device_memory_info(device, &info);
+    if (!status && rf_device_is_lost(device)) status = rf_device_lost_status(device);
+    if (!status) *bytes = info.available_bytes;
+    return status;
+}
+
+rf_status rf_can_allocate(struct rf_device *device, uint64_t bytes, bool *yes) {
+    struct rf_entry entry;
+    if (!yes) return rf_fail(RF_E_INVALID, "rf_can_allocate: yes is NULL");
+    rf_status status = rf_enter(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    bool granted = false;
+    if (bytes && rf_pool_has(device, bytes)) {
+        granted = true;
+    } else {
+        uint64_t rounded = rf_pool_rounded(device, bytes);
+        if (bytes && rounded) {
+            status = rf_memory_would_grant(device, rounded);
+            granted = status == RF_OK;
+            if (status == RF_E_BUDGET || status == RF_E_NO_MEMORY) status = RF_OK;
+        }
+    }
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    if (!status) *yes = granted;
+    return status;
+}
+
+/* ---- changing the terms ---- */
+
+rf_status rf_device_set_budget(struct rf_device *device, const char *text) {
+    struct rf_entry entry;
+    struct rf_budget_spec spec;
+    if (!text) return rf_fail(RF_E_INVALID, "rf_device_set_budget: spec is NULL");
+    rf_status status = rf_budget_parse(text, &spec);
+    if (status) return status;
+    if (spec.has_part) return rf_fail(RF_E_INVALID, "rf_device_set_budget: a lent part cannot replace a budget");
+    status = rf_enter(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    struct rf_lease_terms terms;
+    status = rf_lease_renew(device->lease, &spec, &terms);
+    if (!status) {
+        terms.free0_bytes = device->terms.free0_bytes;
+        device->terms = terms;
+        snprintf(device->budget_text, sizeof device->budget_text, "%s", text);
+        if (device->held_bytes + device->lent_bytes > terms.promised_bytes) rf_pool_trim(device, 0);
+    }
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_device_trim(struct rf_device *device, int64_t timeout_ns) {
+    struct rf_entry entry;
+    rf_status status = rf_enter(device, &entry);
+    if (status) return status;
+    int64_t deadline = rf_device_deadline(device, timeout_ns);
+    do {
+        status = rf_timelines_drain(device, deadline);
+        if (status) break;
+        pthread_mutex_lock(&device->memory_mutex);
+        status = rf_pool_trim(device, deadline);
+        pthread_mutex_unlock(&device->memory_mutex);
+    } while (status == RF_E_BUSY && rf_now_ns() < deadline);
+    if (status == RF_E_BUSY) status = RF_E_TIMEOUT;
+    rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_device_lend(struct rf_device *device, uint64_t bytes, char *spec, size_t size) {
+    struct rf_entry entry;
+    if (!spec || !size || !bytes) return rf_fail(RF_E_INVALID, "rf_device_lend: spec is NULL or bytes is 0");
+    rf_status status = rf_enter(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    uint64_t taken = device->held_bytes + device->lent_bytes;
+    if (bytes > rf_sub_saturate(device->terms.promised_bytes, taken))
+        status = refuse_budget(device, bytes);
+    else
+        status = rf_lease_lend(device->lease, bytes, spec, size);
+    if (!status) device->lent_bytes += bytes;
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_device_reclaim(struct rf_device *device, const char *spec) {
+    struct rf_entry entry;
+    uint64_t bytes = 0;
+    if (!spec) return rf_fail(RF_E_INVALID, "rf_device_reclaim: spec is NULL");
+    rf_status status = rf_enter_cleanup(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    status = rf_lease_reclaim(device->lease, spec, &bytes);
+    if (!status) device->lent_bytes = rf_sub_saturate(device->lent_bytes, bytes);
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    return status;
+}

@@ -1,0 +1,86 @@
+/* See target.h. AMD code objects run on exactly the architecture they were built for. PTX
+ * runs on its architecture and every newer one, through the driver's compiler; PTX with an
+ * architecture-specific suffix ('a') on exactly that one. */
+#include "gpu/target.h"
+
+#include <stdio.h>
+
+#include <rocmforge/gpu.h>
+
+/* "sm_90a" to 90 and 'a'; false if it is no such name. */
+static bool parse_sm(const char *text, int *number, char *suffix) {
+    if (strncmp(text, "sm_", 3) != 0) return false;
+    const char *digit = text + 3;
+    int value = 0, count = 0;
+    for (; *digit >= '0' && *digit <= '9' && count < 4; digit++, count++) value = value * 10 + (*digit - '0');
+    if (count < 2 || text[3] == '0') return false;
+    *suffix = 0;
+    if (*digit == 'a') *suffix = *digit++;
+    *number = value;
+    return *digit == 0;
+}
+
+bool rf_target_fits(const char *device_arch, const char *target, int *rank) {
+    if (!device_arch || !target) return false;
+    int device_number, target_number;
+    char device_suffix, target_suffix;
+    if (parse_sm(device_arch, &device_number, &device_suffix)) {
+        if (device_suffix || !parse_sm(target, &target_number, &target_suffix)) return false;
+        bool fits = target_suffix ? target_number == device_number : target_number <= device_number;
+        if (fits && rank) *rank = target_number * 2 + (target_suffix ? 1 : 0);
+        return fits;
+    }
+    if (strncmp(device_arch, "gfx", 3) != 0 || strcmp(device_arch, target) != 0) return false;
+    if (rank) *rank = 1;
+    return true;
+}
+
+/* True if an earlier image has the same module (by_module) or the same target. */
+static bool seen_before(size_t index, bool by_module) {
+    const struct rf_builtin_image *image = rf_builtin_image_at(index);
+    for (size_t i = 0; i < index; i++) {
+        const struct rf_builtin_image *earlier = rf_builtin_image_at(i);
+        if (strcmp(by_module ? earlier->module : earlier->target, by_module ? image->module : image->target) == 0)
+            return true;
+    }
+    return false;
+}
+
+static rf_status refuse(const char *device_arch) {
+    char targets[256] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+        if (seen_before(i, false)) continue;
+        int added = snprintf(targets + length, sizeof targets - length, "%s%s", length ? " " : "",
+                             rf_builtin_image_at(i)->target);
+        if (added < 0 || (size_t)added >= sizeof targets - length) break;
+        length += (size_t)added;
+    }
+    return rf_fail(RF_E_UNSUPPORTED, "no kernels for %s in this build (it has: %s); build with kernel_targets=%s",
+                   device_arch, length ? targets : "none", device_arch);
+}
+
+rf_status rf_target_best_builtin(const char *device_arch, char *target, size_t size) {
+    const char *best = NULL;
+    int best_rank = -1;
+    size_t count = rf_builtin_image_count();
+    for (size_t i = 0; i < count; i++) {
+        if (seen_before(i, true)) continue;
+        const char *module = rf_builtin_image_at(i)->module;
+        bool module_fits = false;
+        for (size_t j = i; j < count; j++) {
+            const struct rf_builtin_image *image = rf_builtin_image_at(j);
+            int rank = 0;
+            if (strcmp(image->module, module) != 0 || !rf_target_fits(device_arch, image->target, &rank)) continue;
+            module_fits = true;
+            if (rank > best_rank) {
+                best_rank = rank;
+                best = image->target;
+            }
+        }
+        if (!module_fits) return refuse(device_arch);
+    }
+    if (!best || strlen(best) >= size) return refuse(device_arch);
+    snprintf(target, size, "%s", best);
+    return RF_OK;
+}

@@ -1,0 +1,333 @@
+/* Timelines: streams with tickets, so that the layer knows what is finished without ever
+ * asking the driver to wait.
+ *
+ * Invariants:
+ *   1. completed <= submitted; tickets in (completed, submitted] are unfinished as far as is known
+ *   2. marks are in ticket order; a mark's event was recorded when 'submitted' was its ticket
+ *   3. a submission happens with the timeline locked and the gate seen open under that lock;
+ *      so once the gate is closed and each timeline was locked once, nothing new can start
+ *   4. no driver call here waits: event_query, event_record and event_create do not; a stream
+ *      is destroyed only when its work is complete (HIP's destroy waits for it) */
+#include "gpu/device_impl.h"
+
+#include <stdlib.h>
+
+/* How long submissions may be held up while running work drains for the quiet moment. */
+#define GATE_HOLD_NS RF_MS(2)
+
+static rf_status gate_wait(struct rf_device *device, int64_t deadline_ns);
+static rf_status record_mark(struct rf_timeline *line);
+static rf_status look(struct rf_timeline *line, uint64_t ticket);
+static const char *oldest_name(const struct rf_timeline *line);
+
+/* ---- submitting ---- */
+
+rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
+    struct rf_device *device = line->device;
+    for (;;) {
+        if (rf_device_is_lost(device)) return rf_device_lost_status(device);
+        if (!rf_mutex_lock_until(&line->mutex, deadline_ns))
+            return rf_fail(RF_E_TIMEOUT, "queue: another thread kept it until the deadline");
+        if (atomic_load(&device->gate_closed)) {
+            pthread_mutex_unlock(&line->mutex);
+            rf_status status = gate_wait(device, deadline_ns);
+            if (status) return status;
+            continue;
+        }
+        uint64_t unfinished = line->submitted - atomic_load(&line->completed);
+        if (unfinished < RF_IN_FLIGHT_MAX) return RF_OK;
+        /* Full: a driver would block without a deadline once its own queue is full. */
+        uint64_t wanted = line->submitted - RF_IN_FLIGHT_MAX + 1;
+        pthread_mutex_unlock(&line->mutex);
+        rf_status status = rf_timeline_wait(line, wanted, deadline_ns);
+        if (status) return status;
+    }
+}
+
+rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, const char *name, uint64_t *ticket) {
+    struct rf_device *device = line->device;
+    rf_status status = RF_OK;
+    if (code == RF_DRV_OK) {
+        line->submitted++;
+        line->names[line->submitted % RF_IN_FLIGHT_MAX] = name;
+        if (ticket) *ticket = line->submitted;
+        /* Marks cost a driver call: dense after the last thing known complete, where a wait
+         * is likely to look, then every few. */
+        uint64_t newest = line->mark_count
+                              ? line->marks[(line->mark_first + line->mark_count - 1) % RF_MARKS_MAX].ticket
+                              : atomic_load(&line->completed);
+        uint64_t distance = (line->submitted - atomic_load(&line->completed)) / 4;
+        if (line->submitted - newest >= RF_MAX(RF_MIN(distance, (uint64_t)RF_MARK_EVERY), (uint64_t)1))
+            status = record_mark(line);
+    } else {
+        /* A fatal answer to a submission is the fault of something submitted earlier, if
+         * anything was. */
+        bool earlier = line->submitted > atomic_load(&line->completed);
+        status = rf_device_result(device, code, call, earlier && rf_driver_is_fatal(code) ? oldest_name(line) : name);
+    }
+    pthread_mutex_unlock(&line->mutex);
+    return status;
+}
+
+uint64_t rf_timeline_submitted(struct rf_timeline *line) {
+    pthread_mutex_lock(&line->mutex);
+    uint64_t submitted = line->submitted;
+    pthread_mutex_unlock(&line->mutex);
+    return submitted;
+}
+
+/* ---- looking and waiting ---- */
+
+rf_status rf_timeline_poll(struct rf_timeline *line, uint64_t ticket, bool *done) {
+    if (rf_device_is_lost(line->device)) return rf_device_lost_status(line->device);
+    rf_status status = RF_OK;
+    if (!rf_timeline_passed(line, ticket)) {
+        pthread_mutex_lock(&line->mutex);
+        status = look(line, ticket);
+        pthread_mutex_unlock(&line->mutex);
+    }
+    if (!status) *done = rf_timeline_passed(line, ticket);
+    return status;
+}
+
+rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t deadline_ns) {
+    struct rf_backoff backoff;
+    rf_status status;
+    bool done = false;
+    rf_backoff_begin(&backoff);
+    while ((status = rf_timeline_poll(line, ticket, &done)) == RF_OK && !done)
+        if (!rf_backoff_step(&backoff, deadline_ns)) {
+            pthread_mutex_lock(&line->mutex);
+            look(line, line->submitted);
+            uint64_t first = atomic_load(&line->completed) + 1;
+            status = rf_fail(RF_E_TIMEOUT,
+                             "not finished after %.3f s: '%s' (the oldest of %llu unfinished); wait again, raise "
+                             "RF_TIMEOUT_MS, or close the device",
+                             (double)(rf_now_ns() - backoff.started_ns) * 1e-9, oldest_name(line),
+                             (unsigned long long)(line->submitted + 1 - first));
+            pthread_mutex_unlock(&line->mutex);
+            break;
+        }
+    rf_backoff_end(&backoff);
+    return status;
+}
+
+static const char *oldest_name(const struct rf_timeline *line) {
+    const char *name = line->names[(atomic_load(&line->completed) + 1) % RF_IN_FLIGHT_MAX];
+    return name ? name : "nothing";
+}
+
+/* Records an event behind all that was submitted so far. */
+static rf_status record_mark(struct rf_timeline *line) {
+    struct rf_device *device = line->device;
+    const struct rf_driver *driver = device->driver;
+    unsigned last = (line->mark_first + line->mark_count - 1) % RF_MARKS_MAX;
+    if (line->mark_count && line->marks[last].ticket == line->submitted) return RF_OK;
+    if (line->mark_count < RF_MARKS_MAX) {
+        void *event = NULL;
+        if (line->spare_count) {
+            event = line->spare_events[--line->spare_count];
+        } else {
+            rf_status status = rf_device_result(
+                device, driver->event_create(&event, RF_EVENT_DISABLE_TIMING), "event_create", NULL);
+            if (status) return status;
+        }
+        last = (line->mark_first + line->mark_count++) % RF_MARKS_MAX;
+        line->marks[last].event = event;
+        line->marks[last].ticket = line->submitted;
+    } /* else the newest mark moves forward: coarser, still right */
+    int code = driver->event_record(line->marks[last].event, line->stream);
+    if (code == RF_DRV_OK) {
+        line->marks[last].ticket = line->submitted;
+        return RF_OK;
+    }
+    line->spare_events[line->spare_count++] = line->marks[last].event;
+    line->mark_count--;
+    return rf_device_result(device, code, "event_record", oldest_name(line));
+}
+
+static void retire_marks(struct rf_timeline *line, unsigned count) {
+    for (; count; count--) {
+        line->spare_events[line->spare_count++] = line->marks[line->mark_first].event;
+        atomic_store_explicit(&line->completed, line->marks[line->mark_first].ticket, memory_order_release);
+        line->mark_first = (line->mark_first + 1) % RF_MARKS_MAX;
+        line->mark_count--;
+    }
+}
+
+/* Asks the driver whether 'ticket' is done and moves 'completed'. If it is, one question covers
+ * all marks up to it; if not, there is time to ask mark by mark, so that a fault or a time-out
+ * is pinned to the oldest unfinished work as exactly as the marks allow. */
+static rf_status look(struct rf_timeline *line, uint64_t ticket) {
+    struct rf_device *device = line->device;
+    if (rf_device_is_lost(device)) return rf_device_lost_status(device);
+    if (rf_timeline_passed(line, ticket)) return RF_OK;
+    unsigned before = 0; /* marks that do not cover the ticket */
+    while (before < line->mark_count && line->marks[(line->mark_first + before) % RF_MARKS_MAX].ticket < ticket) before++;
+    if (before == line->mark_count) {
+        rf_status status = record_mark(line);
+        if (status) return status;
+        before = line->mark_count - 1;
+    }
+    int code = device->driver->event_query(line->marks[(line->mark_first + before) % RF_MARKS_MAX].event);
+    if (code == RF_DRV_OK) {
+        retire_marks(line, before + 1);
+        return RF_OK;
+    }
+    for (; code == RF_DRV_NOT_READY && before; before--) {
+        int earlier = device->driver->event_query(line->marks[line->mark_first].event);
+        if (earlier == RF_DRV_OK)
+            retire_marks(line, 1);
+        else
+            code = earlier == RF_DRV_NOT_READY ? RF_DRV_OK : earlier;
+    }
+    if (code == RF_DRV_OK || code == RF_DRV_NOT_READY) return RF_OK;
+    return rf_device_result(device, code, "event_query", oldest_name(line));
+}
+
+/* ---- slots ---- */
+
+rf_status rf_timeline_open(struct rf_device *device, bool high_priority, struct rf_timeline **out) {
+    rf_status status = RF_OK;
+    pthread_mutex_lock(&device->timelines_mutex);
+    rf_timelines_reap(device);
+    struct rf_timeline *line = NULL;
+    for (unsigned i = 0; i < device->timeline_count && !line; i++)
+        if (!device->timelines[i]->stream) line = device->timelines[i];
+    if (!line) {
+        if (device->timeline_count == RF_TIMELINES_MAX) {
+            status = rf_fail(RF_E_BUSY, "queue: %d queues exist already; destroy some", RF_TIMELINES_MAX);
+            goto out;
+        }
+        line = calloc(1, sizeof *line);
+        if (!line) {
+            status = rf_fail(RF_E_NO_MEMORY, "queue: no host memory");
+            goto out;
+        }
+        line->device = device;
+        pthread_mutex_init(&line->mutex, NULL);
+        device->timelines[device->timeline_count++] = line;
+    }
+    void *stream = NULL;
+    int priority = high_priority ? device->priority_high : device->priority_low;
+    status = rf_device_result(device, device->driver->stream_create(&stream, RF_STREAM_NON_BLOCKING, priority),
+                              "stream_create", NULL);
+    if (status) goto out;
+    pthread_mutex_lock(&line->mutex);
+    line->stream = stream;
+    line->priority = priority;
+    line->in_use = true;
+    pthread_mutex_unlock(&line->mutex);
+    *out = line;
+out:
+    pthread_mutex_unlock(&device->timelines_mutex);
+    return status;
+}
+
+void rf_timeline_release(struct rf_timeline *line) {
+    struct rf_device *device = line->device;
+    pthread_mutex_lock(&device->timelines_mutex);
+    pthread_mutex_lock(&line->mutex);
+    line->in_use = false;
+    pthread_mutex_unlock(&line->mutex);
+    if (!rf_device_is_lost(device)) rf_timelines_reap(device);
+    pthread_mutex_unlock(&device->timelines_mutex);
+}
+
+void rf_timelines_reap(struct rf_device *device) {
+    for (unsigned i = 0; i < device->timeline_count && !rf_device_is_lost(device); i++) {
+        struct rf_timeline *line = device->timelines[i];
+        pthread_mutex_lock(&line->mutex);
+        if (line->stream && !line->in_use && !look(line, line->submitted) && rf_timeline_passed(line, line->submitted)) {
+            rf_device_result(device, device->driver->stream_destroy(line->stream), "stream_destroy", NULL);
+            line->stream = NULL;
+        }
+        pthread_mutex_unlock(&line->mutex);
+    }
+}
+
+/* ---- the gate ---- */
+
+static rf_status gate_wait(struct rf_device *device, int64_t deadline_ns) {
+    struct rf_backoff backoff;
+    rf_status status = RF_OK;
+    rf_backoff_begin(&backoff);
+    while (atomic_load(&device->gate_closed))
+        if (!rf_backoff_step(&backoff, deadline_ns)) {
+            status = rf_fail(RF_E_TIMEOUT, "queue: memory was being given back until the deadline; try again");
+            break;
+        }
+    rf_backoff_end(&backoff);
+    return status;
+}
+
+/* One look at every timeline: RF_OK when all are done, RF_E_BUSY with the first that is not. */
+static rf_status all_done(struct rf_device *device, struct rf_timeline **busy, uint64_t *ticket) {
+    for (unsigned i = 0; i < device->timeline_count; i++) {
+        struct rf_timeline *line = device->timelines[i];
+        pthread_mutex_lock(&line->mutex);
+        uint64_t submitted = line->submitted;
+        rf_status status = line->stream ? look(line, submitted) : RF_OK;
+        pthread_mutex_unlock(&line->mutex);
+        if (status) return status;
+        if (!rf_timeline_passed(line, submitted)) {
+            *busy = line;
+            *ticket = submitted;
+            return RF_E_BUSY;
+        }
+    }
+    return RF_OK;
+}
+
+rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
+    struct rf_timeline *busy = NULL;
+    uint64_t ticket = 0;
+    if (rf_device_is_lost(device)) return rf_device_lost_status(device);
+    if (!rf_mutex_lock_until(&device->timelines_mutex, deadline_ns))
+        return rf_fail(RF_E_BUSY, "another thread kept the queues until the deadline");
+    atomic_store(&device->gate_closed, true);
+    int64_t hold_until = RF_MIN(deadline_ns, rf_now_ns() + GATE_HOLD_NS);
+    rf_status status = all_done(device, &busy, &ticket);
+    while (status == RF_E_BUSY && rf_now_ns() < hold_until) {
+        status = rf_timeline_wait(busy, ticket, hold_until);
+        if (status == RF_E_TIMEOUT) status = RF_E_BUSY;
+        if (!status) status = all_done(device, &busy, &ticket);
+    }
+    if (!status) return RF_OK; /* timelines_mutex stays locked, the gate closed */
+    if (status == RF_E_BUSY) {
+        pthread_mutex_lock(&busy->mutex);
+        rf_fail(RF_E_BUSY, "'%s' is still running", oldest_name(busy));
+        pthread_mutex_unlock(&busy->mutex);
+    }
+    rf_quiet_leave(device);
+    return status;
+}
+
+bool rf_timelines_idle(struct rf_device *device) {
+    struct rf_timeline *busy;
+    uint64_t ticket;
+    pthread_mutex_lock(&device->timelines_mutex);
+    bool idle = all_done(device, &busy, &ticket) == RF_OK;
+    pthread_mutex_unlock(&device->timelines_mutex);
+    return idle;
+}
+
+rf_status rf_timelines_drain(struct rf_device *device, int64_t deadline_ns) {
+    pthread_mutex_lock(&device->timelines_mutex);
+    unsigned count = device->timeline_count;
+    pthread_mutex_unlock(&device->timelines_mutex);
+    for (unsigned i = 0; i < count; i++) { /* slots are never removed */
+        struct rf_timeline *line = device->timelines[i];
+        pthread_mutex_lock(&line->mutex);
+        uint64_t ticket = line->stream ? line->submitted : 0;
+        pthread_mutex_unlock(&line->mutex);
+        rf_status status = rf_timeline_wait(line, ticket, deadline_ns);
+        if (status) return status;
+    }
+    return RF_OK;
+}
+
+void rf_quiet_leave(struct rf_device *device) {
+    atomic_store(&device->gate_closed, false);
+    pthread_mutex_unlock(&device->timelines_mutex);
+}

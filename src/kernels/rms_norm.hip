@@ -1,0 +1,111 @@
+/* rms_norm: out[r][c] = in[r][c] / sqrt(mean of squares of row r + eps) * weight[c], over dense
+ * rows; sums and products in f32, rounded once to the type of in and out. The weight is f32, or
+ * NULL for ones. out may be in. Launched as rows.h says; a grid in x. */
+#include "kernels/rows.h"
+
+RF_DEVICE float norm_squares(enum rf_type type, bool vector, const uint32_t *words, float sum) {
+    RF_UNROLL
+    for (uint32_t k = 0; k < rf_row_held(type, vector); k++) {
+        float x = rf_row_value(type, vector, words, k);
+        sum = rf_fma(x, x, sum);
+    }
+    return sum;
+}
+
+/* Multiplies a piece by the row's factor and the weights, and stores it. */
+RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, bool weighted, void *piece, const float *weight,
+                          uint32_t left, float factor, const uint32_t *words) {
+    uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
+    void *to = rf_at_mutable(type, piece, first);
+    RF_UNROLL
+    for (uint32_t slot = 0; slot < rf_row_held(type, vector) / group; slot++) {
+        uint32_t at = rf_row_step(type, vector, slot);
+        if (rf_row_inside(at, left, first)) {
+            float x[8], w[8];
+            if (weighted && vector) rf_load_many(RF_TYPE_F32, group, weight + first, at, w);
+            if (weighted && !vector) w[0] = (weight + first)[at];
+            RF_UNROLL
+            for (uint32_t k = 0; k < group; k++) {
+                x[k] = rf_row_value(type, vector, words, slot * group + k) * factor;
+                if (weighted) x[k] *= w[k];
+            }
+            rf_row_store(type, vector, to, at, x);
+        }
+    }
+}
+RF_DEVICE void norm_finish(enum rf_type type, bool vector, bool wave, void *piece, const float *weight, uint32_t left,
+                           float factor, const uint32_t *words) {
+    if (weight) {
+        norm_store(type, vector, wave, true, piece, weight, left, factor, words);
+    } else {
+        norm_store(type, vector, wave, false, piece, weight, left, factor, words);
+    }
+}
+
+/* One row: held in registers and read once, or longer and read twice. */
+RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
+                        const float *weight, uint64_t columns, float eps, float *scratch) {
+    uint32_t piece = rf_row_piece(type, vector, wave), words[RF_ROW_WORDS];
+    float sum = 0.0f;
+    if (held) {
+        rf_row_load(type, vector, wave, in, (uint32_t)columns, 0, words);
+        sum = norm_squares(type, vector, words, 0.0f);
+    } else {
+        RF_NO_UNROLL
+        for (uint64_t start = 0; start < columns; start += piece) {
+            rf_row_load(type, vector, wave, rf_at(type, in, start), rf_row_left(piece, columns, start), 0, words);
+            sum = norm_squares(type, vector, words, sum);
+        }
+    }
+    sum = wave ? rf_wave_sum(sum) : rf_block_sum(sum, scratch);
+    float factor = rf_rsqrt(sum / (float)columns + eps);
+    if (held) {
+        /* Lest the elements stay in registers unpacked, too. */
+        RF_UNROLL
+        for (uint32_t k = 0; k < RF_ROW_WORDS; k++) words[k] = rf_opaque(words[k]);
+        norm_finish(type, vector, wave, out, weight, (uint32_t)columns, factor, words);
+    } else {
+        RF_NO_UNROLL
+        for (uint64_t start = 0; start < columns; start += piece) {
+            uint32_t left = rf_row_left(piece, columns, start);
+            rf_row_load(type, vector, wave, rf_at(type, in, start), left, 0, words);
+            norm_finish(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, left,
+                        factor, words);
+        }
+    }
+}
+
+RF_DEVICE void norm_rows(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
+                         const float *weight, uint64_t rows, uint64_t columns, float eps, float *scratch) {
+    uint32_t turn = 0;
+    RF_NO_UNROLL
+    for (uint64_t row = rf_team_first_row(wave); row < rows; row += rf_team_row_step(wave), turn ^= 1)
+        norm_row(type, wave, held, vector, rf_at_mutable(type, out, row * columns), rf_at(type, in, row * columns),
+                 weight, columns, eps, scratch + turn * RF_BLOCK_SCRATCH);
+}
+
+RF_DEVICE void norm_body(enum rf_type type, bool vector, void *out, const void *in, const float *weight, uint64_t rows,
+                         uint64_t columns, float eps, float *scratch) {
+    if (columns <= rf_row_piece(type, vector, true)) {
+        norm_rows(type, true, true, vector, out, in, weight, rows, columns, eps, scratch);
+    } else if (columns <= rf_row_piece(type, vector, false)) {
+        norm_rows(type, false, true, vector, out, in, weight, rows, columns, eps, scratch);
+    } else {
+        norm_rows(type, false, false, vector, out, in, weight, rows, columns, eps, scratch);
+    }
+}
+
+#define RMS_NORM(name, type, element)                                                                                 \
+    RF_KERNEL(rms_norm_##name, 1024, (element *, out), (const element *, in), (const float *, weight),                \
+              (uint64_t, rows), (uint64_t, columns), (float, eps)) {                                                  \
+        RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                              \
+        if (rf_rows_vector(type, in, columns) && rf_aligned(out, 16) && rf_aligned(weight, 16)) {                     \
+            norm_body(type, true, out, in, weight, rows, columns, eps, scratch);                                      \
+        } else {                                                                                                      \
+            norm_body(type, false, out, in, weight, rows, columns, eps, scratch);                                     \
+        }                                                                                                             \
+    }
+
+RMS_NORM(f32, RF_TYPE_F32, float)
+RMS_NORM(f16, RF_TYPE_F16, rf_f16)
+RMS_NORM(bf16, RF_TYPE_BF16, rf_bf16)

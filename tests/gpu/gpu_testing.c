@@ -1,0 +1,210 @@
+#include "gpu_testing.h"
+
+#include <dlfcn.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../src/sim/rfsim.h"
+
+extern const struct rf_kernel_image test_images[];
+extern const size_t test_image_count;
+extern const int test_image_groups[];
+
+bool gpu_simulated(void) {
+    const char *driver = getenv("RF_DRIVER");
+    return !driver || !*driver || !strcmp(driver, "sim");
+}
+
+/* The build folder, from this executable's place in it: build/tests/gpu/NAME. */
+static void build_folder(char *path, size_t size) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    RF_ASSERT(length > 0);
+    path[length] = 0;
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(path, '/');
+        RF_ASSERT(slash != NULL);
+        *slash = 0;
+    }
+}
+
+void gpu_set_sim(const char *rfsim) {
+    char folder[512], text[2048];
+    build_folder(folder, sizeof folder);
+    snprintf(text, sizeof text, "kernels=%s/librfsim-kernels.so:%s/librfsim-test-kernels.so%s%s", folder, folder,
+             *rfsim ? "," : "", rfsim);
+    setenv("RFSIM", text, 1);
+}
+
+void gpu_need_simulated(const char *rfsim) {
+    if (!gpu_simulated()) RF_SKIP("needs the simulated driver (unset RF_DRIVER)");
+    gpu_set_sim(rfsim);
+}
+
+/* ---- a private folder ---- */
+
+static char folder_path[256];
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+static pid_t folder_owner;
+static void remove_folder(void) {
+    if (getpid() == folder_owner) nftw(folder_path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *gpu_folder(void) {
+    if (!folder_path[0]) {
+        const char *base = getenv("TMPDIR");
+        snprintf(folder_path, sizeof folder_path, "%s/rocmforge-test-XXXXXX", base && *base ? base : "/tmp");
+        RF_ASSERT(mkdtemp(folder_path) != NULL);
+        folder_owner = getpid();
+        atexit(remove_folder);
+    }
+    return folder_path;
+}
+
+/* ---- runtime and device ---- */
+
+static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
+static char log_text[65536];
+
+static void keep_line(void *user, enum rf_log_level level, const char *line) {
+    (void)user, (void)level;
+    pthread_mutex_lock(&log_mutex);
+    size_t used = strlen(log_text);
+    snprintf(log_text + used, sizeof log_text - used, "%s\n", line);
+    pthread_mutex_unlock(&log_mutex);
+    RF_NOTE("log: %s", line);
+}
+
+const char *gpu_log(void) { return log_text; }
+
+void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
+    static char driver[64], leases[320], helper[600], library[600], folder[512];
+    const char *all[32] = {driver, leases, helper, library};
+    size_t count = gpu_simulated() ? 4 : 3;
+    memset(gpu, 0, sizeof *gpu);
+    /* This executable carries the library itself, away from the files that lie beside it. */
+    build_folder(folder, sizeof folder);
+    snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s/rocmforge-probe", folder);
+    snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
+    const char *asked = getenv("RF_DRIVER");
+    snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
+    /* Leases of a test are nobody else's business, on a simulated GPU. */
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() ? gpu_folder() : "");
+    if (gpu_simulated() && !getenv("RFSIM")) gpu_set_sim("");
+    for (; options && *options && count < 31; options++) {
+        /* A later value of the same option replaces an earlier one. */
+        size_t name = strcspn(*options, "=") + 1, at = 0;
+        while (at < count && strncmp(all[at], *options, name)) at++;
+        all[at] = *options;
+        if (at == count) count++;
+    }
+    RF_PARAMS(struct rf_runtime_params, params);
+    params.log = keep_line;
+    params.options = all;
+    RF_ASSERT_OK(rf_runtime_create(&params, &gpu->runtime));
+}
+
+rf_status gpu_try_open(struct gpu *gpu, const char *budget) {
+    if (!gpu->runtime) gpu_make_runtime(gpu, NULL);
+    if (!gpu_simulated() && !rf_gpu_available(gpu->runtime)) RF_SKIP("no GPU: %s", rf_gpu_reason(gpu->runtime));
+    RF_PARAMS(struct rf_device_params, params);
+    params.budget = budget;
+    params.images = test_images;
+    params.image_count = test_image_count;
+    params.image_groups = test_image_groups;
+    rf_status status = rf_device_open_checked(gpu->runtime, &params, &gpu->device);
+    if (status) return status;
+    return rf_queue_create(gpu->device, NULL, &gpu->queue);
+}
+
+void gpu_open(struct gpu *gpu, const char *budget) { RF_ASSERT_OK(gpu_try_open(gpu, budget)); }
+
+void gpu_close(struct gpu *gpu) {
+    RF_ASSERT_OK(rf_queue_destroy(&gpu->queue));
+    struct rf_memory_info info = gpu_memory(gpu);
+    RF_EXPECT_INT(info.live_count, 0);
+    RF_EXPECT_INT(info.used_bytes, 0);
+    RF_ASSERT_OK(rf_device_close(&gpu->device));
+    rf_runtime_destroy(&gpu->runtime);
+    RF_EXPECT_INT(gpu_sim_device_bytes(), 0);
+    RF_EXPECT_INT(gpu_sim_traps(), 0);
+}
+
+struct rf_memory_info gpu_memory(struct gpu *gpu) {
+    RF_PARAMS(struct rf_memory_info, info);
+    RF_ASSERT_OK(rf_device_memory_info(gpu->device, &info));
+    return info;
+}
+
+struct rf_buffer *gpu_buffer(struct gpu *gpu, uint64_t bytes) {
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_buffer *buffer = NULL;
+    params.bytes = bytes;
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu->device, &params, &buffer));
+    return buffer;
+}
+
+const struct rf_kernel *gpu_kernel(struct gpu *gpu, const char *name) {
+    const struct rf_kernel *kernel = NULL;
+    RF_ASSERT_OK(rf_kernel_find(gpu->device, name, &kernel));
+    return kernel;
+}
+
+rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uint64_t threads,
+                     const struct rf_arg *args, size_t count) {
+    RF_PARAMS(struct rf_launch, launch);
+    launch.kernel = kernel;
+    launch.block[0] = threads < 256 ? (uint32_t)threads : 256;
+    launch.grid[0] = (uint32_t)((threads + 255) / 256);
+    launch.args = args;
+    launch.arg_count = count;
+    return rf_queue_launch(queue, &launch);
+}
+
+/* ---- the simulated driver's own figures ---- */
+
+/* The handle of the library if this process has loaded it. */
+static void *sim_symbol(const char *name) {
+    static void *library;
+    if (!gpu_simulated()) return NULL;
+    if (!library) {
+        char path[600];
+        build_folder(path, sizeof path - 32);
+        strcat(path, "/librfsim-hip.so");
+        library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    }
+    return library ? dlsym(library, name) : NULL;
+}
+
+static struct rfsim_stats sim_stats(void) {
+    struct rfsim_stats stats = {.struct_size = sizeof stats};
+    void (*ask)(struct rfsim_stats *) = NULL;
+    void *symbol = sim_symbol("rfsim_stats");
+    memcpy(&ask, &symbol, sizeof ask);
+    if (ask) ask(&stats);
+    return stats;
+}
+
+uint64_t gpu_sim_calls(void) { return sim_stats().calls; }
+uint64_t gpu_sim_traps(void) { return sim_stats().traps; }
+uint64_t gpu_sim_device_bytes(void) { return sim_stats().charged_bytes; }
+void gpu_sim_release_hangs(void) {
+    void (*release)(void) = NULL;
+    void *symbol = sim_symbol("rfsim_release_hangs");
+    memcpy(&release, &symbol, sizeof release);
+    if (release) release();
+}
+
+int64_t gpu_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}

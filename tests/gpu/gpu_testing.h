@@ -1,0 +1,59 @@
+/* What the device layer's tests share: a device, simulated unless RF_DRIVER says otherwise.
+ *
+ * The tests use public headers only, so that they say what a user can rely on; the simulated
+ * driver's own figures come through its rfsim_* functions as a second witness. Each test runs
+ * in a process of its own, so setting RFSIM for it disturbs nobody. */
+#ifndef GPU_TESTING_H
+#define GPU_TESTING_H
+
+#include <rocmforge/gpu.h>
+#include <rocmforge/test.h>
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+
+struct gpu {
+    struct rf_runtime *runtime;
+    struct rf_device *device;
+    struct rf_queue *queue;
+};
+
+/* Whether this run is on the simulated driver. */
+bool gpu_simulated(void);
+/* Skips the test on a real GPU; else sets RFSIM for this process ("" for the default). */
+void gpu_need_simulated(const char *rfsim);
+/* Sets RFSIM anew, say to add faults after the probe. */
+void gpu_set_sim(const char *rfsim);
+/* A private folder for leases, trees and files of this test; removed when the process ends. */
+const char *gpu_folder(void);
+
+/* A runtime with these further options ("NAME=VALUE"; NULL-ended, may be NULL). Log lines go to
+ * the test's output and to gpu_log(). */
+void gpu_make_runtime(struct gpu *gpu, const char *const *options);
+/* Opens device 0 with the test kernels, and a queue. Skips where a real GPU was asked for and
+ * is not there. budget NULL: the default. */
+void gpu_open(struct gpu *gpu, const char *budget);
+void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
+rf_status gpu_try_open(struct gpu *gpu, const char *budget);
+const char *gpu_log(void); /* all lines so far */
+
+struct rf_memory_info gpu_memory(struct gpu *gpu);
+struct rf_buffer *gpu_buffer(struct gpu *gpu, uint64_t bytes);
+const struct rf_kernel *gpu_kernel(struct gpu *gpu, const char *name);
+/* Launches with so many threads in all, in blocks of 256. */
+rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uint64_t threads,
+                     const struct rf_arg *args, size_t count);
+#define GPU_LAUNCH(queue, kernel, threads, ...)                                                                       \
+    gpu_launch((queue), (kernel), (threads), (const struct rf_arg[]){__VA_ARGS__},                                    \
+               sizeof((const struct rf_arg[]){__VA_ARGS__}) / sizeof(struct rf_arg))
+
+/* The simulated driver's answer; 0 where the driver is real. */
+uint64_t gpu_sim_calls(void);
+uint64_t gpu_sim_traps(void);
+uint64_t gpu_sim_device_bytes(void); /* charged, contexts not included */
+void gpu_sim_release_hangs(void);
+
+int64_t gpu_now_ns(void);
+
+#endif

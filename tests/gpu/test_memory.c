@@ -1,0 +1,279 @@
+/* Budget, floor, pool and ledger: what is granted, what is refused, and that the books agree
+ * with the driver's. */
+#include "gpu_testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Allocates until refused; gives how much was granted. */
+static uint64_t creep(struct gpu *gpu, uint64_t each, struct rf_buffer **buffers, size_t most, size_t *count) {
+    uint64_t sum = 0;
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = each;
+    for (*count = 0; *count < most; ++*count, sum += each) {
+        rf_status status = rf_buffer_create_safe(gpu->device, &params, &buffers[*count]);
+        if (status == RF_E_BUDGET) break;
+        RF_ASSERT_OK(status);
+        struct rf_memory_info info = gpu_memory(gpu);
+        RF_ASSERT(info.held_bytes <= info.budget_bytes);
+        RF_ASSERT(info.free_bytes >= info.floor_bytes);
+    }
+    return sum;
+}
+
+RF_TEST(budget, creep_stays_within_every_spec, .tags = "sim") {
+    static const struct {
+        const char *spec;
+        uint64_t most; /* by hand: free0 is 8 GiB - 1 GiB desktop - 64 MiB context */
+    } cases[] = {
+        {"70%", (7 * GIB - 64 * MIB) * 7 / 10},     {"10%", (7 * GIB - 64 * MIB) / 10},
+        {"1GiB", GIB},                              {"100%", 7 * GIB - 64 * MIB},
+        {"keep=2GiB", 5 * GIB - 64 * MIB},          {"keep=50%", (7 * GIB - 64 * MIB) / 2},
+        {"90%,512MiB,keep=1GiB", 512 * MIB},        {"90%,keep=5GiB", 2 * GIB - 64 * MIB},
+    };
+    static struct rf_buffer *buffers[4096];
+    gpu_need_simulated("vram=8GiB,desktop=1GiB,context=64MiB");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gpu gpu = {0};
+        size_t count;
+        gpu_open(&gpu, cases[i].spec);
+        uint64_t sum = creep(&gpu, 30 * MIB + 17, buffers, 4096, &count);
+        struct rf_memory_info info = gpu_memory(&gpu);
+        RF_NOTE("%s: %zu buffers, %llu MiB", cases[i].spec, count, (unsigned long long)(sum / MIB));
+        RF_EXPECT(sum <= cases[i].most);
+        RF_EXPECT(gpu_sim_device_bytes() <= cases[i].most);
+        RF_EXPECT(info.held_bytes <= info.budget_bytes && info.budget_bytes <= cases[i].most + 1);
+        RF_EXPECT_INT(info.held_bytes - info.driver_bytes, gpu_sim_device_bytes());
+        /* It is not a budget of nothing either: at most one more would have fitted. */
+        RF_EXPECT(sum + 4 * 32 * MIB > cases[i].most - cases[i].most / 8);
+        RF_ASSERT_CONTAINS(rf_error_text(), "refused 32 MiB");
+        while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+        gpu_close(&gpu);
+    }
+}
+
+RF_TEST(budget, the_drivers_own_bytes_are_charged) {
+    char rfsim[700], sysfs[700];
+    snprintf(rfsim, sizeof rfsim, "vram=4GiB,context=300MiB,sysfs=%s/sys", gpu_folder());
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+    gpu_need_simulated(rfsim);
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    gpu_open(&gpu, "1GiB");
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_EXPECT_INT(info.free0_bytes, 4 * GIB);
+    RF_EXPECT(info.driver_bytes >= 300 * MIB && info.driver_bytes <= 301 * MIB);
+    RF_EXPECT_INT(info.held_bytes, info.driver_bytes);
+    RF_EXPECT(info.available_bytes <= 724 * MIB);
+    gpu_close(&gpu);
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    RF_EXPECT_STATUS(gpu_try_open(&gpu, "100MiB"), RF_E_BUDGET);
+    RF_ASSERT_CONTAINS(rf_error_text(), "driver's own");
+    rf_runtime_destroy(&gpu.runtime);
+}
+
+RF_TEST(budget, a_growing_desktop_is_left_its_floor) {
+    /* The desktop grows from 1 to 6 of 8 GiB at some call while we allocate. */
+    gpu_need_simulated("vram=8GiB,desktop=1GiB,desktop@600calls=6GiB,context=0");
+    static struct rf_buffer *buffers[4096];
+    struct gpu gpu = {0};
+    size_t count;
+    gpu_open(&gpu, "70%");
+    uint64_t sum = 0;
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 16 * MIB;
+    params.direct = true;
+    struct rf_memory_info info;
+    for (count = 0; count < 4096; count++) {
+        uint64_t before = gpu_memory(&gpu).free_bytes;
+        rf_status status = rf_buffer_create_safe(gpu.device, &params, &buffers[count]);
+        if (status == RF_E_BUDGET) break;
+        RF_ASSERT_OK(status);
+        info = gpu_memory(&gpu);
+        /* Never one of ours that broke the floor: what was free before sufficed for both. */
+        RF_ASSERT(before >= info.floor_bytes + params.bytes || info.free_bytes >= info.floor_bytes);
+        sum += params.bytes;
+    }
+    info = gpu_memory(&gpu);
+    RF_EXPECT(sum < info.budget_bytes); /* it stopped short of the budget because of the floor */
+    RF_ASSERT_CONTAINS(rf_error_text(), "must stay free");
+    while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+    gpu_close(&gpu);
+}
+
+RF_TEST(budget, set_budget_shrinks_and_grows, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, "50%");
+    struct rf_memory_info before = gpu_memory(&gpu);
+    char spec[64];
+    snprintf(spec, sizeof spec, "%llu", (unsigned long long)(before.held_bytes + 8 * MIB));
+    RF_ASSERT_OK(rf_device_set_budget(gpu.device, spec));
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_buffer *buffer = NULL;
+    params.bytes = 16 * MIB;
+    RF_EXPECT_STATUS(rf_buffer_create_safe(gpu.device, &params, &buffer), RF_E_BUDGET);
+    RF_ASSERT_OK(rf_device_set_budget(gpu.device, "50%"));
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    RF_EXPECT_STATUS(rf_device_set_budget(gpu.device, "nonsense"), RF_E_SYNTAX);
+    RF_EXPECT_STATUS(rf_device_set_budget(gpu.device, NULL), RF_E_INVALID);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+RF_TEST(budget, a_second_lease_gets_only_the_rest, .gpu = true) {
+    /* Two runtimes stand for two processes: each has a lease of its own. */
+    struct gpu first = {0}, second = {0};
+    gpu_make_runtime(&first, NULL);
+    gpu_open(&first, "1GiB");
+    gpu_make_runtime(&second, NULL);
+    RF_EXPECT_STATUS(gpu_try_open(&second, "1GiB"), RF_E_BUDGET);
+    RF_ASSERT_CONTAINS(rf_error_text(), "other");
+    RF_ASSERT_OK(gpu_try_open(&second, "3GiB"));
+    struct rf_memory_info info = gpu_memory(&second);
+    RF_EXPECT(info.budget_bytes <= 2 * GIB);
+    RF_ASSERT_OK(rf_queue_destroy(&second.queue));
+    RF_ASSERT_OK(rf_device_close(&second.device));
+    rf_runtime_destroy(&second.runtime);
+    gpu_close(&first);
+}
+
+RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
+    struct gpu parent = {0}, child = {0};
+    char spec[128];
+    gpu_make_runtime(&parent, NULL);
+    gpu_open(&parent, "2GiB");
+    RF_ASSERT_OK(rf_device_lend(parent.device, GIB, spec, sizeof spec));
+    RF_EXPECT_INT(gpu_memory(&parent).lent_bytes, GIB);
+    gpu_make_runtime(&child, NULL);
+    RF_ASSERT_OK(gpu_try_open(&child, spec));
+    RF_EXPECT_INT(gpu_memory(&child).budget_bytes, GIB);
+    RF_EXPECT_STATUS(rf_device_reclaim(parent.device, spec), RF_E_BUSY);
+    RF_ASSERT_OK(rf_queue_destroy(&child.queue));
+    RF_ASSERT_OK(rf_device_close(&child.device));
+    rf_runtime_destroy(&child.runtime);
+    RF_ASSERT_OK(rf_device_reclaim(parent.device, spec));
+    RF_EXPECT_INT(gpu_memory(&parent).lent_bytes, 0);
+    RF_EXPECT_STATUS(rf_device_lend(parent.device, 64 * GIB * 64, spec, sizeof spec), RF_E_BUDGET);
+    gpu_close(&parent);
+}
+
+RF_TEST(pool, reuses_in_queue_order, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 3 * MIB;
+    params.queue = gpu.queue;
+    struct rf_buffer *buffer = NULL;
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    uint64_t address = rf_buffer_address(buffer), held = gpu_memory(&gpu).held_bytes;
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_ns"), 1, rf_arg_i64(100000000)));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 3 * MIB, 1));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    /* The same queue may have it at once, another only when the work is done. */
+    struct rf_queue *other_queue = NULL;
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &other_queue));
+    struct rf_buffer *other = NULL;
+    params.queue = other_queue;
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &other));
+    RF_EXPECT(rf_buffer_address(other) != address);
+    params.queue = gpu.queue;
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    RF_EXPECT(rf_buffer_address(buffer) == address);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&other));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    RF_EXPECT_INT(gpu_memory(&gpu).pool_bytes, 0);
+    RF_EXPECT(gpu_memory(&gpu).held_bytes < held);
+    RF_ASSERT_OK(rf_queue_destroy(&other_queue));
+    gpu_close(&gpu);
+}
+
+RF_TEST(pool, idle_memory_makes_room_for_what_is_asked, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, "1GiB");
+    struct rf_memory_info info = gpu_memory(&gpu);
+    uint64_t half = (info.budget_bytes - info.held_bytes) / 16;
+    struct rf_buffer *some[12];
+    for (int i = 0; i < 12; i++) some[i] = gpu_buffer(&gpu, half);
+    for (int i = 0; i < 12; i++) RF_ASSERT_OK(rf_buffer_destroy(&some[i]));
+    RF_EXPECT(gpu_memory(&gpu).pool_bytes > 0);
+    struct rf_buffer *large = gpu_buffer(&gpu, half * 14);
+    RF_ASSERT_OK(rf_buffer_destroy(&large));
+    gpu_close(&gpu);
+}
+
+RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 120000) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, "2GiB");
+    struct rf_random random = {rf_test_seed() + 1};
+    enum { SLOTS = 64 };
+    struct rf_buffer *slots[SLOTS] = {0};
+    unsigned char marks[SLOTS];
+    for (int round = 0; round < 2000; round++) {
+        size_t at = rf_random_below(&random, SLOTS);
+        if (slots[at]) {
+            unsigned char got[2];
+            uint64_t bytes = rf_buffer_bytes(slots[at]);
+            RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &got[0], slots[at], 0, 1));
+            RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &got[1], slots[at], bytes - 1, 1));
+            RF_ASSERT_INT(got[0], marks[at]);
+            RF_ASSERT_INT(got[1], marks[at]);
+            RF_ASSERT_OK(rf_buffer_destroy(&slots[at]));
+        } else {
+            RF_PARAMS(struct rf_buffer_params, params);
+            params.bytes = 1 + rf_random_below(&random, rf_random_below(&random, 4) ? 100 * KIB : 3 * MIB);
+            params.direct = rf_random_below(&random, 8) == 0;
+            params.queue = rf_random_below(&random, 2) ? gpu.queue : NULL;
+            RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &slots[at]));
+            marks[at] = (unsigned char)rf_random_next(&random);
+            RF_ASSERT_OK(rf_fill(gpu.queue, slots[at], 0, params.bytes, marks[at]));
+        }
+        if (gpu_simulated()) {
+            struct rf_memory_info info = gpu_memory(&gpu);
+            RF_ASSERT_INT(info.held_bytes - info.driver_bytes, gpu_sim_device_bytes());
+        }
+    }
+    for (int i = 0; i < SLOTS; i++) RF_ASSERT_OK(rf_buffer_destroy(&slots[i]));
+    gpu_close(&gpu);
+}
+
+static bool count_one(void *user, const struct rf_allocation *a) {
+    struct {
+        uint64_t bytes;
+        int count, line;
+        const char *label;
+    } *seen = user;
+    if (a->kind == RF_ALLOC_BUFFER) {
+        seen->bytes += a->bytes;
+        seen->count++;
+        seen->line = a->site.line;
+        RF_EXPECT(strstr(a->site.file, "test_memory.c") != NULL);
+        RF_EXPECT_INT(strcmp(a->label, "weights"), 0);
+        RF_EXPECT(a->age_ns >= 0);
+    }
+    return true;
+}
+
+RF_TEST(ledger, knows_every_allocation_and_its_site, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_buffer *buffer = NULL;
+    params.bytes = 1;
+    params.label = "weights";
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    int line = __LINE__ - 1;
+    struct {
+        uint64_t bytes;
+        int count, line;
+        const char *label;
+    } seen = {0};
+    RF_ASSERT_OK(rf_device_ledger(gpu.device, count_one, &seen));
+    RF_EXPECT_INT(seen.count, 1);
+    RF_EXPECT_INT(seen.bytes, 1);
+    RF_EXPECT_INT(seen.line, line);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}

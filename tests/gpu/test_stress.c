@@ -1,0 +1,202 @@
+/* Many threads, each with a queue of its own, on one device: results as alone. This is the
+ * seeds' failure (tests that passed alone and failed together) asked of this layer. */
+#include "gpu_testing.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+
+enum { THREADS = 64 };
+
+struct worker {
+    struct gpu *gpu;
+    int rounds, index;
+    int differences;
+    char first[160];
+};
+
+static void differs(struct worker *worker, const char *what, size_t at, double got, double want) {
+    if (!worker->differences++)
+        snprintf(worker->first, sizeof worker->first, "thread %d: %s[%zu] is %g, expected %g", worker->index, what, at,
+                 got, want);
+}
+
+static struct rf_buffer *take(struct worker *worker, struct rf_queue *queue, uint64_t bytes, bool hint) {
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_buffer *buffer = NULL;
+    params.bytes = bytes;
+    params.queue = hint ? queue : NULL;
+    RF_ASSERT_OK(rf_buffer_create_safe(worker->gpu->device, &params, &buffer));
+    return buffer;
+}
+
+static void one_round(struct worker *worker, struct rf_queue *queue, struct rf_random *random) {
+    struct gpu *gpu = worker->gpu;
+    uint32_t count = 1 + (uint32_t)rf_random_below(random, 1500), seed = (uint32_t)rf_random_next(random);
+    bool hint = rf_random_below(random, 2);
+    struct rf_buffer *a = take(worker, queue, count * 4, hint), *b = take(worker, queue, count * 4, hint);
+    uint32_t *got = malloc(count * 4);
+    float *x = malloc(count * 4), *y = malloc(count * 4);
+    switch (rf_random_below(random, 3)) {
+    case 0:
+        RF_ASSERT_OK(GPU_LAUNCH(queue, gpu_kernel(gpu, "write_pattern"), count, rf_arg_buffer(a), rf_arg_u32(seed),
+                                rf_arg_i64(count)));
+        RF_ASSERT_OK(GPU_LAUNCH(queue, gpu_kernel(gpu, "increment"), count, rf_arg_buffer(a), rf_arg_i64(count)));
+        RF_ASSERT_OK(rf_copy_on_device(queue, b, 0, a, 0, count * 4));
+        RF_ASSERT_OK(rf_copy_from_device_safe(queue, got, b, 0, count * 4));
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t value = (seed + i) * 2654435761u, want = (value ^ value >> 16) + 1;
+            if (got[i] != want) differs(worker, "pattern", i, got[i], want);
+        }
+        break;
+    case 1:
+        rf_random_floats(random, x, count, -4, 4);
+        RF_ASSERT_OK(rf_copy_to_device_safe(queue, a, 0, x, count * 4));
+        RF_ASSERT_OK(rf_copy_to_device_safe(queue, b, 0, x, count * 4));
+        RF_ASSERT_OK(GPU_LAUNCH(queue, gpu_kernel(gpu, "add_f32"), count, rf_arg_buffer(b), rf_arg_buffer(a),
+                                rf_arg_buffer(b), rf_arg_i64(count)));
+        RF_ASSERT_OK(rf_copy_from_device_safe(queue, y, b, 0, count * 4));
+        for (uint32_t i = 0; i < count; i++)
+            if (y[i] != x[i] + x[i]) differs(worker, "sum", i, y[i], x[i] + x[i]);
+        break;
+    default: {
+        rf_random_floats(random, x, count, -4, 4);
+        RF_PARAMS(struct rf_launch, launch);
+        struct rf_arg args[] = {rf_arg_buffer(b), rf_arg_buffer(a), rf_arg_i64(1), rf_arg_i64(count)};
+        launch.kernel = gpu_kernel(gpu, "softmax_f32");
+        launch.grid[0] = 1;
+        launch.block[0] = 64;
+        launch.args = args;
+        launch.arg_count = 4;
+        RF_ASSERT_OK(rf_copy_to_device_safe(queue, a, 0, x, count * 4));
+        RF_ASSERT_OK(rf_queue_launch(queue, &launch));
+        RF_ASSERT_OK(rf_copy_from_device_safe(queue, y, b, 0, count * 4));
+        double sum = 0, largest = -INFINITY;
+        for (uint32_t i = 0; i < count; i++) largest = x[i] > largest ? x[i] : largest;
+        for (uint32_t i = 0; i < count; i++) sum += exp(x[i] - largest);
+        for (uint32_t i = 0; i < count; i++) {
+            double want = exp(x[i] - largest) / sum;
+            if (!(fabs(y[i] - want) <= 1e-7 + 1e-5 * want)) differs(worker, "softmax", i, y[i], want);
+        }
+    }
+    }
+    RF_ASSERT_OK(rf_buffer_destroy(&a));
+    RF_ASSERT_OK(rf_buffer_destroy(&b));
+    free(got);
+    free(x);
+    free(y);
+}
+
+static void *work(void *argument) {
+    struct worker *worker = argument;
+    struct rf_queue *queue = NULL;
+    struct rf_random random = {rf_test_seed() * 1000 + (uint64_t)worker->index};
+    RF_PARAMS(struct rf_queue_params, params);
+    params.timeout_ns = RF_MS(120000); /* a loaded machine is not a stuck queue */
+    RF_ASSERT_OK(rf_queue_create(worker->gpu->device, &params, &queue));
+    for (int round = 0; round < worker->rounds; round++) {
+        one_round(worker, queue, &random);
+        if (rf_random_below(&random, 50) == 0) { /* queues come and go too */
+            RF_ASSERT_OK(rf_queue_destroy(&queue));
+            RF_ASSERT_OK(rf_queue_create(worker->gpu->device, &params, &queue));
+        }
+        if (rf_random_below(&random, 200) == 0) rf_device_trim(worker->gpu->device, 0);
+    }
+    RF_ASSERT_OK(rf_queue_destroy(&queue));
+    return NULL;
+}
+
+static void stress(int rounds_in_all) {
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_TIMEOUT_MS=120000", NULL});
+    gpu_open(&gpu, "2GiB");
+    static struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+    int differences = 0;
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.gpu = &gpu, .rounds = (rounds_in_all + THREADS - 1) / THREADS, .index = i};
+        RF_ASSERT(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        differences += workers[i].differences;
+        if (workers[i].differences) RF_NOTE("%s", workers[i].first);
+    }
+    RF_NOTE("%d rounds on %d threads, %d differences", workers[0].rounds * THREADS, THREADS, differences);
+    RF_EXPECT_INT(differences, 0);
+    gpu_close(&gpu);
+}
+
+static int wanted_rounds(void) {
+    const char *asked = getenv("RF_STRESS_ROUNDS");
+    return asked && atoi(asked) > 0 ? atoi(asked) : 10000;
+}
+
+RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_ms = 600000, .tags = "stress") {
+    if (gpu_simulated()) gpu_set_sim("delay=5/20us");
+    stress(wanted_rounds());
+}
+
+/* Without ordering between queues the reader gets the race it deserves; with it, never. */
+RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_queue *reader = NULL;
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &reader));
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4);
+    const struct rf_kernel *increment = gpu_kernel(&gpu, "increment"), *spin = gpu_kernel(&gpu, "spin_ns");
+    uint32_t seen = 9;
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4, 0));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, spin, 1, rf_arg_i64(300000000)));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, increment, 1, rf_arg_buffer(buffer), rf_arg_i64(1)));
+#ifndef UNDER_TSAN
+    RF_ASSERT_OK(rf_copy_from_device_safe(reader, &seen, buffer, 0, 4));
+    RF_EXPECT_INT(seen, 0);
+#endif
+    RF_ASSERT_OK(rf_queue_after(reader, gpu.queue));
+    RF_ASSERT_OK(rf_copy_from_device_safe(reader, &seen, buffer, 0, 4));
+    RF_EXPECT_INT(seen, 1);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_queue_destroy(&reader));
+    gpu_close(&gpu);
+}
+
+#ifdef UNDER_TSAN
+/* Two queues write the same memory without ordering: ThreadSanitizer must say so, or the clean
+ * run above proves nothing. */
+RF_TEST(stress, a_planted_race_is_found) {
+    gpu_need_simulated("");
+    for (int round = 0; round < 10; round++) {
+        fflush(NULL);
+        pid_t child = fork();
+        RF_ASSERT(child >= 0);
+        if (!child) {
+            struct gpu gpu = {0};
+            gpu_open(&gpu, NULL);
+            struct rf_queue *other = NULL;
+            struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+            rf_queue_create(gpu.device, NULL, &other);
+            const struct rf_kernel *racy = gpu_kernel(&gpu, "racy_neighbour");
+            GPU_LAUNCH(gpu.queue, racy, 256, rf_arg_buffer(buffer), rf_arg_i64(1024));
+            GPU_LAUNCH(other, racy, 256, rf_arg_buffer(buffer), rf_arg_i64(1024));
+            rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT);
+            rf_queue_wait(other, RF_TIMEOUT_DEFAULT);
+            exit(0); /* ThreadSanitizer turns this into its own exit code after a report */
+        }
+        int status = 0;
+        RF_ASSERT(waitpid(child, &status, 0) == child);
+        RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 66);
+    }
+}
+#endif

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Builds the GPU kernels and refuses bad ones.
+
+  device  one source for one target: a blob (PTX or AMD code object) and its metadata as JSON
+  host    one source as plain C for one wave size: an object of a host kernel library
+  link    host objects into a library for the simulated driver
+  table   the metadata of many blobs into one C file that embeds them
+  check   only looks for the compiler, so that a missing one stops the configuration with one line
+
+The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3.8 and clang 19 with lld;
+'table' needs no compiler, and what it writes can be compiled by any C compiler (see --help of table).
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import kernel_metadata as meta  # noqa: E402
+
+WARNINGS = ['-Wall', '-Wextra', '-Wshadow', '-Wno-unknown-cuda-version', '-Wno-unknown-pragmas', '-Werror']
+
+
+def fail(message):
+    sys.exit('build_kernels: ' + message)
+
+
+def find_clang():
+    """clang-19, or a bare clang that says it is version 19."""
+    for name in ('clang-19', 'clang'):
+        path = shutil.which(name)
+        if not path:
+            continue
+        text = subprocess.run([path, '--version'], stdout=subprocess.PIPE, universal_newlines=True).stdout
+        if re.search(r'clang version 19\.', text):
+            return path
+    fail('clang 19 not found: install the packages clang-19 and lld-19, which build the GPU kernels')
+
+
+def find_lld():
+    for name in ('ld.lld-19', 'ld.lld', 'lld-19'):
+        if shutil.which(name):
+            return
+    fail('lld 19 not found: install the package lld-19, which links the AMD kernels')
+
+
+def run(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    sys.stderr.write(done.stdout)
+    if done.returncode:
+        sys.exit(1)
+
+
+def check_source(path):
+    """Kernels see kernels/*.h only."""
+    with open(path, encoding='utf-8') as source:
+        for number, line in enumerate(source, 1):
+            if re.match(r'\s*#\s*include', line) and not re.match(r'#include "kernels/\w+\.h"\s*$', line):
+                fail('%s:%d: a kernel may include "kernels/….h" only: %s' % (path, number, line.strip()))
+
+
+def module_of(path):
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def common_flags(args):
+    flags = ['-I' + args.include, '-ffp-contract=fast'] + WARNINGS
+    if args.depfile:
+        flags += ['-MD', '-MF', args.depfile, '-MT', args.out]
+    return flags
+
+
+def device(args):
+    check_source(args.source)
+    clang = find_clang()
+    kind = meta.target_kind(args.target)
+    if not kind:
+        fail('%s is no known target; known: %s' % (args.target, ' '.join(meta.TARGETS)))
+    with tempfile.TemporaryDirectory() as empty:
+        command = [clang, '--cuda-device-only', '-O3'] + common_flags(args)
+        if kind == 'ptx':
+            # An empty toolkit folder keeps clang from adopting the version of one it finds; the feature
+            # asks for the oldest PTX that has the target, which older drivers accept.
+            version = meta.PTX_VERSIONS[args.target].replace('.', '')
+            command += ['-x', 'cuda', '--cuda-gpu-arch=' + args.target, '-nocudainc', '-nocudalib',
+                        '--cuda-path=' + empty, '--cuda-feature=+ptx' + version, '-S']
+        else:
+            find_lld()
+            command += ['-x', 'hip', '--offload-arch=' + args.target, '-nogpuinc', '-nogpulib',
+                        '-mcode-object-version=5', '--no-gpu-bundle-output']
+        run(command + [args.source, '-o', args.out])
+    with open(args.out, 'rb') as blob:
+        data = blob.read()
+    try:
+        kernels = meta.read_ptx(data.decode(), args.target) if kind == 'ptx' else meta.read_elf(data, args.target)
+        meta.lint(kernels, args.target, args.waivers)
+    except meta.Refused as refused:
+        os.unlink(args.out)
+        fail('%s for %s: %s' % (args.source, args.target, refused))
+    with open(args.metadata, 'w', encoding='utf-8') as out:
+        json.dump({'module': module_of(args.source), 'target': args.target, 'file': os.path.basename(args.out),
+                   'bytes': len(data), 'kernels': kernels}, out, indent=1)
+
+
+def sanitizer_flags(names):
+    if names in ('', 'none'):
+        return []
+    flags = ['-fsanitize=' + names, '-fno-omit-frame-pointer']
+    if 'thread' in names.split(','):
+        # Lanes switch stacks on one thread: TSan must not keep a shadow call stack of them.
+        flags += ['-mllvm', '-tsan-instrument-func-entry-exit=0']
+    return flags
+
+
+def host(args):
+    check_source(args.source) if args.source.endswith('.hip') else None
+    command = [find_clang(), '-x', 'c', '-std=gnu11', '-O2', '-g', '-fPIC', '-fvisibility=hidden', '-fno-math-errno',
+               '-Wstrict-prototypes', '-Wmissing-prototypes', '-c']
+    if args.wave:
+        command.append('-DRF_WAVE=%d' % args.wave)
+    run(command + sanitizer_flags(args.sanitize) + common_flags(args) + [args.source, '-o', args.out])
+
+
+def link(args):
+    # Undefined symbols stay: a sanitizer's runtime comes with the program.
+    run([find_clang(), '-shared', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden'] + sanitizer_flags(args.sanitize) +
+        args.objects + ['-o', args.out, '-lm'])
+
+
+def table(args):
+    modules = []
+    for path in args.metadata:
+        with open(path, encoding='utf-8') as text:
+            modules.append(json.load(text))
+    modules.sort(key=lambda m: (m['module'], meta.TARGETS.index(m['target'])))
+    try:
+        meta.lint_together(modules, args.waivers)
+    except meta.Refused as refused:
+        fail(str(refused))
+    folder = os.path.relpath(os.path.dirname(args.metadata[0]) or '.')
+    with open(args.out, 'w', encoding='utf-8') as out:
+        out.write(meta.c_table(modules, args.style, args.name, folder))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest='command', required=True)
+    waivers = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'kernel_waivers.txt')
+
+    def command(name, function, help_text):
+        sub = commands.add_parser(name, help=help_text, description=help_text)
+        sub.set_defaults(run=function)
+        sub.add_argument('--waivers', default=waivers)
+        return sub
+
+    command('check', lambda args: (find_clang(), find_lld()), 'look for the compiler')
+    for name, function, text in (('device', device, 'one source for one target'), ('host', host, 'one source as C')):
+        sub = command(name, function, text)
+        sub.add_argument('source')
+        sub.add_argument('--include', required=True, help='the folder that holds kernels/')
+        sub.add_argument('--out', required=True)
+        sub.add_argument('--depfile')
+        if name == 'device':
+            sub.add_argument('--target', required=True)
+            sub.add_argument('--metadata', required=True, help='JSON to write')
+        else:
+            sub.add_argument('--wave', type=int, choices=(0, 32, 64), default=0, help='0: not a kernel source')
+            sub.add_argument('--sanitize', default='none', help="as Meson's b_sanitize")
+    sub = command('link', link, 'a host kernel library')
+    sub.add_argument('objects', nargs='+')
+    sub.add_argument('--out', required=True)
+    sub.add_argument('--sanitize', default='none')
+    sub = command('table', table, 'One C file that embeds the blobs beside the metadata. The assembler finds them by '
+                  'a path relative to the folder where this ran; to compile it elsewhere give '
+                  "-DRF_BLOB_DIR='\"FOLDER\"'.")
+    sub.add_argument('metadata', nargs='+')
+    sub.add_argument('--out', required=True)
+    sub.add_argument('--style', choices=('builtin', 'images'), required=True)
+    sub.add_argument('--name', required=True, help='prefix of the symbols')
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == '__main__':
+    main()

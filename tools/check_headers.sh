@@ -1,0 +1,41 @@
+#!/bin/sh
+# Every public header must compile alone, as C11 and as C++17, by gcc and by clang, without a
+# warning; and so must a small program that uses the macros.
+set -eu
+cd "$(dirname "$0")/.."
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+flags="-Iinclude -Wall -Wextra -Wpedantic -Werror -fsyntax-only"
+count=0
+
+compile() { # compile FILE
+    for compiler in gcc clang-19; do
+        # shellcheck disable=SC2086
+        $compiler -std=c11 $flags -x c "$1"
+    done
+    for compiler in g++ clang++-19; do
+        # shellcheck disable=SC2086
+        $compiler -std=c++17 $flags -x c++ "$1"
+    done
+    count=$((count + 4))
+}
+
+for header in include/rocmforge/*.h; do
+    echo "#include <rocmforge/$(basename "$header")>" >"$folder/alone.c"
+    echo "int used_by_nobody; /* a file of its own may not be empty */" >>"$folder/alone.c"
+    compile "$folder/alone.c"
+done
+
+cat >"$folder/user.c" <<'END'
+#include <rocmforge/rocmforge.h>
+rf_status use(struct rf_device *device, struct rf_buffer **out);
+rf_status use(struct rf_device *device, struct rf_buffer **out) {
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_arg arg = rf_arg_f32(1.5f);
+    params.bytes = arg.bytes;
+    return rf_buffer_create_safe(device, &params, out);
+}
+END
+compile "$folder/user.c"
+echo "headers: $count compilations without a warning"

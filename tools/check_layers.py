@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Refuses what the layers forbid.
+
+  - an #include that reaches upward: each layer may use only those listed for it below
+  - a device-wide wait or a reset, by any name, outside the simulated driver that traps them
+  - a call in the library that ends the process or prints
+  - with --library FILE: such a name among the strings of the built library
+
+Reads code only: comments are taken out first, and for calls string literals too.
+"""
+import argparse
+import os
+import re
+import sys
+
+# layer: (layers it may include besides itself, public headers it may include; None: all)
+LAYERS = {
+    "base": (set(), {"base.h"}),
+    "gpu": ({"base"}, {"base.h", "gpu.h"}),
+    "sim": (set(), set()),
+    "kernels": (set(), set()),
+    "cpu": ({"base", "gpu"}, None),
+    "graph": ({"base", "gpu", "cpu"}, None),
+    "model": ({"base", "gpu", "cpu", "graph"}, None),
+    "testing": (set(), None),
+    "cli": (set(), None),
+}
+EXTRA_INCLUDES = {("sim", "kernels/host_abi.h")}
+LIBRARY_LAYERS = {"base", "gpu", "cpu", "graph", "model"}
+PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
+
+BANNED = ["hipDeviceSynchronize", "cuCtxSynchronize", "hipDeviceReset", "cuDevicePrimaryCtxReset",
+          "cudaDeviceSynchronize", "cudaDeviceReset", "hipDevicePrimaryCtxReset", "hipCtxSynchronize"]
+# Written in pieces, the whole name would not be found in the source; in the library it would.
+BANNED_TAILS = ["DeviceSynchronize", "CtxSynchronize", "DeviceReset", "PrimaryCtxReset"]
+ENDS_PROCESS = re.compile(r"(?<![\w>.])(abort|exit|_exit|_Exit|quick_exit)\s*\(")
+PRINTS = re.compile(r"(?<![\w>.])(printf|vprintf|puts|putchar|perror)\s*\(|(?<!\w)(stderr|stdout)(?!\w)")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def without_comments(text):
+    return TOKEN.sub(lambda m: blank(m) if m.group(0).startswith("/") else m.group(0), text)
+
+
+def without_literals(text):
+    return TOKEN.sub(blank, text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_include(layer, quote, name, folder):
+    """None, or why this include is refused."""
+    uses, public = LAYERS[layer]
+    if name.endswith(".c"):
+        return "a .c file is compiled, not included"
+    if name.startswith("rocmforge/"):
+        header = name.split("/", 1)[1]
+        if public is not None and header not in public:
+            return f"{layer} may not see the public header {header}"
+        return None
+    if quote == "<":
+        return None  # the system's
+    if ".." in name.split("/"):
+        return "name the layer, not the way to it"
+    if "/" not in name:
+        return None if os.path.exists(os.path.join(folder, name)) else "no such file in this layer"
+    target = name.split("/", 1)[0]
+    if target == layer or target in uses or (layer, name) in EXTRA_INCLUDES:
+        return None
+    return f"{layer} may not use {target}"
+
+
+def check_file(path, layer, problems):
+    with open(path, encoding="utf-8") as file:
+        text = without_comments(file.read())
+    for match in INCLUDE.finditer(text):
+        reason = check_include(layer, match.group(1), match.group(2), os.path.dirname(path))
+        if reason:
+            problems.append(f"{path}:{line_of(text, match.start())}: includes {match.group(2)}: {reason}")
+    if layer != "sim":
+        for name in BANNED:
+            for match in re.finditer(rf"\b{name}\b", text):
+                problems.append(f"{path}:{line_of(text, match.start())}: {name} waits for or resets the whole device")
+    if layer in LIBRARY_LAYERS and path.replace(os.sep, "/") not in PROGRAMS:
+        code = without_literals(text)
+        for match in ENDS_PROCESS.finditer(code):
+            problems.append(f"{path}:{line_of(code, match.start())}: {match.group(1)}() ends the caller's process")
+        for match in PRINTS.finditer(code):
+            problems.append(f"{path}:{line_of(code, match.start())}: the library never prints")
+
+
+def check_library(path, problems):
+    with open(path, "rb") as file:
+        content = file.read()
+    for tail in BANNED_TAILS:
+        if tail.encode() in content:
+            problems.append(f"{path}: its strings hold {tail}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    parser.add_argument("--library", action="append", default=[], help="a built library to look into")
+    arguments = parser.parse_args()
+    libraries = [os.path.abspath(library) for library in arguments.library]
+    os.chdir(arguments.root)
+    problems = []
+    files = 0
+    for layer in sorted(os.listdir("src")):
+        if not os.path.isdir(os.path.join("src", layer)):
+            continue
+        if layer not in LAYERS:
+            problems.append(f"src/{layer}: a new layer: say in tools/check_layers.py what it may use")
+            continue
+        for folder, _, names in os.walk(os.path.join("src", layer)):
+            for name in sorted(names):
+                if name.endswith((".c", ".h", ".hip")):
+                    check_file(os.path.join(folder, name), layer, problems)
+                    files += 1
+    for library in libraries:
+        check_library(library, problems)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"layers: {files} files, nothing reaches upward")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,296 @@
+"""What a kernel blob says about itself, what is refused, and the C table made of it.
+
+Reads PTX text and AMD code objects (ELF with a MessagePack note) without any tool. Refused: spills, private
+memory (unless waived in kernel_waivers.txt), dynamic stack, more shared memory than the target has, the wrong code
+object or PTX version or target, a kernel without its descriptor, calls that nothing resolves, and kernels that
+differ in name or arguments between targets.
+"""
+import re
+import struct
+
+TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102',
+           'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
+PTX_VERSIONS = {'sm_80': '7.0', 'sm_90': '7.8', 'sm_90a': '8.0'}
+STATIC_SHARED_LIMIT = {'ptx': 48 << 10, 'amd': 64 << 10}
+ELF_OSABI_HSA, ELF_ABIVERSION_V5 = 64, 3
+
+
+class Refused(Exception):
+    pass
+
+
+def target_kind(target):
+    return None if target not in TARGETS else 'ptx' if target.startswith('sm_') else 'amd'
+
+
+# ---- PTX ----
+
+PTX_BYTES = {'8': 1, '16': 2, '32': 4, '64': 8}
+
+
+def read_ptx(text, target):
+    version = re.search(r'^\.version\s+(\S+)', text, re.M)
+    found = re.search(r'^\.target\s+(\w+)', text, re.M)
+    if not version or version.group(1) != PTX_VERSIONS[target]:
+        raise Refused('PTX version is %s, should be %s' % (version and version.group(1), PTX_VERSIONS[target]))
+    if not found or found.group(1) != target:
+        raise Refused('PTX target is %s' % (found and found.group(1)))
+    if re.search(r'^\s*\.extern\s+\.func', text, re.M):
+        raise Refused('calls a function that is not there: %s' % re.search(r'\.extern\s+\.func.*', text).group(0))
+    shared = {}
+    first = re.search(r'\.entry', text)
+    for size, name in shared_variables(text[:first.start()] if first else text):
+        shared[name] = size
+    kernels = []
+    for match in re.finditer(r'\.entry\s+(\w+)\s*\((.*?)\)(.*?)\{(.*?)^\}', text, re.M | re.S):
+        name, params, directives, body = match.groups()
+        sizes = []
+        for kind, count in re.findall(r'\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)\s+(?:\.ptr[^,\n]*?\s)?\w+(\[\d+\])?',
+                                      params):
+            sizes.append(PTX_BYTES[kind] * (int(count[1:-1]) if count else 1))
+        if len(sizes) != len(re.findall(r'\.param', params)):
+            raise Refused('%s: parameters not understood: %s' % (name, params))
+        bound = re.search(r'\.maxntid\s+(\d+)', directives)
+        if not bound:
+            raise Refused('%s: no .maxntid: use RF_KERNEL' % name)
+        used = sum(size for size, _ in shared_variables(body))
+        used += sum(size for variable, size in shared.items() if re.search(r'\b%s\b' % re.escape(variable), body))
+        local = sum(int(n) for n in re.findall(r'\.local\s+\.align\s+\d+\s+\.b8\s+\w+\[(\d+)\]', body))
+        kernels.append({'name': name, 'args': sizes, 'max_threads': int(bound.group(1)), 'shared': used,
+                        'vector_registers': -1, 'scalar_registers': -1, 'scratch': local, 'spills': -1})
+    if len(kernels) != len(re.findall(r'\.entry\s', text)):
+        raise Refused('an .entry was not understood')
+    return sorted(kernels, key=lambda k: k['name'])
+
+
+def shared_variables(text):
+    for kind, name, count in re.findall(r'^\s*\.shared\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)\s+([\w$]+)(?:\[(\d+)\])?',
+                                        text, re.M):
+        yield PTX_BYTES[kind] * int(count or 1), name
+
+
+# ---- AMD code objects ----
+
+def read_elf(data, target):
+    if data[:4] != b'\x7fELF' or data[4] != 2 or data[7] != ELF_OSABI_HSA:
+        raise Refused('not an AMD code object')
+    if data[8] != ELF_ABIVERSION_V5:
+        raise Refused('code object version is V%d, should be V5' % (data[8] + 2))
+    sections = read_sections(data)
+    note = next((n for n in notes(data, sections) if n[0] == 'AMDGPU' and n[1] == 32), None)
+    if not note:
+        raise Refused('no metadata note')
+    info, _ = unpack(note[2], 0)
+    if not info['amdhsa.target'].endswith('--' + target):
+        raise Refused('target is %s' % info['amdhsa.target'])
+    symbols = set(read_symbols(data, sections))
+    kernels = []
+    for k in info['amdhsa.kernels']:
+        if k['.symbol'] not in symbols:
+            raise Refused('%s: no descriptor %s' % (k['.name'], k['.symbol']))
+        if k.get('.uses_dynamic_stack'):
+            raise Refused('%s: needs a stack of unknown size (recursion or an indirect call)' % k['.name'])
+        sizes = [a['.size'] for a in k.get('.args', []) if not a['.value_kind'].startswith('hidden_')]
+        kernels.append({'name': k['.name'], 'args': sizes, 'max_threads': k['.max_flat_workgroup_size'],
+                        'shared': k['.group_segment_fixed_size'], 'vector_registers': k['.vgpr_count'],
+                        'scalar_registers': k['.sgpr_count'], 'scratch': k['.private_segment_fixed_size'],
+                        'spills': k['.vgpr_spill_count'] + k['.sgpr_spill_count']})
+    return sorted(kernels, key=lambda k: k['name'])
+
+
+def read_sections(data):
+    offset, = struct.unpack_from('<Q', data, 40)
+    size, count = struct.unpack_from('<HH', data, 58)
+    keys = ('name', 'type', 'flags', 'address', 'offset', 'size', 'link', 'info', 'align', 'entry')
+    return [dict(zip(keys, struct.unpack_from('<IIQQQQIIQQ', data, offset + i * size))) for i in range(count)]
+
+
+def notes(data, sections):
+    for section in (s for s in sections if s['type'] == 7):
+        at, end = section['offset'], section['offset'] + section['size']
+        while at + 12 <= end:
+            name_size, size, kind = struct.unpack_from('<III', data, at)
+            body = at + 12 + (name_size + 3) // 4 * 4
+            yield data[at + 12:at + 12 + name_size].rstrip(b'\0').decode(), kind, data[body:body + size]
+            at = body + (size + 3) // 4 * 4
+
+
+def read_symbols(data, sections):
+    for section in (s for s in sections if s['type'] in (2, 11)):
+        strings = sections[section['link']]['offset']
+        for at in range(section['offset'], section['offset'] + section['size'], 24):
+            name = strings + struct.unpack_from('<I', data, at)[0]
+            defined = struct.unpack_from('<H', data, at + 6)[0]
+            if defined:
+                yield data[name:data.index(b'\0', name)].decode()
+
+
+def unpack(data, at):
+    """One MessagePack value and where the next begins."""
+    tag = data[at]
+    at += 1
+    if tag < 0x80:
+        return tag, at
+    if tag >= 0xe0:
+        return tag - 256, at
+    if tag < 0x90:
+        return unpack_map(data, at, tag & 15)
+    if tag < 0xa0:
+        return unpack_list(data, at, tag & 15)
+    if tag < 0xc0:
+        return data[at:at + (tag & 31)].decode(), at + (tag & 31)
+    if tag in (0xc0, 0xc2, 0xc3):
+        return {0xc0: None, 0xc2: False, 0xc3: True}[tag], at
+    numbers = {0xcc: '>B', 0xcd: '>H', 0xce: '>I', 0xcf: '>Q', 0xd0: '>b', 0xd1: '>h', 0xd2: '>i', 0xd3: '>q',
+               0xca: '>f', 0xcb: '>d'}
+    if tag in numbers:
+        return struct.unpack_from(numbers[tag], data, at)[0], at + struct.calcsize(numbers[tag])
+    sized = {0xd9: '>B', 0xda: '>H', 0xdb: '>I', 0xdc: '>H', 0xdd: '>I', 0xde: '>H', 0xdf: '>I'}
+    if tag not in sized:
+        raise Refused('metadata not understood (MessagePack tag %#x)' % tag)
+    count, = struct.unpack_from(sized[tag], data, at)
+    at += struct.calcsize(sized[tag])
+    if tag <= 0xdb:
+        return data[at:at + count].decode(), at + count
+    return unpack_list(data, at, count) if tag <= 0xdd else unpack_map(data, at, count)
+
+
+def unpack_list(data, at, count):
+    values = []
+    for _ in range(count):
+        value, at = unpack(data, at)
+        values.append(value)
+    return values, at
+
+
+def unpack_map(data, at, count):
+    values = {}
+    for _ in range(count):
+        key, at = unpack(data, at)
+        values[key], at = unpack(data, at)
+    return values, at
+
+
+# ---- lint ----
+
+def read_waivers(path):
+    waivers = []
+    with open(path, encoding='utf-8') as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.split('#')[0].split(None, 2)
+            if words and len(words) < 3:
+                raise Refused('%s:%d: a waiver needs a kernel, a target and a reason' % (path, number))
+            if words:
+                waivers.append((words[0], words[1]))
+    return waivers
+
+
+def lint(kernels, target, waiver_path):
+    waivers = read_waivers(waiver_path)
+    limit = STATIC_SHARED_LIMIT[target_kind(target)]
+    if not kernels:
+        raise Refused('no kernel in it')
+    for kernel in kernels:
+        name = kernel['name']
+        if kernel['spills'] > 0:
+            raise Refused('%s spills %d registers: lower its max_threads or hold less' % (name, kernel['spills']))
+        if kernel['scratch'] and (name, target) not in waivers and (name, '*') not in waivers:
+            raise Refused('%s keeps %d bytes a thread in private memory: an array is indexed by a variable, or a loop '
+                          'over it is not unrolled (or waive it in kernel_waivers.txt)' % (name, kernel['scratch']))
+        if kernel['shared'] > limit:
+            raise Refused('%s has %d bytes of shared memory, the target %d' % (name, kernel['shared'], limit))
+
+
+def lint_together(modules, waiver_path):
+    seen = {}
+    for module in modules:
+        for kernel in module['kernels']:
+            key = kernel['name']
+            here = (module['module'], kernel['args'], kernel['max_threads'])
+            before, where = seen.setdefault(key, (here, module['target']))
+            if before[0] != here[0]:
+                raise Refused('%s is in %s and in %s' % (key, before[0], here[0]))
+            if before != here:
+                raise Refused('%s: arguments or block size differ between %s %s and %s %s'
+                              % (key, where, before[1:], module['target'], here[1:]))
+    for name in {m['module'] for m in modules}:
+        sets = {m['target']: {k['name'] for k in m['kernels']} for m in modules if m['module'] == name}
+        general = {t: s for t, s in sets.items() if t != 'sm_90a'}
+        for target, names in general.items():
+            missing = set.union(*general.values()) - names
+            if missing:
+                raise Refused('%s has no %s' % (target, ', '.join(sorted(missing))))
+    for name, target in read_waivers(waiver_path):
+        used = [k for m in modules for k in m['kernels'] if k['name'] == name and target in ('*', m['target'])]
+        if used and not any(k['scratch'] for k in used):
+            raise Refused('the waiver "%s %s" is needed no more: remove it' % (name, target))
+
+
+# ---- the C table ----
+
+def c_table(modules, style, name, folder):
+    """One C file: the blobs by .incbin, and what <rocmforge/gpu.h> declares about them."""
+    lines = ['/* Generated by tools/build_kernels.py: kernel blobs and what is in them. */',
+             '#include <rocmforge/gpu.h>', '',
+             '#ifndef RF_BLOB_DIR', '#define RF_BLOB_DIR "%s"' % folder, '#endif', '']
+    for i, module in enumerate(modules):
+        symbol = '%s_blob_%d' % (name, i)
+        lines += ['__asm__(".pushsection .rodata\\n.balign 64\\n.globl %s\\n.hidden %s\\n%s:\\n"' % (symbol, symbol, symbol),
+                  '        ".incbin \\"" RF_BLOB_DIR "/%s\\"\\n"' % module['file'],
+                  '        ".byte 0\\n.popsection\\n");',
+                  'extern const unsigned char %s[] __attribute__((visibility("hidden")));' % symbol]
+    lines.append('')
+    lines += c_images(modules, name) if style == 'images' else c_builtin(modules, name)
+    return '\n'.join(lines) + '\n'
+
+
+def image_bytes(module):
+    """A PTX image counts its NUL."""
+    return module['bytes'] + (1 if target_kind(module['target']) == 'ptx' else 0)
+
+
+def c_kernels(modules, name):
+    """The rows of all kernels, in the order of the modules."""
+    shapes, lines = {}, []
+    for module in modules:
+        for kernel in module['kernels']:
+            args = tuple(kernel['args'])
+            if args not in shapes:
+                shapes[args] = '%s_args_%d' % (name, len(shapes))
+                lines.append('static const uint32_t %s[] = {%s};' % (shapes[args], ', '.join(map(str, args))))
+    lines.append('static const struct rf_builtin_kernel kernels[] = {')
+    for m in modules:
+        for k in m['kernels']:
+            lines.append('    {"%s", "%s", "%s", %d, %s, %d, %d, %d, %d, %d, %d},' % (
+                k['name'], m['module'], m['target'], len(k['args']), shapes[tuple(k['args'])], k['max_threads'],
+                k['shared'], k['vector_registers'], k['scalar_registers'],
+                -1 if k['spills'] < 0 else k['scratch'], k['spills']))
+    return lines + ['};']
+
+
+def c_images(modules, name):
+    groups = sorted({m['module'] for m in modules})
+    lines = ['extern const struct rf_kernel_image %s_images[];' % name, 'extern const size_t %s_image_count;' % name,
+             'extern const int %s_image_groups[];' % name] + c_kernels(modules, name)
+    lines.append('const struct rf_kernel_image %s_images[] = {' % name)
+    first = 0
+    for i, m in enumerate(modules):
+        lines.append('    {"%s", %s_blob_%d, %d, &kernels[%d], %d},'
+                     % (m['target'], name, i, image_bytes(m), first, len(m['kernels'])))
+        first += len(m['kernels'])
+    numbers = ', '.join(str(groups.index(m['module'])) for m in modules)
+    return lines + ['};', 'const int %s_image_groups[] = {%s};' % (name, numbers),
+                    'const size_t %s_image_count = %d;' % (name, len(modules))]
+
+
+def c_builtin(modules, name):
+    lines = c_kernels(modules, name) + ['static const struct rf_builtin_image images[] = {']
+    lines += ['    {"%s", "%s", %s_blob_%d, %d},' % (m['module'], m['target'], name, i, image_bytes(m))
+              for i, m in enumerate(modules)]
+    lines += ['};', '']
+    for what in ('kernel', 'image'):
+        count = 'sizeof(%ss) / sizeof(%ss[0])' % (what, what)
+        lines += ['size_t rf_builtin_%s_count(void) { return %s; }' % (what, count),
+                  'const struct rf_builtin_%s *rf_builtin_%s_at(size_t index) {' % (what, what),
+                  '    return index < %s ? &%ss[index] : NULL;' % (count, what), '}']
+    return lines
