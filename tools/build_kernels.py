@@ -127,7 +127,7 @@ def host(args):
 
 def link(args):
     # Undefined symbols stay: a sanitizer's runtime comes with the program.
-    run([find_clang(), '-shared', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden'] + sanitizer_flags(args.sanitize) +
+    run([find_clang(), '-shared', '-Wno-unused-command-line-argument', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden'] + sanitizer_flags(args.sanitize) +
         args.objects + ['-o', args.out, '-lm'])
 
 

@@ -85,13 +85,15 @@ rf_status rf_lease_renew(struct rf_lease *lease, const struct rf_budget_spec *sp
  * may nest it; each lock wants an unlock on its own thread. */
 rf_status rf_lease_lock(struct rf_lease *lease, int64_t deadline_ns);
 void rf_lease_unlock(struct rf_lease *lease);
-/* A part of this lease for a child process, as a spec for RF_BUDGET. */
+/* A part of this lease for a child process, as a spec for RF_BUDGET. A part can be lent on once
+ * (RF_E_UNSUPPORTED beyond). It lies inside its lender's promise, under its lender's floor; when
+ * the lender is gone it counts on its own and can be renewed to less, not to more. */
 rf_status rf_lease_lend(struct rf_lease *lease, uint64_t bytes, char *spec, size_t size);
 /* RF_E_BUSY while a process that uses the part lives. Gives the part's size. */
 rf_status rf_lease_reclaim(struct rf_lease *lease, const char *spec, uint64_t *bytes);
 
 struct rf_lease_entry {
-    int pid;
+    int pid; /* 0: in a pid namespace that is not seen from here */
     uint64_t promised_bytes, held_bytes;
     bool part; /* of another process's lease */
     bool mine;

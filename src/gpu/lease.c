@@ -177,8 +177,8 @@ static rf_status look(struct rf_lease_table *table, const struct rf_lease *lease
         families[family].held = add_saturate(families[family].held, held);
         view->everybody_held = add_saturate(view->everybody_held, held);
         view->others++;
-        if (!view->largest_pid || slot->promised_bytes > largest) {
-            view->largest_pid = slot->owner.pid;
+        if (view->others == 1 || slot->promised_bytes > largest) {
+            view->largest_pid = rf_lease_slot_pid(table, i);
             largest = slot->promised_bytes;
         }
     }
@@ -357,15 +357,22 @@ static bool find_lent(struct rf_lease_table *table, const struct view *view, con
     return false;
 }
 
-/* The live process that uses a lent part, or a part lent out of it; 0: none. */
-static int user_of(struct rf_lease_table *table, const struct view *view, uint64_t lent_generation) {
+/* Whether a live process uses a lent part, or a part lent out of it; name says which. */
+static bool in_use(struct rf_lease_table *table, const struct view *view, uint64_t lent_generation, char *name,
+                   size_t size) {
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
         const struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
-        if (view->live[i] && slot->kind == RF_LEASE_PART &&
-            (slot->lent.generation == lent_generation || slot->top_lent == lent_generation))
-            return slot->owner.pid;
+        if (!view->live[i] || slot->kind != RF_LEASE_PART ||
+            (slot->lent.generation != lent_generation && slot->top_lent != lent_generation))
+            continue;
+        int pid = rf_lease_slot_pid(table, i);
+        if (pid)
+            snprintf(name, size, "process %d", pid);
+        else
+            snprintf(name, size, "a process of another pid namespace");
+        return true;
     }
-    return 0;
+    return false;
 }
 
 static rf_status attach(struct rf_lease *lease, const struct rf_budget_spec *spec, const struct view *view) {
@@ -384,10 +391,10 @@ static rf_status attach(struct rf_lease *lease, const struct rf_budget_spec *spe
         return rf_fail(RF_E_INVALID, "part=%s is of %llu bytes, not %llu; pass it on as it was written",
                        spec->part_id, (unsigned long long)record->promised_bytes,
                        (unsigned long long)spec->part_bytes);
-    int user = user_of(lease->table, view, record->generation);
-    if (user)
-        return rf_fail(RF_E_BUSY, "part=%s is in use by process %d; each part serves one process at a time",
-                       spec->part_id, user);
+    char user[64];
+    if (in_use(lease->table, view, record->generation, user, sizeof user))
+        return rf_fail(RF_E_BUSY, "part=%s is in use by %s; each part serves one process at a time", spec->part_id,
+                       user);
     lease->part = true;
     snprintf(lease->part_id, sizeof lease->part_id, "%s", spec->part_id);
     lease->part_bytes = record->promised_bytes;
@@ -446,8 +453,9 @@ static rf_status reclaim_locked(struct rf_lease *lease, const struct rf_budget_s
         !is_link_to(&rf_lease_table_slot(lease->table, index)->parent, lease))
         return rf_fail(RF_E_NOT_FOUND, "part=%s is not lent by this lease, or was taken back already", part->part_id);
     const struct rf_lease_slot *record = rf_lease_table_slot(lease->table, index);
-    int user = user_of(lease->table, view, record->generation);
-    if (user) return rf_fail(RF_E_BUSY, "part=%s is in use by process %d; wait for it to end", part->part_id, user);
+    char user[64];
+    if (in_use(lease->table, view, record->generation, user, sizeof user))
+        return rf_fail(RF_E_BUSY, "part=%s is in use by %s; wait for it to end", part->part_id, user);
     if (bytes) *bytes = record->promised_bytes;
     rf_lease_slot_give_up(lease->table, index);
     return RF_OK;
@@ -516,7 +524,7 @@ rf_status rf_lease_survey(const char *dir, const char *uuid,
             const struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
             if (!view->live[i] || slot->kind == RF_LEASE_LENT) continue;
             entries[count++] = (struct rf_lease_entry){
-                .pid = slot->owner.pid,
+                .pid = rf_lease_slot_pid(table, i),
                 .promised_bytes = slot->promised_bytes,
                 .held_bytes = atomic_load(&slot->held_bytes),
                 .part = family_of(table, view->live, i) != i,

@@ -83,8 +83,10 @@ void rf_lease_table_unlock(struct rf_lease_table *table);
 bool rf_lease_table_replaced(const struct rf_lease_table *table);
 /* Repairs the file if need be, gives up dead owners' slots and says which are alive. */
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]);
-struct rf_lease_slot *rf_lease_table_slot(struct rf_lease_table *table, uint32_t index);
+struct rf_lease_slot *rf_lease_table_slot(const struct rf_lease_table *table, uint32_t index);
 bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot);
+/* The owner's pid as seen from here; 0: its pid namespace is not seen from here. */
+int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index);
 /* Takes a free slot, zeroed but for owner and generation; it counts from rf_lease_slot_publish on. */
 rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index);
 void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index);

@@ -71,7 +71,7 @@ static bool owner_lives(struct rf_lease_table *table, uint32_t index);
 _Static_assert(sizeof(struct rf_lease_slot) == 192 && sizeof(struct rf_lease_owner) == 56, "the file's layout");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "atomics shared between processes must not take a lock");
 static void identify_self(struct rf_lease_owner *self);
-static rf_status lock_holder(struct rf_lease_table *table);
+static rf_status name_holder(const struct rf_lease_table *table);
 
 /* ---- the lock ---- */
 
@@ -81,6 +81,13 @@ static int set_lock(int fd, short type, off_t byte) {
     do result = fcntl(fd, F_SETLK, &lock);
     while (result < 0 && errno == EINTR);
     return result;
+}
+
+/* The other process that has a byte locked, 0 if its pid is not seen from here, -1 if none. */
+static int lock_holder(const struct rf_lease_table *table, off_t byte) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    if (fcntl(table->fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK) return -1;
+    return RF_MAX((int)lock.l_pid, 0);
 }
 
 rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns) {
@@ -95,7 +102,7 @@ rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns)
         if (errno != EAGAIN && errno != EACCES)
             status = rf_fail(RF_E_IO, "locking %s failed: %s", table->path, strerror(errno));
         else if (now_ns >= deadline_ns)
-            status = lock_holder(table);
+            status = name_holder(table);
         if (status) {
             table->depth--;
             pthread_mutex_unlock(&table->mutex);
@@ -140,10 +147,8 @@ static bool read_stat(const char *path, int *pid, char *state, uint64_t *start_t
 }
 
 /* Says who has the table's lock, and how to be rid of a holder that is stopped. */
-static rf_status lock_holder(struct rf_lease_table *table) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = TABLE_LOCK_BYTE, .l_len = 1};
-    int pid = 0;
-    if (fcntl(table->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) pid = lock.l_pid;
+static rf_status name_holder(const struct rf_lease_table *table) {
+    int pid = lock_holder(table, TABLE_LOCK_BYTE);
     if (pid <= 0)
         return rf_fail(RF_E_BUSY, "another process kept the lock of %s past the deadline; try again", table->path);
     char path[64], state = 0;
@@ -159,12 +164,18 @@ static rf_status lock_holder(struct rf_lease_table *table) {
 
 /* ---- slots ---- */
 
-struct rf_lease_slot *rf_lease_table_slot(struct rf_lease_table *table, uint32_t index) {
+struct rf_lease_slot *rf_lease_table_slot(const struct rf_lease_table *table, uint32_t index) {
     return (struct rf_lease_slot *)(void *)(table->map + HEADER_BYTES) + index;
 }
 
 bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot) {
     return memcmp(&slot->owner, &table->registry->self, sizeof slot->owner) == 0;
+}
+
+int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index) {
+    const struct rf_lease_owner *owner = &rf_lease_table_slot(table, index)->owner;
+    if (owner->pid_namespace == table->registry->self.pid_namespace) return owner->pid;
+    return RF_MAX(lock_holder(table, SLOT_LOCK_BYTE(index)), 0);
 }
 
 /* Reading a mapped page past the end of the file is a SIGBUS, and so is the first store to a
@@ -211,8 +222,7 @@ static bool owner_lives(struct rf_lease_table *table, uint32_t index) {
     if (slot->kind < RF_LEASE_ROOT || slot->kind > RF_LEASE_LENT || !slot->generation || owner->pid <= 0)
         return false;
     if (rf_lease_slot_is_mine(table, slot)) return true;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SLOT_LOCK_BYTE(index), .l_len = 1};
-    if (fcntl(table->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
+    if (lock_holder(table, SLOT_LOCK_BYTE(index)) >= 0) return true;
     if (!self->pid_namespace || owner->pid_namespace != self->pid_namespace ||
         memcmp(owner->boot, self->boot, sizeof owner->boot) != 0)
         return false;
@@ -489,7 +499,7 @@ static rf_status open_folder(const char *dir, bool create, int *fd, char *path, 
         if (!place(i, path, size)) continue;
         rf_status status = try_folder(path, create, fd);
         if (!status) return RF_OK;
-        if (!first || first == RF_E_NOT_FOUND) {
+        if (!first) {
             first = status;
             rf_error_save(&saved);
         }

@@ -57,8 +57,13 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
                               ? line->marks[(line->mark_first + line->mark_count - 1) % RF_MARKS_MAX].ticket
                               : atomic_load(&line->completed);
         uint64_t distance = (line->submitted - atomic_load(&line->completed)) / 4;
-        if (line->submitted - newest >= RF_MAX(RF_MIN(distance, (uint64_t)RF_MARK_EVERY), (uint64_t)1))
-            status = record_mark(line);
+        if (line->submitted - newest >= RF_MAX(RF_MIN(distance, (uint64_t)RF_MARK_EVERY), (uint64_t)1)) {
+            /* The submission itself went well. What a mark finds out shows at the wait, which
+             * records one anew if need be. */
+            struct rf_saved_error saved;
+            rf_error_save(&saved);
+            if (record_mark(line)) rf_error_restore(&saved);
+        }
     } else {
         /* A fatal answer to a submission is the fault of something submitted earlier, if
          * anything was. */

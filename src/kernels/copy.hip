@@ -60,6 +60,7 @@ RF_DEVICE void copy_row(enum rf_type from, enum rf_type to, void *out, const voi
     uint32_t group = rf_group_of(from, to);
     struct rf_span span = {0, 0, columns};
     if (out_column == 1 && in_column == 1) span = rf_span_of(columns, group, to, out, from, in, from, in);
+    RF_NO_UNROLL
     for (uint64_t i = rf_global_x(); i < span.groups; i += rf_global_count_x()) {
         uint64_t at = span.head + i * group;
         if (from == to) {
@@ -70,15 +71,18 @@ RF_DEVICE void copy_row(enum rf_type from, enum rf_type to, void *out, const voi
             rf_store_many(to, group, out, at, x);
         }
     }
-    uint32_t single[RF_GROUPS];
-    RF_FOR_SINGLES(span, group, single[slot] = copy_load(from, to, in, at * in_column),
-                   copy_store(from, to, out, at * out_column, single[slot]));
+    RF_NO_UNROLL
+    for (uint64_t i = rf_global_x(); i < span.single; i += rf_global_count_x()) {
+        uint64_t at = rf_span_single(span, group, i);
+        copy_store(from, to, out, at * out_column, copy_load(from, to, in, at * in_column));
+    }
 }
 
 RF_DEVICE void copy_2d_body(enum rf_type from, enum rf_type to, void *out, const void *in, uint64_t rows,
                             uint64_t columns, uint64_t out_row, uint64_t out_column, uint64_t in_row,
                             uint64_t in_column) {
     uint64_t step = (uint64_t)rf_grid_dim_y() * rf_block_dim_y();
+    RF_NO_UNROLL
     for (uint64_t row = (uint64_t)rf_block_y() * rf_block_dim_y() + rf_thread_y(); row < rows; row += step)
         copy_row(from, to, rf_at_mutable(to, out, row * out_row), rf_at(from, in, row * in_row), columns, out_column,
                  in_column);

@@ -12,33 +12,29 @@ RF_DEVICE float norm_squares(enum rf_type type, bool vector, const uint32_t *wor
     return sum;
 }
 
+RF_DEVICE void norm_weigh(bool vector, uint32_t group, const float *weight, uint32_t at, float *x) {
+    float w[8];
+    if (vector) rf_load_many(RF_TYPE_F32, group, weight, at, w);
+    if (!vector) w[0] = weight[at];
+    RF_UNROLL
+    for (uint32_t k = 0; k < group; k++) x[k] *= w[k];
+}
+
 /* Multiplies a piece by the row's factor and the weights, and stores it. */
-RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, bool weighted, void *piece, const float *weight,
-                          uint32_t left, float factor, const uint32_t *words) {
+RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece, const float *weight, uint32_t left,
+                          float factor, const uint32_t *words) {
     uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
     void *to = rf_at_mutable(type, piece, first);
     RF_UNROLL
     for (uint32_t slot = 0; slot < rf_row_held(type, vector) / group; slot++) {
         uint32_t at = rf_row_step(type, vector, slot);
         if (rf_row_inside(at, left, first)) {
-            float x[8], w[8];
-            if (weighted && vector) rf_load_many(RF_TYPE_F32, group, weight + first, at, w);
-            if (weighted && !vector) w[0] = (weight + first)[at];
+            float x[8];
             RF_UNROLL
-            for (uint32_t k = 0; k < group; k++) {
-                x[k] = rf_row_value(type, vector, words, slot * group + k) * factor;
-                if (weighted) x[k] *= w[k];
-            }
+            for (uint32_t k = 0; k < group; k++) x[k] = rf_row_value(type, vector, words, slot * group + k) * factor;
+            if (weight) norm_weigh(vector, group, weight + first, at, x);
             rf_row_store(type, vector, to, at, x);
         }
-    }
-}
-RF_DEVICE void norm_finish(enum rf_type type, bool vector, bool wave, void *piece, const float *weight, uint32_t left,
-                           float factor, const uint32_t *words) {
-    if (weight) {
-        norm_store(type, vector, wave, true, piece, weight, left, factor, words);
-    } else {
-        norm_store(type, vector, wave, false, piece, weight, left, factor, words);
     }
 }
 
@@ -63,14 +59,14 @@ RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, vo
         /* Lest the elements stay in registers unpacked, too. */
         RF_UNROLL
         for (uint32_t k = 0; k < RF_ROW_WORDS; k++) words[k] = rf_opaque(words[k]);
-        norm_finish(type, vector, wave, out, weight, (uint32_t)columns, factor, words);
+        norm_store(type, vector, wave, out, weight, (uint32_t)columns, factor, words);
     } else {
         RF_NO_UNROLL
         for (uint64_t start = 0; start < columns; start += piece) {
             uint32_t left = rf_row_left(piece, columns, start);
             rf_row_load(type, vector, wave, rf_at(type, in, start), left, 0, words);
-            norm_finish(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, left,
-                        factor, words);
+            norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, left,
+                       factor, words);
         }
     }
 }

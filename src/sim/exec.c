@@ -263,8 +263,8 @@ static void settle_wave(struct sim_executor *e, uint32_t wave) {
         bool there = source < w->size && lanes[source].state != DONE;
         lanes[i].answer = kind == AT_BALLOT ? ballot : there ? lanes[source].value : POISON_WORD;
     }
-    for (uint32_t i = 0; i < w->size; i++)
-        if (lanes[i].state == kind) enqueue(e, wave * e->wave_size + i);
+    for (uint32_t i = w->size; i-- > 0;)
+        if (lanes[i].state == kind) enqueue_first(e, wave * e->wave_size + i);
 }
 
 /* ---- the services ---- */

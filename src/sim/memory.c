@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define LARGE_BYTES ((uint64_t)8 << 20)
-#define GARBAGE_FILE_BYTES ((uint64_t)16 << 20)
+#define GARBAGE_FILE_BYTES ((uint64_t)4 << 20)
 #define PAGE ((uint64_t)4096)
 #define STAGED_BYTES ((size_t)64 << 10)
 

@@ -35,10 +35,11 @@ static bool __attribute__((format(printf, 2, 3))) put(const char *text, const ch
     vsnprintf(path + length, sizeof path - (size_t)length, format, args);
     va_end(args);
     make_folders(path);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    /* Not emptied first: other processes of a shared tree read it meanwhile. */
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return false;
     size_t bytes = strlen(text);
-    bool good = write(file, text, bytes) == (ssize_t)bytes;
+    bool good = write(file, text, bytes) == (ssize_t)bytes && ftruncate(file, (off_t)bytes) == 0;
     close(file);
     return good;
 }
