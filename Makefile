@@ -77,7 +77,7 @@ kernels-all: setup
 	@build-kernels-all/rocmforge kernels
 
 hooks:
-	@install -m 755 tools/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
+	@install -D -m 755 tools/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
 	@echo "the pre-commit hook is installed; git commit --no-verify passes it by"
 
 install: build

@@ -109,7 +109,7 @@ def device(args):
 def sanitizer_flags(names):
     if names in ('', 'none'):
         return []
-    flags = ['-fsanitize=' + names, '-fno-omit-frame-pointer']
+    flags = ['-fsanitize=' + names, '-fno-sanitize-recover=all', '-fno-omit-frame-pointer']
     if 'thread' in names.split(','):
         # Lanes switch stacks on one thread: TSan must not keep a shadow call stack of them.
         flags += ['-mllvm', '-tsan-instrument-func-entry-exit=0']
@@ -126,9 +126,11 @@ def host(args):
 
 
 def link(args):
-    # Undefined symbols stay: a sanitizer's runtime comes with the program.
-    run([find_clang(), '-shared', '-Wno-unused-command-line-argument', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden'] + sanitizer_flags(args.sanitize) +
-        args.objects + ['-o', args.out, '-lm'])
+    # Undefined symbols stay: a sanitizer's runtime comes with the program. The bounds of the kernels' section
+    # are each library's own.
+    flags = ['-shared', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden',
+             '-Wno-unused-command-line-argument'] + sanitizer_flags(args.sanitize)
+    run([find_clang()] + flags + args.objects + ['-o', args.out, '-lm'])
 
 
 def table(args):

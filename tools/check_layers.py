@@ -6,12 +6,13 @@
   - a call in the library that ends the process or prints
   - with --library FILE: such a name among the strings of the built library
 
-Reads code only: comments are taken out first, and for calls string literals too.
+--self-test plants one of each in a folder of its own and expects it to be found. Reads code only: comments are taken out first, and for calls string literals too.
 """
 import argparse
 import os
 import re
 import sys
+import tempfile
 
 # layer: (layers it may include besides itself, public headers it may include; None: all)
 LAYERS = {
@@ -104,14 +105,8 @@ def check_library(path, problems):
             problems.append(f"{path}: its strings hold {tail}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    parser.add_argument("--library", action="append", default=[], help="a built library to look into")
-    arguments = parser.parse_args()
-    libraries = [os.path.abspath(library) for library in arguments.library]
-    os.chdir(arguments.root)
-    problems = []
+def check_tree(problems):
+    """Checks src below the current folder; the number of files looked at."""
     files = 0
     for layer in sorted(os.listdir("src")):
         if not os.path.isdir(os.path.join("src", layer)):
@@ -124,6 +119,64 @@ def main():
                 if name.endswith((".c", ".h", ".hip")):
                     check_file(os.path.join(folder, name), layer, problems)
                     files += 1
+    return files
+
+
+PLANTED = [  # file, content, what is said of it (None: nothing)
+    ("src/base/a.c", '#include "gpu/driver.h"\n', "base may not use gpu"),
+    ("src/base/a.c", "#include <rocmforge/gpu.h>\n", "may not see the public header gpu.h"),
+    ("src/gpu/a.c", '# include "cpu/x.h"\n', "gpu may not use cpu"),
+    ("src/gpu/a.c", '/* #include "cpu/x.h" */\n#include "base/base.h"\n#include <stdio.h>\n', None),
+    ("src/gpu/a.c", '#include "../cpu/x.h"\n', "name the layer"),
+    ("src/gpu/a.c", '#include "b.c"\n', "compiled, not included"),
+    ("src/sim/a.c", '#include "kernels/host_abi.h"\n', None),
+    ("src/sim/a.c", '#include "kernels/kernel.h"\n', "sim may not use kernels"),
+    ("src/kernels/a.hip", '#include "base/base.h"\n', "kernels may not use base"),
+    ("src/cli/a.c", '#include "base/base.h"\n', "cli may not use base"),
+    ("src/testing/a.c", "#include <rocmforge/test.h>\n", None),
+    ("src/gpu/a.c", 'static const char *name = "hipDeviceSynchronize";\n', "whole device"),
+    ("src/gpu/a.c", "// hipDeviceReset is never called\n", None),
+    ("src/sim/a.c", "int hipDeviceSynchronize(void);\n", None),
+    ("src/gpu/a.c", "void f(void) { abort(); }\n", "ends the caller's process"),
+    ("src/gpu/a.c", "void f(void) { my_exit(1); x->exit(2); g(\"exit(\"); }\n", None),
+    ("src/base/a.c", "void f(void) { fprintf(stderr, x); }\n", "never prints"),
+    ("src/testing/a.c", "void f(void) { exit(1); }\n", None),
+    ("src/newlayer/a.c", "", "a new layer"),
+]
+
+
+def self_test():
+    wrong = 0
+    for path, content, expected in PLANTED:
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(os.path.join(folder, os.path.dirname(path)))
+            with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
+                file.write(content)
+            before = os.getcwd()
+            os.chdir(folder)
+            problems = []
+            check_tree(problems)
+            os.chdir(before)
+        good = len(problems) == 1 and expected in problems[0] if expected else not problems
+        if not good:
+            print(f"self-test: {path} with {content!r}: expected {expected!r}, found {problems}", file=sys.stderr)
+            wrong += 1
+    print(f"layers: self-test, {len(PLANTED) - wrong} of {len(PLANTED)} cases right")
+    return 1 if wrong else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    parser.add_argument("--library", action="append", default=[], help="a built library to look into")
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    libraries = [os.path.abspath(library) for library in arguments.library]
+    os.chdir(arguments.root)
+    problems = []
+    files = check_tree(problems)
     for library in libraries:
         check_library(library, problems)
     for problem in problems:

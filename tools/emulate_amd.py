@@ -7,8 +7,8 @@
 Needs numpy and two things that are not part of this project, named by the environment:
   TINYGRAD  a tinygrad checkout, whose test/mockgpu/amd/emu.py is the emulator (RDNA3, RDNA4, CDNA3)
   AMD_EMU   a Python file with a class CodeObject(path) that has launch(kernel, grid, block, args, shared)
-Without them it exits 77 with one line. Exit 1 if any result differs, or a kernel has no case here. It is slow: shapes are
-small, one regular and one odd for each kernel.
+Without them it exits 77 with one line. Exit 1 if any result differs, or a kernel has no case here. The emulator is slow:
+shapes are small, at least one regular and one odd for each kernel.
 """
 import argparse
 import importlib.util
@@ -94,10 +94,12 @@ class Output:
         largest = float(np.nanmax(error)) if error.size else 0.0
         if bad.any():
             at = int(np.argmax(bad))
-            return 'differs in %d of %d, first at %d: %r, should be %r' % (bad.sum(), bad.size, at, got[at], want[at]), largest
+            text = 'differs in %d of %d, first at %d: %r, should be %r'
+            return text % (bad.sum(), bad.size, at, got[at], want[at]), largest
         self.whole[self.first:self.first + self.count] = self.before[self.first:self.first + self.count]
         if (self.whole != self.before).any():
-            return 'wrote outside its output at element %d' % (int(np.argmax(self.whole != self.before)) - self.first), largest
+            at = int(np.argmax(self.whole != self.before)) - self.first
+            return 'wrote outside its output, at element %d' % at, largest
         return None, largest
 
 
@@ -123,10 +125,18 @@ def cases_fill(name, kind, random):
         yield 'n=%d' % count, (2, 1, 1), (64, 1, 1), [out.data, value, np.uint64(count)], out, want, True
 
 
+# Zeros, infinities, NaN, ties, the largest and smallest of each type, and what lies beyond them.
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.9, 65520, -7e4, 2**-24, 2**-25, 1.5 * 2**-24, 1e-8,
+                    3.4e38, -3.4e38, 1e-40, 2**-133, 1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 2**-14 - 2**-25],
+                   np.float32)
+
+
 def cases_copy(name, kinds, random):
     source, target = kinds.split('_')
     for count, offset in ((2048, 0), (333, 1)):
-        values = misaligned(to_type(source, numbers(random, count)), offset)
+        mixed = numbers(random, count)
+        mixed[7:7 + SPECIAL.size] = mixed[-SPECIAL.size:] = SPECIAL
+        values = misaligned(to_type(source, mixed), offset)
         out = Output(target, count, offset)
         yield ('n=%d' % count, (2, 1, 1), (64, 1, 1), [out.data, values, np.uint64(count)], out,
                to_f64(source, values), True)
@@ -165,7 +175,9 @@ def cases_scale(name, kind, random):
                to_f64(kind, a) * np.float64(factor), True)
 
 
-ROWS = ((5, 64, 128), (3, 1, 64), (3, 37, 128), (2, 1100, 128), (2, 2052, 192), (2, 2311, 64), (2, 2560, 128), (2, 4104, 64))
+# rows, columns, block: a wave's share, a block's, longer; aligned and not, for both wave sizes and all types
+ROWS = ((5, 64, 128), (3, 1, 64), (3, 37, 128), (2, 1100, 128), (2, 2052, 192), (2, 2311, 64), (2, 2560, 128),
+        (2, 4104, 64))
 
 
 def cases_softmax(name, kind, random):

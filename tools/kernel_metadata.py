@@ -45,8 +45,8 @@ def read_ptx(text, target):
     for match in re.finditer(r'\.entry\s+(\w+)\s*\((.*?)\)(.*?)\{(.*?)^\}', text, re.M | re.S):
         name, params, directives, body = match.groups()
         sizes = []
-        for kind, count in re.findall(r'\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)\s+(?:\.ptr[^,\n]*?\s)?\w+(\[\d+\])?',
-                                      params):
+        pattern = r'\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)\s+(?:\.ptr[^,\n]*?\s)?\w+(\[\d+\])?'
+        for kind, count in re.findall(pattern, params):
             sizes.append(PTX_BYTES[kind] * (int(count[1:-1]) if count else 1))
         if len(sizes) != len(re.findall(r'\.param', params)):
             raise Refused('%s: parameters not understood: %s' % (name, params))
@@ -235,7 +235,8 @@ def c_table(modules, style, name, folder):
              '#ifndef RF_BLOB_DIR', '#define RF_BLOB_DIR "%s"' % folder, '#endif', '']
     for i, module in enumerate(modules):
         symbol = '%s_blob_%d' % (name, i)
-        lines += ['__asm__(".pushsection .rodata\\n.balign 64\\n.globl %s\\n.hidden %s\\n%s:\\n"' % (symbol, symbol, symbol),
+        lines += ['__asm__(".pushsection .rodata\\n.balign 64\\n"',
+                  '        ".globl %s\\n.hidden %s\\n%s:\\n"' % (symbol, symbol, symbol),
                   '        ".incbin \\"" RF_BLOB_DIR "/%s\\"\\n"' % module['file'],
                   '        ".byte 0\\n.popsection\\n");',
                   'extern const unsigned char %s[] __attribute__((visibility("hidden")));' % symbol]

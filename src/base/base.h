@@ -40,11 +40,15 @@ bool rf_mutex_lock_until(pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* ---- checked arithmetic: true on overflow ---- */
 
-static inline bool rf_add_overflows(uint64_t a, uint64_t b, uint64_t *sum) { return __builtin_add_overflow(a, b, sum); }
+static inline bool rf_add_overflows(uint64_t a, uint64_t b, uint64_t *sum) {
+    return __builtin_add_overflow(a, b, sum);
+}
 static inline bool rf_mul_overflows(uint64_t a, uint64_t b, uint64_t *product) {
     return __builtin_mul_overflow(a, b, product);
 }
-static inline uint64_t rf_sub_saturate(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+static inline uint64_t rf_sub_saturate(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
 /* Rounds up to a multiple (> 0); true on overflow. */
 static inline bool rf_round_up_overflows(uint64_t value, uint64_t multiple, uint64_t *rounded) {
     uint64_t more = value % multiple ? multiple - value % multiple : 0;

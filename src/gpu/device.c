@@ -195,7 +195,9 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     /* A simulated GPU's bus address may be a real card's: only a tree made for it may speak. */
     const char *sysfs = rf_options_get(device->runtime->options, "RF_SYSFS");
     if (device->driver->simulated && !strcmp(sysfs, "/sys")) sysfs = "/dev/null";
-    status = rf_witness_create(device->driver->kind, sysfs, device->info.pci, device->info.uuid, &device->witness);
+    const char *nvml = rf_options_get(device->runtime->options, "RF_NVML_LIBRARY");
+    status = rf_witness_create_with(device->driver->kind, sysfs, nvml && *nvml ? nvml : NULL, device->info.pci,
+                                    device->info.uuid, &device->witness);
     if (status) return status;
 
     /* Before our first byte, if anybody but the driver can say what is free; else after the

@@ -84,7 +84,7 @@ rf_status rf_runtime_driver(struct rf_runtime *runtime, int index, struct rf_dri
 
 /* ---- timelines (timeline.c) ---- */
 
-enum { RF_IN_FLIGHT_MAX = 512, RF_MARKS_MAX = 64, RF_MARK_EVERY = 16 };
+enum { RF_IN_FLIGHT_MAX = 512, RF_MARKS_MAX = 64, RF_MARK_EVERY = 16, RF_HABITS = 8, RF_HABIT_DEPTH = 4 };
 
 struct rf_timeline {
     struct rf_device *device;
@@ -102,7 +102,18 @@ struct rf_timeline {
     void *spare_events[RF_MARKS_MAX];
     unsigned spare_count;
     const char *names[RF_IN_FLIGHT_MAX]; /* by ticket; static or device-lived strings */
+    /* What was submitted since the last wait for everything, as a hash, and how long such waits
+     * took: the same work again (a token, a batch) can then be slept through. */
+    uint64_t signature;
+    struct {
+        uint64_t signature;
+        int64_t took_ns[RF_HABIT_DEPTH];
+        unsigned next;
+    } habits[RF_HABITS];
 };
+static inline void rf_timeline_sign(struct rf_timeline *line, uint64_t value) {
+    line->signature = (line->signature ^ value) * UINT64_C(0x100000001b3);
+}
 
 rf_status rf_timeline_open(struct rf_device *device, bool high_priority, struct rf_timeline **out);
 /* The handle is gone; the slot becomes free once its work is done. */
@@ -136,7 +147,8 @@ void rf_quiet_leave(struct rf_device *device);
 struct rf_backoff {
     int64_t started_ns;
     int rounds;
-    int saved_slack; /* of the thread's timers, -1: not changed */
+    int saved_slack;     /* of the thread's timers, -1: not changed */
+    int64_t expected_ns; /* how long the wait took before; 0: unknown */
 };
 void rf_backoff_begin(struct rf_backoff *backoff);
 /* Sleeps a little, never past the deadline; false when the deadline had passed already. */

@@ -85,6 +85,7 @@ rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;
+        rf_timeline_sign(queue->line, (uint64_t)grid[0] << 32 ^ (uint64_t)grid[1] << 16 ^ grid[2]);
         int code = device->driver->launch(kernel->function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                                           launch->shared_bytes, queue->line->stream, args, NULL);
         status = rf_timeline_end(queue->line, code, "launch", kernel->name, &ticket);

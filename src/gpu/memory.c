@@ -20,7 +20,6 @@
 static rf_status refuse_budget(struct rf_device *device, uint64_t bytes);
 static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t live_free, uint64_t total);
 static rf_status decide(struct rf_device *device, uint64_t bytes);
-static uint64_t host_room(struct rf_host_budget *host);
 
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out) {
     struct rf_runtime *runtime = device->runtime;
@@ -55,16 +54,19 @@ release:
 }
 
 void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes) {
+    /* Published before it is free: others must never see both the memory and the lower figure. */
+    device->held_bytes -= bytes;
+    rf_memory_publish_held(device);
     int code = device->driver->mem_free(pointer);
     if (rf_device_result(device, code, "mem_free", NULL)) {
         /* The driver still has it: it stays held, and is counted as abandoned. */
+        device->held_bytes += bytes;
         device->abandoned_bytes += bytes;
+        rf_memory_publish_held(device);
         rf_device_note(device, RF_LOG_ERROR, "%llu bytes could not be given back: %s", (unsigned long long)bytes,
                        rf_error_text());
         return;
     }
-    device->held_bytes -= bytes;
-    rf_memory_publish_held(device);
     if (device->info.integrated) rf_host_release(&device->runtime->host, bytes, false);
 }
 
@@ -121,16 +123,9 @@ static rf_status decide(struct rf_device *device, uint64_t bytes) {
 
 rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes) {
     uint64_t room = UINT64_MAX;
-    if (device->info.integrated) room = host_room(&device->runtime->host);
+    if (device->info.integrated) room = rf_host_room(&device->runtime->host, false);
     if (bytes > room) return rf_fail(RF_E_NO_MEMORY, "the host budget has no room; see RF_HOST_BUDGET");
     return decide(device, bytes);
-}
-
-static uint64_t host_room(struct rf_host_budget *host) {
-    pthread_mutex_lock(&host->mutex);
-    uint64_t room = rf_sub_saturate(host->limit_bytes, host->used_bytes);
-    pthread_mutex_unlock(&host->mutex);
-    return room;
 }
 
 /* ---- refusals a user can act on ---- */
@@ -200,7 +195,7 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
         uint64_t taken = device->held_bytes + device->lent_bytes;
         uint64_t room = RF_MIN(rf_sub_saturate(device->terms.promised_bytes, taken),
                                rf_sub_saturate(live_free, device->terms.floor_bytes));
-        if (device->info.integrated) room = RF_MIN(room, host_room(&device->runtime->host));
+        if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
         room -= room % device->granularity_bytes;
         if (room && (device->runtime->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
         *info = (struct rf_memory_info){

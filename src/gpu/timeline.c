@@ -19,6 +19,8 @@ static rf_status gate_wait(struct rf_device *device, int64_t deadline_ns);
 static rf_status record_mark(struct rf_timeline *line);
 static rf_status look(struct rf_timeline *line, uint64_t ticket);
 static const char *oldest_name(const struct rf_timeline *line);
+static uint64_t recall_habit(struct rf_timeline *line, uint64_t ticket, int64_t *expected_ns);
+static void keep_habit(struct rf_timeline *line, uint64_t signature, int64_t took_ns);
 
 /* ---- submitting ---- */
 
@@ -50,6 +52,7 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
     if (code == RF_DRV_OK) {
         line->submitted++;
         line->names[line->submitted % RF_IN_FLIGHT_MAX] = name;
+        rf_timeline_sign(line, (uint64_t)(uintptr_t)name);
         if (ticket) *ticket = line->submitted;
         /* Marks cost a driver call: dense after the last thing known complete, where a wait
          * is likely to look, then every few. */
@@ -99,7 +102,9 @@ rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t de
     struct rf_backoff backoff;
     rf_status status;
     bool done = false;
+    uint64_t signature = 0;
     rf_backoff_begin(&backoff);
+    if (!rf_timeline_passed(line, ticket)) signature = recall_habit(line, ticket, &backoff.expected_ns);
     while ((status = rf_timeline_poll(line, ticket, &done)) == RF_OK && !done)
         if (!rf_backoff_step(&backoff, deadline_ns)) {
             pthread_mutex_lock(&line->mutex);
@@ -114,7 +119,40 @@ rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t de
             break;
         }
     rf_backoff_end(&backoff);
+    if (!status && signature) keep_habit(line, signature, rf_now_ns() - backoff.started_ns);
     return status;
+}
+
+/* The shortest that waits for the same work took, if this is a wait for all of it. Gives the
+ * work's signature, 0 if it is not, and begins a new one. */
+static uint64_t recall_habit(struct rf_timeline *line, uint64_t ticket, int64_t *expected_ns) {
+    pthread_mutex_lock(&line->mutex);
+    uint64_t signature = ticket == line->submitted ? line->signature : 0;
+    if (signature) {
+        line->signature = 0;
+        unsigned place = (unsigned)(signature % RF_HABITS);
+        int64_t shortest = line->habits[place].signature == signature ? INT64_MAX : 0;
+        for (unsigned i = 0; i < RF_HABIT_DEPTH; i++) shortest = RF_MIN(shortest, line->habits[place].took_ns[i]);
+        *expected_ns = shortest;
+    }
+    pthread_mutex_unlock(&line->mutex);
+    return signature;
+}
+
+static void keep_habit(struct rf_timeline *line, uint64_t signature, int64_t took_ns) {
+    unsigned place = (unsigned)(signature % RF_HABITS);
+    pthread_mutex_lock(&line->mutex);
+    if (line->habits[place].signature != signature) {
+        memset(&line->habits[place], 0, sizeof line->habits[place]);
+        line->habits[place].signature = signature;
+        /* Believed from the second time on: the empty places are zeros until then. */
+        line->habits[place].took_ns[0] = took_ns;
+    } else {
+        bool second = line->habits[place].next == 0;
+        for (unsigned i = 0; second && i < RF_HABIT_DEPTH; i++) line->habits[place].took_ns[i] = took_ns;
+        line->habits[place].took_ns[line->habits[place].next++ % RF_HABIT_DEPTH] = took_ns;
+    }
+    pthread_mutex_unlock(&line->mutex);
 }
 
 static const char *oldest_name(const struct rf_timeline *line) {

@@ -8,16 +8,17 @@ RF_DEVICE void add_body(enum rf_type type, void *out, const void *a, const void 
     uint32_t group = rf_group_of(type, type);
     struct rf_span span = rf_span_of(count, group, type, out, type, a, type, b);
     float x[RF_GROUPS][most], y[RF_GROUPS][most];
-    RF_FOR_GROUPS(span, group,
-                  {
-                      rf_load_many(type, group, a, at, x[slot]);
-                      rf_load_many(type, group, b, at, y[slot]);
-                  },
-                  {
-                      RF_UNROLL
-                      for (uint32_t k = 0; k < group; k++) x[slot][k] += y[slot][k];
-                      rf_store_many(type, group, out, at, x[slot]);
-                  });
+    RF_FOR_GROUPS(
+        span, group,
+        {
+            rf_load_many(type, group, a, at, x[slot]);
+            rf_load_many(type, group, b, at, y[slot]);
+        },
+        {
+            RF_UNROLL
+            for (uint32_t k = 0; k < group; k++) x[slot][k] += y[slot][k];
+            rf_store_many(type, group, out, at, x[slot]);
+        });
     RF_FOR_SINGLES(span, group, x[slot][0] = rf_load(type, a, at) + rf_load(type, b, at),
                    rf_store(type, out, at, x[slot][0]));
 }

@@ -88,14 +88,14 @@ RF_DEVICE void copy_2d_body(enum rf_type from, enum rf_type to, void *out, const
                  in_column);
 }
 
-#define COPY(from_name, from_type, from, to_name, to_type, to)                                                        \
-    RF_KERNEL(copy_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, count)) {      \
-        copy_body(from, to, out, in, count);                                                                          \
-    }                                                                                                                 \
-    RF_KERNEL(copy_2d_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, rows),      \
-              (uint64_t, columns), (uint64_t, out_row), (uint64_t, out_column), (uint64_t, in_row),                   \
-              (uint64_t, in_column)) {                                                                                \
-        copy_2d_body(from, to, out, in, rows, columns, out_row, out_column, in_row, in_column);                       \
+#define COPY(from_name, from_type, from, to_name, to_type, to)                                                       \
+    RF_KERNEL(copy_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, count)) {     \
+        copy_body(from, to, out, in, count);                                                                         \
+    }                                                                                                                \
+    RF_KERNEL(copy_2d_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, rows),     \
+              (uint64_t, columns), (uint64_t, out_row), (uint64_t, out_column), (uint64_t, in_row),                  \
+              (uint64_t, in_column)) {                                                                               \
+        copy_2d_body(from, to, out, in, rows, columns, out_row, out_column, in_row, in_column);                      \
     }
 
 COPY(f32, float, RF_TYPE_F32, f32, float, RF_TYPE_F32)

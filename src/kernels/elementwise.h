@@ -47,59 +47,61 @@ RF_DEVICE uint64_t rf_span_single(struct rf_span span, uint32_t group, uint64_t 
 }
 
 /* Elements a thread moves per group: 16 bytes of the wider type. */
-RF_DEVICE uint32_t rf_group_of(enum rf_type a, enum rf_type b) { return a == RF_TYPE_F32 || b == RF_TYPE_F32 ? 4 : 8; }
+RF_DEVICE uint32_t rf_group_of(enum rf_type a, enum rf_type b) {
+    return a == RF_TYPE_F32 || b == RF_TYPE_F32 ? 4 : 8;
+}
 
 /* Over all groups of span, RF_GROUPS of a thread at a time: first LOAD for each, then STORE for
  * each, so that the loads are in flight together. Both are statements that use 'at' (the index of
  * the group's first element) and 'slot' (a constant below RF_GROUPS, for what is kept between). */
-#define RF_FOR_GROUPS(span, group, LOAD, STORE)                                                                       \
-    do {                                                                                                              \
-        uint64_t rf_tile = (uint64_t)rf_block_dim_x() * RF_GROUPS;                                                    \
-        RF_NO_UNROLL                                                                                                  \
-        for (uint64_t rf_first = rf_block_x() * rf_tile; rf_first < (span).groups;                                    \
-             rf_first += rf_grid_dim_x() * rf_tile) {                                                                 \
-            uint64_t rf_mine = rf_first + rf_thread_x();                                                              \
-            if (rf_first + rf_tile <= (span).groups) {                                                                \
-                RF_UNROLL                                                                                             \
-                for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                   \
-                    uint64_t at = (span).head + (rf_mine + slot * rf_block_dim_x()) * (group);                        \
-                    LOAD;                                                                                             \
-                }                                                                                                     \
-                RF_UNROLL                                                                                             \
-                for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                   \
-                    uint64_t at = (span).head + (rf_mine + slot * rf_block_dim_x()) * (group);                        \
-                    STORE;                                                                                            \
-                }                                                                                                     \
-            } else {                                                                                                  \
-                const uint32_t slot = 0;                                                                              \
-                RF_NO_UNROLL                                                                                          \
-                for (; rf_mine < (span).groups; rf_mine += rf_block_dim_x()) {                                        \
-                    uint64_t at = (span).head + rf_mine * (group);                                                    \
-                    LOAD;                                                                                             \
-                    STORE;                                                                                            \
-                }                                                                                                     \
-                (void)slot;                                                                                           \
-            }                                                                                                         \
-        }                                                                                                             \
+#define RF_FOR_GROUPS(span, group, LOAD, STORE)                                                                      \
+    do {                                                                                                             \
+        uint64_t rf_tile = (uint64_t)rf_block_dim_x() * RF_GROUPS;                                                   \
+        RF_NO_UNROLL                                                                                                 \
+        for (uint64_t rf_first = rf_block_x() * rf_tile; rf_first < (span).groups;                                   \
+             rf_first += rf_grid_dim_x() * rf_tile) {                                                                \
+            uint64_t rf_mine = rf_first + rf_thread_x();                                                             \
+            if (rf_first + rf_tile <= (span).groups) {                                                               \
+                RF_UNROLL                                                                                            \
+                for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                  \
+                    uint64_t at = (span).head + (rf_mine + slot * rf_block_dim_x()) * (group);                       \
+                    LOAD;                                                                                            \
+                }                                                                                                    \
+                RF_UNROLL                                                                                            \
+                for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                  \
+                    uint64_t at = (span).head + (rf_mine + slot * rf_block_dim_x()) * (group);                       \
+                    STORE;                                                                                           \
+                }                                                                                                    \
+            } else {                                                                                                 \
+                const uint32_t slot = 0;                                                                             \
+                RF_NO_UNROLL                                                                                         \
+                for (; rf_mine < (span).groups; rf_mine += rf_block_dim_x()) {                                       \
+                    uint64_t at = (span).head + rf_mine * (group);                                                   \
+                    LOAD;                                                                                            \
+                    STORE;                                                                                           \
+                }                                                                                                    \
+                (void)slot;                                                                                          \
+            }                                                                                                        \
+        }                                                                                                            \
     } while (0)
 
 /* Over the elements outside the groups, likewise. */
-#define RF_FOR_SINGLES(span, group, LOAD, STORE)                                                                      \
-    do {                                                                                                              \
-        uint64_t rf_step = rf_global_count_x();                                                                       \
-        RF_NO_UNROLL                                                                                                  \
-        for (uint64_t rf_first = rf_global_x(); rf_first < (span).single; rf_first += RF_GROUPS * rf_step) {          \
-            RF_UNROLL                                                                                                 \
-            for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                       \
-                uint64_t at = rf_span_single(span, group, rf_first + slot * rf_step);                                 \
-                if (rf_first + slot * rf_step < (span).single) LOAD;                                                  \
-            }                                                                                                         \
-            RF_UNROLL                                                                                                 \
-            for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                       \
-                uint64_t at = rf_span_single(span, group, rf_first + slot * rf_step);                                 \
-                if (rf_first + slot * rf_step < (span).single) STORE;                                                 \
-            }                                                                                                         \
-        }                                                                                                             \
+#define RF_FOR_SINGLES(span, group, LOAD, STORE)                                                                     \
+    do {                                                                                                             \
+        uint64_t rf_step = rf_global_count_x();                                                                      \
+        RF_NO_UNROLL                                                                                                 \
+        for (uint64_t rf_first = rf_global_x(); rf_first < (span).single; rf_first += RF_GROUPS * rf_step) {         \
+            RF_UNROLL                                                                                                \
+            for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                      \
+                uint64_t at = rf_span_single(span, group, rf_first + slot * rf_step);                                \
+                if (rf_first + slot * rf_step < (span).single) LOAD;                                                 \
+            }                                                                                                        \
+            RF_UNROLL                                                                                                \
+            for (uint32_t slot = 0; slot < RF_GROUPS; slot++) {                                                      \
+                uint64_t at = rf_span_single(span, group, rf_first + slot * rf_step);                                \
+                if (rf_first + slot * rf_step < (span).single) STORE;                                                \
+            }                                                                                                        \
+        }                                                                                                            \
     } while (0)
 
 #endif

@@ -13,4 +13,6 @@ RF_DEVICE void fill_body(void *out, uint32_t bits, uint64_t count) {
 RF_KERNEL(fill_f32, 256, (float *, out), (float, value), (uint64_t, count)) {
     fill_body(out, rf_bits_of_f32(value), count);
 }
-RF_KERNEL(fill_u32, 256, (uint32_t *, out), (uint32_t, value), (uint64_t, count)) { fill_body(out, value, count); }
+RF_KERNEL(fill_u32, 256, (uint32_t *, out), (uint32_t, value), (uint64_t, count)) {
+    fill_body(out, value, count);
+}

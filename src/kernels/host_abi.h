@@ -24,10 +24,11 @@ struct rfk_lane {
 /* Offered by the driver. All wave services act among the lanes of one wave that have not
  * returned; all of those must make the call, else the driver reports a divergence error. */
 struct rfk_services {
-    void (*barrier)(void); /* the whole block */
+    void (*barrier)(void);                                     /* the whole block */
     uint32_t (*shuffle)(uint32_t value, uint32_t source_lane); /* the value of that lane of the wave */
     uint64_t (*ballot)(int predicate);
-    void *(*shared_static)(const void *site, size_t bytes, size_t align); /* one per block and site; poisoned at block start */
+    void *(*shared_static)(const void *site, size_t bytes,
+                           size_t align); /* one per block and site; poisoned at block start */
     void *(*shared_dynamic)(void);
     uint64_t (*clock_ns)(void);
     void (*relax)(void); /* inside a spin: lets other lanes, streams and shutdown proceed */
@@ -45,8 +46,8 @@ struct rfk_table {
     int abi, wave;
     const struct rfk_kernel *kernels;
     uint32_t count;
-    void (*bind)(const struct rfk_services *services);   /* once after loading */
-    void (*set_lane)(const struct rfk_lane *lane);       /* thread-local in the library */
+    void (*bind)(const struct rfk_services *services); /* once after loading */
+    void (*set_lane)(const struct rfk_lane *lane);     /* thread-local in the library */
 };
 
 /* Exported by every kernel library: wave is 32 or 64; NULL for another. */

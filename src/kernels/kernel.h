@@ -76,11 +76,13 @@ typedef __SIZE_TYPE__ size_t;
 #define RF_EACH_18(m, p, ...) RF_APPLY(m, 18, RF_PAIR p), RF_EACH_17(m, __VA_ARGS__)
 #define RF_EACH_19(m, p, ...) RF_APPLY(m, 19, RF_PAIR p), RF_EACH_18(m, __VA_ARGS__)
 #define RF_EACH_20(m, p, ...) RF_APPLY(m, 20, RF_PAIR p), RF_EACH_19(m, __VA_ARGS__)
-#define RF_EACH_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, f, ...) f
-#define RF_EACH(m, ...)                                                                                               \
-    RF_EACH_PICK(__VA_ARGS__, RF_EACH_20, RF_EACH_19, RF_EACH_18, RF_EACH_17, RF_EACH_16, RF_EACH_15, RF_EACH_14,     \
-                 RF_EACH_13, RF_EACH_12, RF_EACH_11, RF_EACH_10, RF_EACH_9, RF_EACH_8, RF_EACH_7, RF_EACH_6,          \
-                 RF_EACH_5, RF_EACH_4, RF_EACH_3, RF_EACH_2, RF_EACH_1, )                                             \
+#define RF_EACH_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, f,   \
+                     ...)                                                                                            \
+    f
+#define RF_EACH(m, ...)                                                                                              \
+    RF_EACH_PICK(__VA_ARGS__, RF_EACH_20, RF_EACH_19, RF_EACH_18, RF_EACH_17, RF_EACH_16, RF_EACH_15, RF_EACH_14,    \
+                 RF_EACH_13, RF_EACH_12, RF_EACH_11, RF_EACH_10, RF_EACH_9, RF_EACH_8, RF_EACH_7, RF_EACH_6,         \
+                 RF_EACH_5, RF_EACH_4, RF_EACH_3, RF_EACH_2, RF_EACH_1, )                                            \
     (m, __VA_ARGS__)
 #define RF_PARAM(left, type, name) type name
 #define RF_PARAM_BYTES(left, type, name) (uint32_t)sizeof(type)
@@ -90,28 +92,27 @@ typedef __SIZE_TYPE__ size_t;
  * to max_threads, which bounds its registers. 1 to 20 arguments. */
 #if defined(RF_NVIDIA)
 #define RF_DEVICE static __attribute__((device, always_inline)) inline
-#define RF_KERNEL(name, max_threads, ...)                                                                             \
+#define RF_KERNEL(name, max_threads, ...)                                                                            \
     extern "C" __attribute__((global, launch_bounds(max_threads))) void name(RF_EACH(RF_PARAM, __VA_ARGS__))
 #elif defined(RF_AMD)
 #define RF_DEVICE static __attribute__((device, always_inline)) inline
-#define RF_KERNEL(name, max_threads, ...)                                                                             \
-    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(                        \
+#define RF_KERNEL(name, max_threads, ...)                                                                            \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(                       \
         RF_EACH(RF_PARAM, __VA_ARGS__))
 #else
 #define RF_DEVICE static __attribute__((always_inline, unused)) inline
 #define RF_SECTION_OF_(wave) "rfk_rows_" #wave
 #define RF_SECTION_OF(wave) RF_SECTION_OF_(wave)
 /* The rows of all sources meet in one linker section per wave size; host_library.c finds them. */
-#define RF_KERNEL(name, max_threads, ...)                                                                             \
-    static void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__));                                                          \
-    static const uint32_t name##_bytes[] = {RF_EACH(RF_PARAM_BYTES, __VA_ARGS__)};                                    \
-    static void name##_run(void **rf_args) {                                                                          \
-        enum { rf_count = sizeof(name##_bytes) / sizeof(uint32_t) };                                                  \
-        name##_body(RF_EACH(RF_PARAM_VALUE, __VA_ARGS__));                                                            \
-    }                                                                                                                 \
-    static const struct rfk_kernel name##_row                                                                         \
-        __attribute__((used, aligned(8), section(RF_SECTION_OF(RF_WAVE)))) = {                                        \
-            #name, name##_run, sizeof(name##_bytes) / sizeof(uint32_t), name##_bytes, max_threads};                   \
+#define RF_KERNEL(name, max_threads, ...)                                                                            \
+    static void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__));                                                         \
+    static const uint32_t name##_bytes[] = {RF_EACH(RF_PARAM_BYTES, __VA_ARGS__)};                                   \
+    static void name##_run(void **rf_args) {                                                                         \
+        enum { rf_count = sizeof(name##_bytes) / sizeof(uint32_t) };                                                 \
+        name##_body(RF_EACH(RF_PARAM_VALUE, __VA_ARGS__));                                                           \
+    }                                                                                                                \
+    static const struct rfk_kernel name##_row __attribute__((used, aligned(8), section(RF_SECTION_OF(RF_WAVE)))) = { \
+        #name, name##_run, sizeof(name##_bytes) / sizeof(uint32_t), name##_bytes, max_threads};                      \
     static void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__))
 #endif
 
@@ -129,8 +130,10 @@ typedef __SIZE_TYPE__ size_t;
 #define RF_MAX_THREADS 1024
 
 #if defined(RF_NVIDIA)
-#define RF_NV_INDEX(name, axis, sreg)                                                                                 \
-    RF_DEVICE uint32_t name##_##axis(void) { return (uint32_t)__nvvm_read_ptx_sreg_##sreg##_##axis(); }
+#define RF_NV_INDEX(name, axis, sreg)                                                                                \
+    RF_DEVICE uint32_t name##_##axis(void) {                                                                         \
+        return (uint32_t)__nvvm_read_ptx_sreg_##sreg##_##axis();                                                     \
+    }
 RF_NV_INDEX(rf_thread, x, tid)
 RF_NV_INDEX(rf_thread, y, tid)
 RF_NV_INDEX(rf_thread, z, tid)
@@ -143,15 +146,23 @@ RF_NV_INDEX(rf_block_dim, z, ntid)
 RF_NV_INDEX(rf_grid_dim, x, nctaid)
 RF_NV_INDEX(rf_grid_dim, y, nctaid)
 RF_NV_INDEX(rf_grid_dim, z, nctaid)
-RF_DEVICE uint32_t rf_lane(void) { return (uint32_t)__nvvm_read_ptx_sreg_laneid(); }
+RF_DEVICE uint32_t rf_lane(void) {
+    return (uint32_t)__nvvm_read_ptx_sreg_laneid();
+}
 #elif defined(RF_AMD)
 /* The hidden arguments of code object V5 begin with the three block counts. */
-#define RF_AMD_INDEX(axis, number)                                                                                    \
-    RF_DEVICE uint32_t rf_thread_##axis(void) { return __builtin_amdgcn_workitem_id_##axis(); }                       \
-    RF_DEVICE uint32_t rf_block_##axis(void) { return __builtin_amdgcn_workgroup_id_##axis(); }                       \
-    RF_DEVICE uint32_t rf_block_dim_##axis(void) { return __builtin_amdgcn_workgroup_size_##axis(); }                 \
-    RF_DEVICE uint32_t rf_grid_dim_##axis(void) {                                                                     \
-        return ((const __attribute__((address_space(4))) uint32_t *)__builtin_amdgcn_implicitarg_ptr())[number];      \
+#define RF_AMD_INDEX(axis, number)                                                                                   \
+    RF_DEVICE uint32_t rf_thread_##axis(void) {                                                                      \
+        return __builtin_amdgcn_workitem_id_##axis();                                                                \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_block_##axis(void) {                                                                       \
+        return __builtin_amdgcn_workgroup_id_##axis();                                                               \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_block_dim_##axis(void) {                                                                   \
+        return __builtin_amdgcn_workgroup_size_##axis();                                                             \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_grid_dim_##axis(void) {                                                                    \
+        return ((const __attribute__((address_space(4))) uint32_t *)__builtin_amdgcn_implicitarg_ptr())[number];     \
     }
 RF_AMD_INDEX(x, 0)
 RF_AMD_INDEX(y, 1)
@@ -163,20 +174,34 @@ RF_DEVICE uint32_t rf_lane(void) {
 #else
 extern __attribute__((visibility("hidden"))) const struct rfk_services *rfk_services;
 extern __attribute__((visibility("hidden"))) _Thread_local struct rfk_lane rfk_lane_now;
-#define RF_HOST_INDEX(axis)                                                                                           \
-    RF_DEVICE uint32_t rf_thread_##axis(void) { return rfk_lane_now.thread.axis; }                                    \
-    RF_DEVICE uint32_t rf_block_##axis(void) { return rfk_lane_now.block.axis; }                                      \
-    RF_DEVICE uint32_t rf_block_dim_##axis(void) { return rfk_lane_now.block_dim.axis; }                              \
-    RF_DEVICE uint32_t rf_grid_dim_##axis(void) { return rfk_lane_now.grid_dim.axis; }
+#define RF_HOST_INDEX(axis)                                                                                          \
+    RF_DEVICE uint32_t rf_thread_##axis(void) {                                                                      \
+        return rfk_lane_now.thread.axis;                                                                             \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_block_##axis(void) {                                                                       \
+        return rfk_lane_now.block.axis;                                                                              \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_block_dim_##axis(void) {                                                                   \
+        return rfk_lane_now.block_dim.axis;                                                                          \
+    }                                                                                                                \
+    RF_DEVICE uint32_t rf_grid_dim_##axis(void) {                                                                    \
+        return rfk_lane_now.grid_dim.axis;                                                                           \
+    }
 RF_HOST_INDEX(x)
 RF_HOST_INDEX(y)
 RF_HOST_INDEX(z)
-RF_DEVICE uint32_t rf_lane(void) { return rfk_lane_now.lane; }
+RF_DEVICE uint32_t rf_lane(void) {
+    return rfk_lane_now.lane;
+}
 #endif
 
 /* Of one-dimensional grids and blocks. */
-RF_DEVICE uint64_t rf_global_x(void) { return (uint64_t)rf_block_x() * rf_block_dim_x() + rf_thread_x(); }
-RF_DEVICE uint64_t rf_global_count_x(void) { return (uint64_t)rf_grid_dim_x() * rf_block_dim_x(); }
+RF_DEVICE uint64_t rf_global_x(void) {
+    return (uint64_t)rf_block_x() * rf_block_dim_x() + rf_thread_x();
+}
+RF_DEVICE uint64_t rf_global_count_x(void) {
+    return (uint64_t)rf_grid_dim_x() * rf_block_dim_x();
+}
 
 /* The same value, but the compiler cannot know it: what is computed from it stays in the loop
  * where it is written instead of being kept in registers around it. */
@@ -194,8 +219,8 @@ RF_DEVICE uint32_t rf_opaque(uint32_t value) {
 /* RF_SHARED(type, name, count): an array of the block, at the head of a function; never
  * initialised. RF_SHARED_DYNAMIC(type, name): the launch's dynamic part, one per kernel. */
 #if defined(RF_HOST)
-#define RF_SHARED(type, name, count)                                                                                  \
-    static const char name##_site = 0;                                                                                \
+#define RF_SHARED(type, name, count)                                                                                 \
+    static const char name##_site = 0;                                                                               \
     type *name = (type *)rfk_services->shared_static(&name##_site, sizeof(type) * (count), 16)
 #define RF_SHARED_DYNAMIC(type, name) type *name = (type *)rfk_services->shared_dynamic()
 #else
@@ -302,29 +327,65 @@ RF_DEVICE float rf_wave_down_f32(float value, uint32_t delta) {
 #define RF_LN_2 0.693147180559945309417f
 
 #if defined(RF_NVIDIA)
-RF_DEVICE float rf_exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
-RF_DEVICE float rf_log2(float x) { return __nvvm_lg2_approx_ftz_f(x); }
-RF_DEVICE float rf_rcp(float x) { return __nvvm_rcp_approx_ftz_f(x); }
-RF_DEVICE float rf_rsqrt(float x) { return __nvvm_rsqrt_approx_ftz_f(x); }
+RF_DEVICE float rf_exp2(float x) {
+    return __nvvm_ex2_approx_ftz_f(x);
+}
+RF_DEVICE float rf_log2(float x) {
+    return __nvvm_lg2_approx_ftz_f(x);
+}
+RF_DEVICE float rf_rcp(float x) {
+    return __nvvm_rcp_approx_ftz_f(x);
+}
+RF_DEVICE float rf_rsqrt(float x) {
+    return __nvvm_rsqrt_approx_ftz_f(x);
+}
 #elif defined(RF_AMD)
-RF_DEVICE float rf_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
-RF_DEVICE float rf_log2(float x) { return __builtin_amdgcn_logf(x); }
-RF_DEVICE float rf_rcp(float x) { return __builtin_amdgcn_rcpf(x); }
-RF_DEVICE float rf_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+RF_DEVICE float rf_exp2(float x) {
+    return __builtin_amdgcn_exp2f(x);
+}
+RF_DEVICE float rf_log2(float x) {
+    return __builtin_amdgcn_logf(x);
+}
+RF_DEVICE float rf_rcp(float x) {
+    return __builtin_amdgcn_rcpf(x);
+}
+RF_DEVICE float rf_rsqrt(float x) {
+    return __builtin_amdgcn_rsqf(x);
+}
 #else
-RF_DEVICE float rf_exp2(float x) { return __builtin_exp2f(x); }
-RF_DEVICE float rf_log2(float x) { return __builtin_log2f(x); }
-RF_DEVICE float rf_rcp(float x) { return 1.0f / x; }
-RF_DEVICE float rf_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+RF_DEVICE float rf_exp2(float x) {
+    return __builtin_exp2f(x);
+}
+RF_DEVICE float rf_log2(float x) {
+    return __builtin_log2f(x);
+}
+RF_DEVICE float rf_rcp(float x) {
+    return 1.0f / x;
+}
+RF_DEVICE float rf_rsqrt(float x) {
+    return 1.0f / __builtin_sqrtf(x);
+}
 #endif
 /* The relative error of exp grows with |x|, to about 1e-5 near the ends of its range. */
-RF_DEVICE float rf_exp(float x) { return rf_exp2(x * RF_LOG2_E); }
-RF_DEVICE float rf_log(float x) { return rf_log2(x) * RF_LN_2; }
+RF_DEVICE float rf_exp(float x) {
+    return rf_exp2(x * RF_LOG2_E);
+}
+RF_DEVICE float rf_log(float x) {
+    return rf_log2(x) * RF_LN_2;
+}
 /* Of a number and a NaN: the number. */
-RF_DEVICE float rf_max(float a, float b) { return __builtin_fmaxf(a, b); }
-RF_DEVICE float rf_min(float a, float b) { return __builtin_fminf(a, b); }
-RF_DEVICE float rf_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-RF_DEVICE uint64_t rf_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+RF_DEVICE float rf_max(float a, float b) {
+    return __builtin_fmaxf(a, b);
+}
+RF_DEVICE float rf_min(float a, float b) {
+    return __builtin_fminf(a, b);
+}
+RF_DEVICE float rf_fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+RF_DEVICE uint64_t rf_min_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
 
 /* ---- reductions in a fixed order; every lane gets the result ------------------------------ */
 
@@ -400,22 +461,36 @@ RF_DEVICE rf_bf16 rf_bf16_of_f32(float value) {
 #endif
     return value != value ? (rf_bf16)0x7fc0 : rounded;
 }
-RF_DEVICE float rf_f32_of_bf16(rf_bf16 bits) { return rf_f32_of_bits((uint32_t)bits << 16); }
+RF_DEVICE float rf_f32_of_bf16(rf_bf16 bits) {
+    return rf_f32_of_bits((uint32_t)bits << 16);
+}
 
 /* ---- memory in vectors ----------------------------------------------------------------------- */
 
 /* Raw memory of 16 and 8 bytes, aligned to its size, of whatever type. */
 typedef uint32_t rf_u32x4 __attribute__((vector_size(16), may_alias));
 typedef uint32_t rf_u32x2 __attribute__((vector_size(8), may_alias));
-RF_DEVICE rf_u32x4 rf_load_16(const void *from) { return *(const rf_u32x4 *)from; }
-RF_DEVICE void rf_store_16(void *to, rf_u32x4 value) { *(rf_u32x4 *)to = value; }
-RF_DEVICE rf_u32x2 rf_load_8(const void *from) { return *(const rf_u32x2 *)from; }
-RF_DEVICE void rf_store_8(void *to, rf_u32x2 value) { *(rf_u32x2 *)to = value; }
-RF_DEVICE bool rf_aligned(const void *pointer, uint32_t bytes) { return ((uintptr_t)pointer & (bytes - 1)) == 0; }
+RF_DEVICE rf_u32x4 rf_load_16(const void *from) {
+    return *(const rf_u32x4 *)from;
+}
+RF_DEVICE void rf_store_16(void *to, rf_u32x4 value) {
+    *(rf_u32x4 *)to = value;
+}
+RF_DEVICE rf_u32x2 rf_load_8(const void *from) {
+    return *(const rf_u32x2 *)from;
+}
+RF_DEVICE void rf_store_8(void *to, rf_u32x2 value) {
+    *(rf_u32x2 *)to = value;
+}
+RF_DEVICE bool rf_aligned(const void *pointer, uint32_t bytes) {
+    return ((uintptr_t)pointer & (bytes - 1)) == 0;
+}
 
 /* Element types, as constant arguments of bodies. */
 enum rf_type { RF_TYPE_F32, RF_TYPE_F16, RF_TYPE_BF16 };
-RF_DEVICE uint32_t rf_type_bytes(enum rf_type type) { return type == RF_TYPE_F32 ? 4 : 2; }
+RF_DEVICE uint32_t rf_type_bytes(enum rf_type type) {
+    return type == RF_TYPE_F32 ? 4 : 2;
+}
 RF_DEVICE const void *rf_at(enum rf_type type, const void *base, uint64_t index) {
     return (const uint8_t *)base + index * rf_type_bytes(type);
 }

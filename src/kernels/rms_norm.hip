@@ -80,26 +80,26 @@ RF_DEVICE void norm_rows(enum rf_type type, bool wave, bool held, bool vector, v
                  weight, columns, eps, scratch + turn * RF_BLOCK_SCRATCH);
 }
 
-RF_DEVICE void norm_body(enum rf_type type, bool vector, void *out, const void *in, const float *weight, uint64_t rows,
-                         uint64_t columns, float eps, float *scratch) {
-    if (columns <= rf_row_piece(type, vector, true)) {
-        norm_rows(type, true, true, vector, out, in, weight, rows, columns, eps, scratch);
-    } else if (columns <= rf_row_piece(type, vector, false)) {
+RF_DEVICE void norm_body(enum rf_type type, bool vector, void *out, const void *in, const float *weight,
+                         uint64_t rows, uint64_t columns, float eps, float *scratch) {
+    if (columns <= rf_row_piece(type, true, true)) {
+        norm_rows(type, true, vector, vector, out, in, weight, rows, columns, eps, scratch);
+    } else if (vector && columns <= rf_row_piece(type, vector, false)) {
         norm_rows(type, false, true, vector, out, in, weight, rows, columns, eps, scratch);
     } else {
         norm_rows(type, false, false, vector, out, in, weight, rows, columns, eps, scratch);
     }
 }
 
-#define RMS_NORM(name, type, element)                                                                                 \
-    RF_KERNEL(rms_norm_##name, 1024, (element *, out), (const element *, in), (const float *, weight),                \
-              (uint64_t, rows), (uint64_t, columns), (float, eps)) {                                                  \
-        RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                              \
-        if (rf_rows_vector(type, in, columns) && rf_aligned(out, 16) && rf_aligned(weight, 16)) {                     \
-            norm_body(type, true, out, in, weight, rows, columns, eps, scratch);                                      \
-        } else {                                                                                                      \
-            norm_body(type, false, out, in, weight, rows, columns, eps, scratch);                                     \
-        }                                                                                                             \
+#define RMS_NORM(name, type, element)                                                                                \
+    RF_KERNEL(rms_norm_##name, 1024, (element *, out), (const element *, in), (const float *, weight),               \
+              (uint64_t, rows), (uint64_t, columns), (float, eps)) {                                                 \
+        RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                             \
+        if (rf_rows_vector(type, in, columns) && rf_aligned(out, 16) && rf_aligned(weight, 16)) {                    \
+            norm_body(type, true, out, in, weight, rows, columns, eps, scratch);                                     \
+        } else {                                                                                                     \
+            norm_body(type, false, out, in, weight, rows, columns, eps, scratch);                                    \
+        }                                                                                                            \
     }
 
 RMS_NORM(f32, RF_TYPE_F32, float)

@@ -1,10 +1,10 @@
 /* Rows held in registers by a team of threads: a wave or a whole block.
  *
  * A lane holds 64 bytes of a row in vectors (RF_ROW_WORDS words: 16 elements of f32, 32 of a 16-bit
- * type), or 16 elements where the row is not aligned for vectors. A row that the team can hold is
- * read from memory once; a longer one is walked in such pieces, twice. Each wave takes a stretch
- * of the piece; within it, neighbouring lanes hold neighbouring vectors or elements, at distances
- * that are constants.
+ * type), or RF_ROW_SINGLES elements where the row is not aligned for vectors. A row that the team
+ * can hold is read once; a longer one is walked in such pieces, twice (the second time mostly from
+ * a cache). Each wave takes a stretch of the piece; within it, neighbouring lanes hold neighbouring
+ * vectors or elements, at distances that are constants.
  *
  * Launching a row kernel: any grid; a one-dimensional block of whole waves. Fast: as many blocks
  * as there are teams. A row of up to 64 bytes a lane of a wave (2 KiB where a wave is 32) is taken
@@ -18,16 +18,19 @@
 /* Below, wave says whether the team is a wave and vector whether the row is accessed in vectors;
  * both are constants, as are type and what follows from them. */
 #define RF_ROW_WORDS 16
+#define RF_ROW_SINGLES 8
 
 /* Elements per memory access: 16 bytes' worth, or 1. */
-RF_DEVICE uint32_t rf_row_group(enum rf_type type, bool vector) { return !vector ? 1 : type == RF_TYPE_F32 ? 4 : 8; }
+RF_DEVICE uint32_t rf_row_group(enum rf_type type, bool vector) {
+    return !vector ? 1 : type == RF_TYPE_F32 ? 4 : 8;
+}
 /* Whether all rows of a dense matrix can be accessed in vectors. */
 RF_DEVICE bool rf_rows_vector(enum rf_type type, const void *base, uint64_t columns) {
     return columns % rf_row_group(type, true) == 0 && rf_aligned(base, 16);
 }
 /* Elements a lane holds. */
 RF_DEVICE uint32_t rf_row_held(enum rf_type type, bool vector) {
-    return vector && type != RF_TYPE_F32 ? 2 * RF_ROW_WORDS : RF_ROW_WORDS;
+    return !vector ? RF_ROW_SINGLES : type == RF_TYPE_F32 ? RF_ROW_WORDS : 2 * RF_ROW_WORDS;
 }
 /* Elements the team holds: a piece of a row. */
 RF_DEVICE uint32_t rf_row_piece(enum rf_type type, bool vector, bool wave) {
@@ -62,8 +65,8 @@ RF_DEVICE uint32_t rf_row_left(uint32_t piece, uint64_t columns, uint64_t start)
 }
 
 /* Loads a piece; elements past the end get the bits 'beyond' (of f32, or a pair of 16-bit ones). */
-RF_DEVICE void rf_row_load(enum rf_type type, bool vector, bool wave, const void *piece, uint32_t left, uint32_t beyond,
-                           uint32_t *words) {
+RF_DEVICE void rf_row_load(enum rf_type type, bool vector, bool wave, const void *piece, uint32_t left,
+                           uint32_t beyond, uint32_t *words) {
     uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
     const void *from = rf_at(type, piece, first);
     RF_UNROLL

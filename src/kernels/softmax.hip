@@ -13,8 +13,12 @@ struct softmax_state {
 };
 
 /* What is subtracted: never -inf, which would give NaN. */
-RF_DEVICE float softmax_shift(float max) { return max == -RF_INFINITY ? 0.0f : max; }
-RF_DEVICE float softmax_exp(float x, float shift) { return rf_exp2((x - shift) * RF_LOG2_E); }
+RF_DEVICE float softmax_shift(float max) {
+    return max == -RF_INFINITY ? 0.0f : max;
+}
+RF_DEVICE float softmax_exp(float x, float shift) {
+    return rf_exp2((x - shift) * RF_LOG2_E);
+}
 
 /* Every lane gets the wave's. */
 RF_DEVICE struct softmax_state softmax_wave(struct softmax_state mine) {
@@ -39,33 +43,35 @@ RF_DEVICE struct softmax_state softmax_block(struct softmax_state mine, float *s
     return softmax_wave(part);
 }
 
-RF_DEVICE float softmax_inverse(float sum) { return sum == 0.0f ? 0.0f : rf_rcp(sum); }
+RF_DEVICE float softmax_inverse(float sum) {
+    return sum == 0.0f ? 0.0f : rf_rcp(sum);
+}
 
 /* Loads a piece of f32; past the end is -inf. */
 RF_DEVICE void softmax_load(bool vector, bool wave, const float *piece, uint32_t left, float *x) {
     uint32_t words[RF_ROW_WORDS];
     rf_row_load(RF_TYPE_F32, vector, wave, piece, left, rf_bits_of_f32(-RF_INFINITY), words);
     RF_UNROLL
-    for (uint32_t k = 0; k < RF_ROW_WORDS; k++) x[k] = rf_f32_of_bits(words[k]);
+    for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) x[k] = rf_f32_of_bits(words[k]);
 }
 RF_DEVICE void softmax_store(bool vector, bool wave, float *piece, uint32_t left, const float *x) {
     uint32_t group = rf_row_group(RF_TYPE_F32, vector), first = rf_row_column(RF_TYPE_F32, vector, wave);
     RF_UNROLL
-    for (uint32_t slot = 0; slot < RF_ROW_WORDS / group; slot++) {
+    for (uint32_t slot = 0; slot < rf_row_held(RF_TYPE_F32, vector) / group; slot++) {
         uint32_t at = rf_row_step(RF_TYPE_F32, vector, slot);
         if (rf_row_inside(at, left, first)) rf_row_store(RF_TYPE_F32, vector, piece + first, at, x + slot * group);
     }
 }
-RF_DEVICE float softmax_piece_max(const float *x, float max) {
+RF_DEVICE float softmax_piece_max(bool vector, const float *x, float max) {
     RF_UNROLL
-    for (uint32_t k = 0; k < RF_ROW_WORDS; k++) max = rf_max(max, x[k]);
+    for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) max = rf_max(max, x[k]);
     return max;
 }
 /* Replaces x by its exponentials. */
-RF_DEVICE float softmax_piece_exp(float *x, float shift) {
+RF_DEVICE float softmax_piece_exp(bool vector, float *x, float shift) {
     float sum = 0.0f;
     RF_UNROLL
-    for (uint32_t k = 0; k < RF_ROW_WORDS; k++) {
+    for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) {
         x[k] = softmax_exp(x[k], shift);
         sum += x[k];
     }
@@ -77,12 +83,12 @@ RF_DEVICE void softmax_held(bool wave, bool vector, float *out, const float *in,
     struct softmax_state mine, all;
     float x[RF_ROW_WORDS];
     softmax_load(vector, wave, in, (uint32_t)columns, x);
-    mine.max = softmax_piece_max(x, -RF_INFINITY);
-    mine.sum = softmax_piece_exp(x, softmax_shift(mine.max));
+    mine.max = softmax_piece_max(vector, x, -RF_INFINITY);
+    mine.sum = softmax_piece_exp(vector, x, softmax_shift(mine.max));
     all = wave ? softmax_wave(mine) : softmax_block(mine, scratch);
     float factor = softmax_inverse(all.sum) * softmax_exp(mine.max, softmax_shift(all.max));
     RF_UNROLL
-    for (uint32_t k = 0; k < RF_ROW_WORDS; k++) x[k] *= factor;
+    for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) x[k] *= factor;
     softmax_store(vector, wave, out, (uint32_t)columns, x);
 }
 
@@ -94,8 +100,8 @@ RF_DEVICE void softmax_long(bool vector, float *out, const float *in, uint64_t c
     RF_NO_UNROLL
     for (uint64_t start = 0; start < columns; start += piece) {
         softmax_load(vector, false, in + start, rf_row_left(piece, columns, start), x);
-        float max = softmax_piece_max(x, mine.max), shift = softmax_shift(max);
-        mine.sum = mine.sum * softmax_exp(mine.max, shift) + softmax_piece_exp(x, shift);
+        float max = softmax_piece_max(vector, x, mine.max), shift = softmax_shift(max);
+        mine.sum = mine.sum * softmax_exp(mine.max, shift) + softmax_piece_exp(vector, x, shift);
         mine.max = max;
     }
     struct softmax_state all = softmax_block(mine, scratch);
@@ -105,7 +111,7 @@ RF_DEVICE void softmax_long(bool vector, float *out, const float *in, uint64_t c
         uint32_t left = rf_row_left(piece, columns, start);
         softmax_load(vector, false, in + start, left, x);
         RF_UNROLL
-        for (uint32_t k = 0; k < RF_ROW_WORDS; k++) x[k] = softmax_exp(x[k], shift) * inverse;
+        for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) x[k] = softmax_exp(x[k], shift) * inverse;
         softmax_store(vector, false, out + start, left, x);
     }
 }
@@ -124,7 +130,8 @@ RF_DEVICE void softmax_rows(bool wave, bool held, bool vector, float *out, const
     }
 }
 
-RF_DEVICE void softmax_body(bool vector, float *out, const float *in, uint64_t rows, uint64_t columns, float *scratch) {
+RF_DEVICE void softmax_body(bool vector, float *out, const float *in, uint64_t rows, uint64_t columns,
+                            float *scratch) {
     if (columns <= rf_row_piece(RF_TYPE_F32, vector, true)) {
         softmax_rows(true, true, vector, out, in, rows, columns, scratch);
     } else if (columns <= rf_row_piece(RF_TYPE_F32, vector, false)) {

@@ -45,7 +45,9 @@ static void changed(struct sim_device *device) {
 
 void sim_account_start(void) {
     sim_desktop_tick(sim.stats.calls);
+    sim_shared_lock();
     for (int i = 0; i < sim.config.device_count; i++) changed(&sim.devices[i]);
+    sim_shared_unlock();
 }
 
 void sim_figures(struct sim_device *device, struct sim_figures *out) {

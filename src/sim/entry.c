@@ -88,14 +88,11 @@ struct sim_fault sim_take_work_fault(void) {
 
 /* ---- faults ---- */
 
+/* After these a real driver's context is gone: an uncorrectable memory error, a bad address, a timeout, an assertion,
+ * and the exceptions of a kernel from 714 (stack) to 719 (any other). */
 bool sim_is_fatal(int code) {
-    switch (code) {
-    case SIM_ILLEGAL_ADDRESS:
-    case SIM_LAUNCH_TIMEOUT:
-    case SIM_LAUNCH_FAILURE:
-    case SIM_UNKNOWN: return true;
-    default: return false;
-    }
+    return code == 214 || code == SIM_ILLEGAL_ADDRESS || code == SIM_LAUNCH_TIMEOUT || code == 710 ||
+           (code >= 714 && code <= SIM_LAUNCH_FAILURE) || code == SIM_UNKNOWN;
 }
 
 void sim_lose(struct sim_device *device, int code) {

@@ -89,8 +89,17 @@ static void fiber_body(void *user);
 static void run_block(struct sim_executor *e, struct rfk_dim block);
 static void install_fault_handler(void);
 
+static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 int sim_execute(struct sim_executor *e, const struct sim_launch *launch) {
-    struct rfk_dim block = launch->block, at;
+    struct rfk_dim block = launch->block;
     e->launch = launch;
     e->wave_size = (uint32_t)launch->table->wave;
     e->lane_count = block.x * block.y * block.z;
@@ -108,16 +117,24 @@ int sim_execute(struct sim_executor *e, const struct sim_launch *launch) {
             for (uint32_t x = 0; x < block.x; x++, i++)
                 e->lanes[i].place = (struct rfk_lane){
                     .thread = {x, y, z}, .block_dim = block, .grid_dim = launch->grid, .lane = i % e->wave_size};
-    for (at.z = 0; at.z < launch->grid.z; at.z++)
-        for (at.y = 0; at.y < launch->grid.y; at.y++)
-            for (at.x = 0; at.x < launch->grid.x; at.x++) {
-                run_block(e, at);
-                if (e->fault) {
-                    sim_message("kernel %s, block (%u, %u, %u): %s", launch->kernel->name, at.x, at.y, at.z, e->why);
-                    return e->fault;
-                }
-                if (atomic_load_explicit(&e->device->lost, memory_order_relaxed)) return SIM_OK;
-            }
+    uint64_t blocks = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z, step = 1, first = 0;
+    if (sim.config.shuffle) {
+        /* Another order of blocks too: a walk with a step that has no factor in common with their number. */
+        first = sim_random(&e->random) % blocks;
+        do step = 1 + sim_random(&e->random) % blocks;
+        while (greatest_common_divisor(step, blocks) != 1);
+    }
+    for (uint64_t n = 0, block_index = first; n < blocks; n++, block_index = (block_index + step) % blocks) {
+        struct rfk_dim at = {.x = (uint32_t)(block_index % launch->grid.x),
+                             .y = (uint32_t)(block_index / launch->grid.x % launch->grid.y),
+                             .z = (uint32_t)(block_index / launch->grid.x / launch->grid.y)};
+        run_block(e, at);
+        if (atomic_load_explicit(&e->device->lost, memory_order_relaxed)) return SIM_OK;
+        if (e->fault) {
+            sim_message("kernel %s, block (%u, %u, %u): %s", launch->kernel->name, at.x, at.y, at.z, e->why);
+            return e->fault;
+        }
+    }
     return SIM_OK;
 }
 
@@ -128,7 +145,8 @@ static void enqueue(struct sim_executor *e, uint32_t lane) {
     e->queue[(e->queue_first + e->queue_count++) % SIM_MAX_THREADS] = (uint16_t)lane;
 }
 
-/* Ahead of the others: a wave that can go on does so while its stacks are warm, and its fibers are soon free again. */
+/* Ahead of the others: a wave that can go on does so while its stacks are warm, and its fibers are soon free again.
+ */
 static void enqueue_first(struct sim_executor *e, uint32_t lane) {
     e->lanes[lane].state = QUEUED;
     e->queue_first = (e->queue_first + SIM_MAX_THREADS - 1) % SIM_MAX_THREADS;
@@ -514,7 +532,7 @@ void sim_executor_destroy(struct sim_executor *e) {
         if (__asan_unpoison_memory_region)
             __asan_unpoison_memory_region(e->fibers[i]->stack, e->fibers[i]->stack_bytes);
         munmap(e->fibers[i]->stack, e->stack_bytes);
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#if SIM_FIBERS_BY_UCONTEXT
         free(e->fibers[i]->context);
 #endif
         free(e->fibers[i]);

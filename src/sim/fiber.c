@@ -11,7 +11,7 @@ extern void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom
 extern void __sanitizer_finish_switch_fiber(void *fake_stack, const void **bottom, size_t *bytes)
     __attribute__((weak));
 
-#if defined(__x86_64__) || defined(__aarch64__)
+#if !SIM_FIBERS_BY_UCONTEXT
 
 void rfsim_switch(void **save, void *load) __attribute__((visibility("hidden")));
 void rfsim_start(void) __attribute__((visibility("hidden")));

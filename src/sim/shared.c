@@ -64,8 +64,10 @@ bool sim_shared_open(const char *path, char *why, size_t size) {
         snprintf(why, size, "shared=%s: made by another version", path);
         return false;
     }
-    for (int i = 0; i < SLOTS && mine < 0; i++)
-        if (!table->slots[i].taken && range(F_SETLK, F_WRLCK, 1 + i) == 0) mine = i;
+    /* A free one; failing that, one whose owner is dead. */
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < SLOTS && mine < 0; i++)
+            if ((pass || !table->slots[i].taken) && range(F_SETLK, F_WRLCK, 1 + i) == 0) mine = i;
     if (mine >= 0) {
         table->slots[mine] = (struct slot){.taken = 1};
         if ((uint64_t)mine >= table->highest) table->highest = (uint64_t)mine + 1;

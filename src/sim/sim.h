@@ -345,8 +345,14 @@ void sim_executor_destroy(struct sim_executor *executor);
 int sim_execute(struct sim_executor *executor, const struct sim_launch *launch);
 extern const struct rfk_services sim_services;
 
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(RFSIM_UCONTEXT)
+#define SIM_FIBERS_BY_UCONTEXT 0
+#else
+#define SIM_FIBERS_BY_UCONTEXT 1
+#endif
+
 struct sim_fiber {
-    void *context;
+    void *context; /* the saved stack pointer, or an owned ucontext_t */
     char *stack;
     size_t stack_bytes;
     void *fake_stack; /* address sanitizer's */

@@ -126,7 +126,7 @@ struct rf_test_settings {
     bool in_process, show_output, quiet, list, machine;
     const char *run_one;
     const char *program; /* as it was called */
-    int record_fd; /* -1: none */
+    int record_fd;       /* -1: none */
 };
 
 struct rf_test_plan {

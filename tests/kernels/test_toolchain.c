@@ -70,3 +70,38 @@ RF_TEST(toolchain, library_calls_are_refused, .timeout_ms = 120000) {
 RF_TEST(toolchain, unknown_targets_are_refused) {
     refused(SOURCE("out[n] = 0;"), "gfx803", "no known target");
 }
+
+/* What 'table' says to the metadata of two blobs. */
+static void table_refused(const char *first, const char *second, const char *why) {
+    char folder[] = "/tmp/rf-toolchain-XXXXXX", command[1024], path[128], said[8192];
+    RF_ASSERT(mkdtemp(folder) != NULL);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%d.json", folder, i);
+        FILE *file = fopen(path, "w");
+        RF_ASSERT(file != NULL);
+        fputs(i ? second : first, file);
+        fclose(file);
+    }
+    snprintf(command, sizeof command,
+             "'%s' '%s' table %s/0.json %s/1.json --style builtin --name x --out %s/x.c 2>&1; "
+             "code=$?; rm -r %s; exit $code",
+             PYTHON, BUILD_KERNELS, folder, folder, folder, folder);
+    FILE *output = popen(command, "r");
+    RF_ASSERT(output != NULL);
+    said[fread(said, 1, sizeof said - 1, output)] = 0;
+    int status = pclose(output);
+    RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    RF_ASSERT_CONTAINS(said, why);
+}
+
+#define METADATA(module, target, kernel, args)                                                                       \
+    "{\"module\": \"" module "\", \"target\": \"" target                                                             \
+    "\", \"file\": \"f\", \"bytes\": 1, \"kernels\": [{\"name\": \"" kernel "\", \"args\": " args                    \
+    ", \"max_threads\": 256, \"shared\": 0, \"vector_registers\": 1, "                                               \
+    "\"scalar_registers\": 1, \"scratch\": 0, \"spills\": 0}]}"
+
+RF_TEST(toolchain, targets_must_agree) {
+    table_refused(METADATA("m", "gfx1100", "k", "[8, 4]"), METADATA("m", "sm_80", "k", "[8, 8]"), "differ");
+    table_refused(METADATA("m", "gfx1100", "k", "[8]"), METADATA("m", "sm_80", "other", "[8]"), "has no");
+    table_refused(METADATA("m", "gfx1100", "k", "[8]"), METADATA("n", "gfx1100", "k", "[8]"), "is in");
+}

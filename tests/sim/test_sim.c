@@ -424,6 +424,24 @@ static void child_trap(void) {
     hipDeviceSynchronize();
 }
 
+static void child_reported(void) {
+    void *pointer;
+    hipInit(0);
+    hipDeviceReset();
+    SIM_NEED(hipMalloc(&pointer, 100) == 0);
+}
+
+RF_TEST(sim_trap, are_in_the_report_at_exit) {
+    char path[256], settings[400], text[512];
+    temporary(path, sizeof path, "report");
+    unlink(path);
+    snprintf(settings, sizeof settings, "report=%s", path);
+    sim_expect_exit(sim_child(settings, child_reported), 0);
+    read_text("", path, text, sizeof text);
+    RF_ASSERT_CONTAINS(text, " calls 3 traps 1 faults 0 launches 0 device_bytes 100 pinned_bytes 0");
+    unlink(path);
+}
+
 RF_TEST(sim_trap, or_end_the_process) {
     sim_expect_signal(sim_child("trap=abort", child_trap), SIGABRT);
 }
