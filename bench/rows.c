@@ -12,7 +12,7 @@
 #define FULL_BYTES ((uint64_t)1 << 30)
 #define QUICK_BYTES ((uint64_t)256 << 10)
 #define LEAST_BYTES ((uint64_t)256 << 10) /* two of the longest rows */
-enum { HELD_PER_LANE = 16, COPY_BYTES_PER_THREAD = 64, LONGEST_ROW = 32768 };
+enum { HELD_BYTES_PER_LANE = 64, COPY_BYTES_PER_THREAD = 64, LONGEST_ROW = 32768 };
 
 struct ground { /* what the kernels run on */
     struct rf_buffer *in, *out, *weight;
@@ -82,7 +82,7 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     if (status) return status;
     /* As kernels/rows.h says: a wave takes a short row, the fewest waves that hold it a longer one. */
     uint64_t rows = ground->bytes / norm->element_bytes / norm->columns;
-    uint32_t wave = (uint32_t)bench->info.wave_size, held = wave * HELD_PER_LANE, threads = 256;
+    uint32_t wave = (uint32_t)bench->info.wave_size, held = wave * HELD_BYTES_PER_LANE / norm->element_bytes, threads = 256;
     uint64_t teams_per_block = threads / wave;
     if (norm->columns > held) {
         threads = RF_MIN((norm->columns + held - 1) / held * wave, launch.kernel->max_threads);

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import kernel_metadata as meta  # noqa: E402
 
@@ -29,8 +30,8 @@ def fail(message):
     sys.exit('build_kernels: ' + message)
 
 
-def find_clang():
-    """clang-19, or a bare clang that says it is version 19."""
+def find_clang(otherwise=None):
+    """clang-19, or a bare clang that says it is version 19, or otherwise."""
     for name in ('clang-19', 'clang'):
         path = shutil.which(name)
         if not path:
@@ -38,6 +39,8 @@ def find_clang():
         text = subprocess.run([path, '--version'], stdout=subprocess.PIPE, universal_newlines=True).stdout
         if re.search(r'clang version 19\.', text):
             return path
+    if otherwise:
+        return otherwise
     fail('clang 19 not found: install the packages clang-19 and lld-19, which build the GPU kernels')
 
 
@@ -130,7 +133,8 @@ def link(args):
     # are each library's own.
     flags = ['-shared', '-Wl,-soname,' + os.path.basename(args.out), '-Wl,-z,start-stop-visibility=hidden',
              '-Wno-unused-command-line-argument'] + sanitizer_flags(args.sanitize)
-    run([find_clang()] + flags + args.objects + ['-o', args.out, '-lm'])
+    # Objects that were built elsewhere can be linked by any compiler.
+    run([find_clang('cc')] + flags + args.objects + ['-o', args.out, '-lm'])
 
 
 def table(args):

@@ -146,6 +146,7 @@ struct rf_memory_info {
     uint64_t peak_bytes;      /* the largest held_bytes so far */
     uint64_t available_bytes; /* the largest single allocation that would be granted now */
     uint64_t live_count;      /* live allocations in the ledger */
+    uint64_t process_bytes;   /* what the kernel or NVML says this process holds; 0: they do not */
 };
 RF_API rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info);
 
@@ -360,6 +361,46 @@ struct rf_launch {
  * limits, buffers of another device); what goes wrong on the GPU shows at the wait. Blocks:
  * only when very many launches are unfinished, by the queue's deadline. */
 RF_API rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch);
+
+/* ---- for those who run tests ------------------------------------------------------------------ */
+
+/* A number between what was made on the device so far and what will be. */
+RF_API uint64_t rf_device_mark(struct rf_device *device);
+
+struct rf_sweep {
+    size_t struct_size;
+    uint64_t mark;      /* sweep what was made after it */
+    int64_t timeout_ns; /* for the work that still runs */
+    bool (*visit)(void *user, const struct rf_allocation *a); /* each allocation that remained; may be NULL */
+    void *user;
+    /* Filled in: */
+    uint64_t allocations, bytes; /* remained, and were released */
+    uint64_t handles;            /* queues, events and views that remained */
+};
+/* Drains every queue by the deadline, checks guard bands, reports and releases every buffer,
+ * pinned memory, queue and event that was made after the mark and not destroyed; their handles
+ * are dead then. RF_E_TIMEOUT: work did not end, the device is lost. RF_E_CORRUPT: swept, but a
+ * guard band had been overwritten. No other thread may use the device meanwhile. */
+RF_API rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep);
+
+/* A share of a GPU for a process that does not open it but starts others that do: a lease
+ * without a device, no driver is touched. */
+struct rf_share;
+struct rf_share_params {
+    size_t struct_size;
+    int index;
+    const char *budget;  /* NULL: RF_BUDGET */
+    uint64_t free_bytes; /* what is free, if another process measured it; 0: ask the kernel, else assume all */
+    bool exclusive;      /* wait for a turn: one exclusive share of this user on a GPU at a time */
+    int64_t timeout_ns;  /* for the turn */
+};
+/* RF_E_BUSY: the turn did not come by the deadline; names the holder. */
+RF_API rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_params *params, struct rf_share **out);
+RF_API void rf_share_destroy(struct rf_share **share);
+RF_API uint64_t rf_share_bytes(const struct rf_share *share);
+/* As rf_device_lend and rf_device_reclaim. */
+RF_API rf_status rf_share_lend(struct rf_share *share, uint64_t bytes, char *spec, size_t size);
+RF_API rf_status rf_share_reclaim(struct rf_share *share, const char *spec);
 
 /* ---- device tensors ----------------------------------------------------------------------------- */
 

@@ -23,9 +23,14 @@ extern "C" {
 #endif
 
 struct rf_test_options {
-    int timeout_ms;   /* 0: 60 s */
-    bool gpu;         /* uses a GPU: serial, skipped where none is */
-    const char *tags; /* "slow,stress" */
+    int timeout_ms;        /* 0: 60 s */
+    bool gpu;              /* uses a GPU */
+    uint64_t memory_bytes; /* device memory it will hold at most; 0: unknown */
+    bool serial;           /* never beside another GPU test, whatever the runner was told */
+    const char *group;     /* never beside another test of the same group */
+    const char *tags;      /* "slow,stress" */
+    void (*setup)(void);   /* before the test, in its process; a failure or skip there is the test's */
+    void (*teardown)(void); /* after it, also when it failed */
 };
 
 struct rf_test {

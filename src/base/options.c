@@ -50,6 +50,9 @@ static const struct row table[] = {
     CHOICE_ROW("RF_LOG", "warn", "none|error|warn|info|debug", "how much is logged: none, error, warn, info, debug"),
     NUMBER_ROW("RF_THREADS", "0", 0, 4096, "CPU threads; 0: one per core"),
     TEXT_ROW("RF_SYSFS", "/sys", "where the kernel's figures about GPUs are read"),
+    TEXT_ROW("RF_FAIL_ALLOC", "",
+        "N or N:PATH: the Nth device allocation of a runtime is refused, and PATH then made; to test what a program "
+        "does about it"),
     TEXT_ROW("RF_LEASE_DIR", "", "folder of the lease files; empty: a private one of this user"),
     FOREIGN_ROW("RFSIM", "", "configures the simulated driver, which alone reads it, from the environment"),
 };

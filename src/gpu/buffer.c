@@ -25,6 +25,8 @@ rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buf
             status = rf_fail(RF_E_INVALID, "rf_buffer_create_safe: the queue belongs to another device");
         if (status) goto leave;
     }
+    status = rf_memory_injected_failure(device->runtime);
+    if (status) goto leave;
     struct rf_buffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer) {
         status = rf_fail(RF_E_NO_MEMORY, "rf_buffer_create_safe: no host memory");
@@ -165,6 +167,8 @@ rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct r
         return rf_fail(RF_E_INVALID, "rf_pinned_create: %llu bytes", (unsigned long long)bytes);
     rf_status status = rf_enter(device, &entry);
     if (status) return status;
+    status = rf_memory_injected_failure(device->runtime);
+    if (status) goto leave;
     struct rf_pinned *pinned = calloc(1, sizeof *pinned);
     if (!pinned) {
         status = rf_fail(RF_E_NO_MEMORY, "rf_pinned_create: no host memory");

@@ -129,12 +129,16 @@ static rf_status read_limits(struct rf_device *device) {
                             "stream_priorities", NULL);
 }
 
+const char *rf_lease_key(const struct rf_device_info *info) {
+    return info->uuid[0] ? info->uuid : info->pci[0] ? info->pci : info->name;
+}
+
 static rf_status open_lease(struct rf_device *device, const struct rf_budget_spec *spec) {
     struct rf_runtime *runtime = device->runtime;
     const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
     struct rf_lease_params lease = {
         .dir = dir && *dir ? dir : NULL,
-        .uuid = device->info.uuid[0] ? device->info.uuid : device->info.pci[0] ? device->info.pci : device->info.name,
+        .uuid = rf_lease_key(&device->info),
         .spec = *spec,
         .live_free = live_free_for_lease,
         .user = device,

@@ -40,6 +40,7 @@ enum rf_object_kind {
 
 struct rf_object {
     uint32_t kind; /* enum rf_object_kind */
+    uint64_t id;   /* counted with the allocations: later is larger */
     struct rf_device *device;
     struct rf_object *previous, *next; /* device->objects */
 };
@@ -67,6 +68,8 @@ struct rf_runtime {
     int64_t timeout_ns;
     unsigned checks; /* enum rf_check_flags */
     struct rf_host_budget host;
+    _Atomic uint64_t fail_countdown; /* RF_FAIL_ALLOC: the allocation that makes it 0 is refused; 0: none */
+    const char *fail_path;           /* made then; NULL: none */
     /* A page the kernel clears in a forked child: neither driver survives fork. */
     _Atomic unsigned char *alive;
 
@@ -244,6 +247,9 @@ void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes)
 rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 void rf_memory_publish_held(struct rf_device *device); /* to the lease and the peak */
 
+/* RF_FAIL_ALLOC: whether this allocation is the one. */
+rf_status rf_memory_injected_failure(struct rf_runtime *runtime);
+
 void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum rf_allocation_kind kind,
                    uint64_t bytes, uint64_t held_bytes, const char *label, struct rf_site site);
 void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry);
@@ -377,6 +383,8 @@ static inline bool rf_device_is_lost(const struct rf_device *device) {
 rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...) RF_PRINTF(2, 3);
 rf_status rf_device_lost_status(struct rf_device *device);
 void rf_device_note(struct rf_device *device, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
+/* What a GPU's leases are filed under. */
+const char *rf_lease_key(const struct rf_device_info *info);
 /* Closes all that is open, for rf_runtime_destroy; frees the struct. */
 void rf_device_free(struct rf_device *device);
 

@@ -82,6 +82,10 @@ rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch
             args[i] = (void *)(uintptr_t)&arg->value;
         }
     }
+    if (!status && device->runtime->log.level >= RF_LOG_DEBUG)
+        rf_device_note(device, RF_LOG_DEBUG, "launch %s: grid %u x %u x %u, block %u x %u x %u, %u bytes shared, %zu arguments",
+                       kernel->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch->shared_bytes,
+                       launch->arg_count);
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;

@@ -76,6 +76,11 @@ int rf_lease_table_pid(const struct rf_lease_table *table); /* of the process th
 rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns);
 void rf_lease_table_unlock(struct rf_lease_table *table);
 
+/* The GPU's turn: one process of this user at a time, for as long as it likes; the kernel ends
+ * it with the process. Does not wait; holder: who has it (0: not seen from here). */
+bool rf_lease_table_take_turn(struct rf_lease_table *table, int *holder);
+void rf_lease_table_end_turn(struct rf_lease_table *table);
+
 /* The rest: under the lock. */
 
 /* The file was deleted, or another stands in its place: newcomers must not join this one.

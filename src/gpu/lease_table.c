@@ -30,6 +30,7 @@
 #define TABLE_BYTES (HEADER_BYTES + RF_LEASE_SLOTS * sizeof(struct rf_lease_slot))
 #define TABLE_LOCK_BYTE 0
 #define SLOT_LOCK_BYTE(index) (1 + (off_t)(index))
+#define TURN_LOCK_BYTE SLOT_LOCK_BYTE(RF_LEASE_SLOTS)
 #define FOLDER_PATH_BYTES 3072
 #define YIELDS_BEFORE_SLEEP 8
 #define SHORTEST_SLEEP_NS INT64_C(50000)
@@ -60,6 +61,7 @@ struct rf_lease_table {
     unsigned char *map;
     pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
     int depth;             /* under mutex */
+    bool turn;             /* under mutex: this process has it */
     char path[];
 };
 
@@ -120,6 +122,24 @@ rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns)
 
 void rf_lease_table_unlock(struct rf_lease_table *table) {
     if (--table->depth == 0) set_lock(table->fd, F_UNLCK, TABLE_LOCK_BYTE);
+    pthread_mutex_unlock(&table->mutex);
+}
+
+bool rf_lease_table_take_turn(struct rf_lease_table *table, int *holder) {
+    pthread_mutex_lock(&table->mutex);
+    bool taken = !table->turn && set_lock(table->fd, F_WRLCK, TURN_LOCK_BYTE) == 0;
+    if (taken)
+        table->turn = true;
+    else
+        *holder = table->turn ? (int)table->registry->pid : RF_MAX(lock_holder(table, TURN_LOCK_BYTE), 0);
+    pthread_mutex_unlock(&table->mutex);
+    return taken;
+}
+
+void rf_lease_table_end_turn(struct rf_lease_table *table) {
+    pthread_mutex_lock(&table->mutex);
+    set_lock(table->fd, F_UNLCK, TURN_LOCK_BYTE);
+    table->turn = false;
     pthread_mutex_unlock(&table->mutex);
 }
 

@@ -11,7 +11,9 @@
  * granularity, plus driver_bytes. */
 #include "gpu/device_impl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* Locks held while another process decides are short; one that is stopped must not stop us. */
 #define LEASE_PATIENCE_NS RF_MS(2000)
@@ -165,6 +167,18 @@ static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t
                    rf_format_bytes(rf_sub_saturate(live_free, device->terms.floor_bytes), left, sizeof left));
 }
 
+rf_status rf_memory_injected_failure(struct rf_runtime *runtime) {
+    uint64_t left = atomic_load(&runtime->fail_countdown);
+    while (left && !atomic_compare_exchange_weak(&runtime->fail_countdown, &left, left - 1)) continue;
+    if (left != 1) return RF_OK;
+    if (runtime->fail_path) {
+        int file = open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (file >= 0) close(file);
+    }
+    return rf_fail(RF_E_BUDGET, "refused on purpose: RF_FAIL_ALLOC=%s",
+                   rf_options_get(runtime->options, "RF_FAIL_ALLOC"));
+}
+
 void rf_memory_watch_floor(struct rf_device *device) {
     int64_t now = rf_now_ns();
     uint64_t live_free, total;
@@ -215,6 +229,12 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
             .available_bytes = lost ? 0 : room,
             .live_count = device->live_count,
         };
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        if (lost || rf_witness_process(device->witness, &info->process_bytes)) {
+            info->process_bytes = 0;
+            rf_error_restore(&saved);
+        }
     }
     pthread_mutex_unlock(&device->memory_mutex);
     rf_leave(&entry);

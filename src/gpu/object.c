@@ -13,6 +13,7 @@ void rf_object_init(struct rf_object *object, enum rf_object_kind kind, struct r
     object->device = device;
     object->previous = NULL;
     pthread_mutex_lock(&device->memory_mutex);
+    object->id = ++device->next_allocation_id;
     object->next = device->objects;
     if (object->next) object->next->previous = object;
     device->objects = object;

@@ -12,6 +12,7 @@
 
 static unsigned parse_checks(const char *text);
 static enum rf_log_level parse_level(const char *text);
+static rf_status parse_fail_alloc(struct rf_runtime *runtime);
 
 rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_runtime **out) {
     if (!out || (params && params->struct_size < sizeof *params))
@@ -29,6 +30,11 @@ rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_ru
     status = rf_host_budget_init(&runtime->host, rf_options_get(runtime->options, "RF_HOST_BUDGET"), "");
     if (status) {
         status = rf_fail_within(status, "RF_HOST_BUDGET");
+        goto fail;
+    }
+    status = parse_fail_alloc(runtime);
+    if (status) {
+        rf_host_budget_finish(&runtime->host);
         goto fail;
     }
     long page = sysconf(_SC_PAGESIZE);
@@ -102,6 +108,18 @@ static enum rf_log_level parse_level(const char *text) {
     for (size_t i = 0; i < RF_COUNT(names); i++)
         if (!strcmp(text, names[i])) return (enum rf_log_level)i;
     return RF_LOG_WARN;
+}
+
+static rf_status parse_fail_alloc(struct rf_runtime *runtime) {
+    const char *text = rf_options_get(runtime->options, "RF_FAIL_ALLOC");
+    if (!text || !*text) return RF_OK;
+    char *end = NULL;
+    unsigned long long nth = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    if (!nth || (*end && *end != ':'))
+        return rf_fail(RF_E_SYNTAX, "RF_FAIL_ALLOC=%s: expected a number from 1, or N:PATH", text);
+    atomic_store(&runtime->fail_countdown, nth);
+    if (*end == ':') runtime->fail_path = end + 1; /* lives with the options */
+    return RF_OK;
 }
 
 /* ---- the probe's answer ---- */

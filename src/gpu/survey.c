@@ -1,5 +1,5 @@
 /* Who else has a lease on a GPU, for a program that wants to show it. Opens no device. */
-#include "gpu/budget.h"
+#include "gpu/device_impl.h"
 
 struct survey {
     bool (*visit)(void *user, const struct rf_lease_info *lease);
@@ -23,8 +23,6 @@ rf_status rf_device_leases(struct rf_runtime *runtime, int index,
     rf_status status = rf_device_info_at(runtime, index, &info);
     if (status != RF_OK) return status;
     const char *dir = rf_runtime_option(runtime, "RF_LEASE_DIR");
-    /* The key that opening the device uses. */
-    const char *key = info.uuid[0] ? info.uuid : info.pci[0] ? info.pci : info.name;
     struct survey survey = {visit, user};
-    return rf_lease_survey(dir && *dir ? dir : NULL, key, pass_on, &survey);
+    return rf_lease_survey(dir && *dir ? dir : NULL, rf_lease_key(&info), pass_on, &survey);
 }

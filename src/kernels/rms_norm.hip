@@ -38,7 +38,8 @@ RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece
     }
 }
 
-/* One row: held in registers and read once, or longer and read twice. */
+/* One row: held in registers and read once; or longer and read twice, forwards and then backwards,
+ * so that the last piece is still held and those before it are likeliest to be in a cache. */
 RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
                         const float *weight, uint64_t columns, float eps, float *scratch) {
     uint32_t piece = rf_row_piece(type, vector, wave), words[RF_ROW_WORDS];
@@ -55,19 +56,19 @@ RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, vo
     }
     sum = wave ? rf_wave_sum(sum) : rf_block_sum(sum, scratch);
     float factor = rf_rsqrt(sum / (float)columns + eps);
-    if (held) {
-        /* Lest the elements stay in registers unpacked, too. */
-        RF_UNROLL
-        for (uint32_t k = 0; k < RF_ROW_WORDS; k++) words[k] = rf_opaque(words[k]);
-        norm_store(type, vector, wave, out, weight, (uint32_t)columns, factor, words);
-    } else {
-        RF_NO_UNROLL
-        for (uint64_t start = 0; start < columns; start += piece) {
-            uint32_t left = rf_row_left(piece, columns, start);
-            rf_row_load(type, vector, wave, rf_at(type, in, start), left, 0, words);
-            norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, left,
-                       factor, words);
-        }
+    uint64_t start = held ? 0 : (columns - 1) / piece * piece;
+    /* Lest the elements stay in registers unpacked, too. */
+    RF_UNROLL
+    for (uint32_t k = 0; k < rf_row_words(vector); k++) words[k] = rf_opaque(words[k]);
+    norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight,
+               (uint32_t)(columns - start), factor, words);
+    if (held) return;
+    RF_NO_UNROLL
+    while (start) {
+        start -= piece;
+        rf_row_load(type, vector, wave, rf_at(type, in, start), piece, 0, words);
+        norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, piece, factor,
+                   words);
     }
 }
 

@@ -92,7 +92,8 @@ RF_DEVICE void softmax_held(bool wave, bool vector, float *out, const float *in,
     softmax_store(vector, wave, out, (uint32_t)columns, x);
 }
 
-/* A longer row, read twice by the block. */
+/* A longer row, read twice by the block: forwards, then backwards, so that the last piece is still
+ * held and those before it are likeliest to be in a cache. */
 RF_DEVICE void softmax_long(bool vector, float *out, const float *in, uint64_t columns, float *scratch) {
     uint32_t piece = rf_row_piece(RF_TYPE_F32, vector, false);
     struct softmax_state mine = {-RF_INFINITY, 0.0f};
@@ -106,13 +107,18 @@ RF_DEVICE void softmax_long(bool vector, float *out, const float *in, uint64_t c
     }
     struct softmax_state all = softmax_block(mine, scratch);
     float shift = softmax_shift(all.max), inverse = softmax_inverse(all.sum);
+    float factor = inverse * softmax_exp(mine.max, shift);
+    uint64_t start = (columns - 1) / piece * piece;
+    RF_UNROLL
+    for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) x[k] *= factor;
+    softmax_store(vector, false, out + start, rf_row_left(piece, columns, start), x);
     RF_NO_UNROLL
-    for (uint64_t start = 0; start < columns; start += piece) {
-        uint32_t left = rf_row_left(piece, columns, start);
-        softmax_load(vector, false, in + start, left, x);
+    while (start) {
+        start -= piece;
+        softmax_load(vector, false, in + start, piece, x);
         RF_UNROLL
         for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) x[k] = softmax_exp(x[k], shift) * inverse;
-        softmax_store(vector, false, out + start, left, x);
+        softmax_store(vector, false, out + start, piece, x);
     }
 }
 

@@ -640,7 +640,7 @@ static void *ask_on_thread(void *unused) {
 static void ask_threads(void) {
     set_up();
     pthread_t thread;
-    if (!driver.cuda) MUST(driver.set_device(1)); /* a second device is there: see the environment below */
+    if (!driver.cuda) MUST(driver.set_device(1)); /* so run it with RFSIM=devices=2 */
     pthread_create(&thread, NULL, ask_on_thread, NULL);
     pthread_join(thread, NULL);
 
