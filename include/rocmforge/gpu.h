@@ -404,17 +404,43 @@ RF_API rf_status rf_share_reclaim(struct rf_share *share, const char *spec);
 
 /* ---- device tensors ----------------------------------------------------------------------------- */
 
-enum rf_dtype { RF_F32, RF_F16, RF_BF16, RF_I32, RF_I8, RF_U8, RF_DTYPE_COUNT };
+/* Element types. The block-quantized ones have the layouts of GGUF files: a block of elements
+ * along the last dimension shares its scales. */
+enum rf_dtype {
+    RF_F32,
+    RF_F16,
+    RF_BF16,
+    RF_I32,
+    RF_I8,
+    RF_U8,
+    RF_Q4_0,
+    RF_Q4_1,
+    RF_Q5_0,
+    RF_Q5_1,
+    RF_Q8_0,
+    RF_Q2_K,
+    RF_Q3_K,
+    RF_Q4_K,
+    RF_Q5_K,
+    RF_Q6_K,
+    RF_IQ4_NL,
+    RF_IQ4_XS,
+    RF_DTYPE_COUNT
+};
 #define RF_MAX_RANK 8
 struct rf_tensor_desc {
     enum rf_dtype dtype;
     int rank;
     uint64_t shape[RF_MAX_RANK];
-    uint64_t strides[RF_MAX_RANK]; /* in elements; all zero: row-major */
+    uint64_t strides[RF_MAX_RANK]; /* in elements; all zero: row-major, the only one for quantized types */
     uint64_t byte_offset;
 };
 RF_API const char *rf_dtype_name(enum rf_dtype dtype);
-RF_API size_t rf_dtype_bytes(enum rf_dtype dtype); /* 0 for no dtype */
+/* Elements in a block (1 for plain types) and bytes of a block; 0 for no dtype. */
+RF_API size_t rf_dtype_block(enum rf_dtype dtype);
+RF_API size_t rf_dtype_block_bytes(enum rf_dtype dtype);
+/* Bytes of an element of a plain type; 0 for a quantized one. */
+RF_API size_t rf_dtype_bytes(enum rf_dtype dtype);
 
 /* Checks rank, sizes and overflow, fills zero strides and gives the bytes spanned. */
 RF_API rf_status rf_tensor_desc_check(struct rf_tensor_desc *desc, uint64_t *bytes);

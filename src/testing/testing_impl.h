@@ -1,17 +1,15 @@
 /* The inside of the test harness.
  *
  * The pieces, from the test outwards:
- *   registry    the tests this executable holds
+ *   registry    the tests and suites this executable holds; cases: the rows of tables among them
  *   current     the test that runs in this process, and what it has to say
+ *   assertions, compare, buffers, random    what tests are written with
+ *   fixture     the device that the tests of a process share; leaks: what they left on it
  *   record      how that is said: lines on a pipe, so that nothing a test prints is a verdict
- *   child       a process with its record, its output and its deadline
- *   plan        which tests of which executables run, how often and with which seed
- *   runner      runs a plan: isolated processes side by side, or in this process
- *   report      what a person sees
- *   main        the command line of an executable and of `rocmforge test`
+ *   the runner  everything outside that process: see runner_impl.h
  *
  * Must use public headers only. The mutable globals of the harness are the registry, the
- * current test and the interrupt flag. */
+ * current test, the fixture and the interrupt flag. */
 #ifndef RF_TESTING_IMPL_H
 #define RF_TESTING_IMPL_H
 
@@ -31,11 +29,13 @@ char *rf_test_copy(const char *text);
 
 /* ---- registry.c ---- */
 
-struct rf_test *rf_test_first(void); /* in order of registration */
+struct rf_test *rf_test_first(void); /* in order of registration; rows of a table one by one */
 struct rf_test *rf_test_find(const char *full_name);
 void rf_test_full_name(const struct rf_test *test, char *text, size_t size); /* "suite.name" */
-/* The name of a test that was registered twice, or NULL. */
+/* A test whose name was registered before, or NULL. */
 const struct rf_test *rf_test_duplicate(void);
+struct rf_test_suite *rf_test_first_suite(void);
+struct rf_test_suite *rf_test_find_suite(const char *name); /* NULL: has neither set-up nor tear-down */
 /* The timeout with its default, times what a sanitizer costs. */
 int rf_test_timeout_ms(const struct rf_test *test);
 /* Is tag among "slow,stress"? */
@@ -64,105 +64,30 @@ void rf_test_record_lines(char *text, void (*visit)(void *user, const char *kind
 
 /* ---- current.c ---- */
 
-/* Runs a test's body in this process, writing its record to fd. Returns the verdict. */
+/* Runs a test in this process, writing its record to fd: set-up of its suite where that has not
+ * run, set-up, body, tear-down, what the fixture's device has to say. Returns the verdict.
+ *
+ * Alone (the default) the process ends with the test: the suite's tear-down and the closing of
+ * the fixture follow inside, before the verdict. A process that runs several says so first with
+ * rf_test_keep_process(true), and after the last calls rf_test_end_process, which does both and
+ * writes failures, if any, and a verdict to fd. Kinds of the record beside those in record.c:
+ *   lost   the fixture's device was lost in this test, and why: no GPU test of this process, and
+ *          perhaps of no process, will pass from now on */
 enum rf_test_verdict rf_test_run_here(const struct rf_test *test, int fd);
+void rf_test_keep_process(bool keep);
+enum rf_test_verdict rf_test_end_process(int fd);
+/* Where a failure is told: as rf_test_fail, which is made of it, with the text in one piece. */
+void rf_test_fail_text(const char *file, int line, bool fatal, const char *text);
+/* Calls it; true where it came back, false where an assertion left it. The test's thread only. */
+bool rf_test_protected(void (*call)(void *user), void *user);
+/* Leaves like a fatal assertion that has been reported already. */
+void rf_test_leave(void);
+bool rf_test_is_running(void);
+unsigned rf_test_failure_count(void);
+bool rf_test_is_debug(void); /* RF_TEST_DEBUG */
+/* One line of the running test's record. */
+void rf_test_say(const char *kind, const char *format, ...) RF_PRINTF(2, 3);
 void rf_test_set_seed(uint64_t seed);
 uint64_t rf_test_draw_seed(void);
-
-/* ---- child.c ---- */
-
-/* Keeps the beginning and the end of a stream of any length. */
-struct rf_test_capture {
-    char *head, *tail; /* owned; the tail is a ring */
-    size_t head_length, tail_length, tail_at;
-    uint64_t total;
-};
-void rf_test_capture_add(struct rf_test_capture *capture, const char *data, size_t length);
-/* Visits the stored bytes in order; *left_out: how many lie between head and tail. */
-void rf_test_capture_text(const struct rf_test_capture *capture, char **text, size_t *length, size_t *gap_at,
-                          uint64_t *left_out);
-
-struct rf_test_child {
-    pid_t pid;
-    int pid_fd, record_fd, output_fd; /* -1: none */
-    char *record;                     /* owned, ended by zero */
-    size_t record_length, record_capacity;
-    struct rf_test_capture output;
-    int64_t started_ns, deadline_ns, ended_ns;
-    bool timed_out, ended;
-    int wait_status; /* once ended */
-};
-#define RF_TEST_RECORD_FD 198
-/* Starts argv[0] (in a process group of its own, input empty, output captured, the record's
- * pipe at RF_TEST_RECORD_FD). 0, or an errno. */
-int rf_test_child_start(struct rf_test_child *child, char *const argv[], int64_t timeout_ns);
-/* Waits up to wait_ns for any of the children to say something or end, then looks after
- * each: reads what it said, kills it past its deadline, reaps it. */
-void rf_test_children_serve(struct rf_test_child *const *children, size_t count, int64_t wait_ns);
-/* Ends it if it runs, with its whole group. */
-void rf_test_child_finish(struct rf_test_child *child);
-
-/* ---- plan.c ---- */
-
-struct rf_test_job {
-    const char *executable; /* owned by the plan; NULL: this process's own tests */
-    char *name;             /* suite.name; owned */
-    int timeout_ms;
-    bool gpu;
-    const char *skip_tag; /* the unwanted tag it carries; borrowed from the settings; else NULL */
-    uint64_t seed;
-};
-
-struct rf_test_settings {
-    const char **patterns; /* of names; none: all */
-    size_t pattern_count;
-    const char **tags, **skip_tags;
-    size_t tag_count, skip_tag_count;
-    const char **executables;
-    size_t executable_count;
-    int jobs, repeat; /* >= 1 */
-    double timeout_scale;
-    uint64_t seed;
-    bool in_process, show_output, quiet, list, machine;
-    const char *run_one;
-    const char *program; /* as it was called */
-    int record_fd;       /* -1: none */
-};
-
-struct rf_test_plan {
-    struct rf_test_job *jobs;
-    size_t count, capacity;
-    char **executables; /* owned */
-    size_t executable_count;
-};
-void rf_test_plan_own(struct rf_test_plan *plan, const struct rf_test_settings *settings);
-/* Lists an executable by running it. NULL, or what went wrong (owned by the caller). */
-char *rf_test_plan_executable(struct rf_test_plan *plan, const struct rf_test_settings *settings, const char *path);
-void rf_test_plan_finish(struct rf_test_plan *plan);
-/* Writes this executable's tests, for a person or (machine) as a record. */
-void rf_test_list(const struct rf_test_settings *settings, FILE *to);
-
-/* ---- report.c ---- */
-
-struct rf_test_tally {
-    unsigned long passed, failed, skipped;
-};
-
-struct rf_test_result {
-    enum rf_test_verdict verdict;
-    const char *message; /* lines; may be empty */
-    int64_t elapsed_ns;
-    const struct rf_test_capture *output; /* NULL: was not captured */
-};
-void rf_test_report_start(const struct rf_test_settings *settings, const struct rf_test_plan *plan);
-void rf_test_report(const struct rf_test_settings *settings, const struct rf_test_job *job,
-                    const struct rf_test_result *result, struct rf_test_tally *tally);
-void rf_test_report_trouble(const char *what, const char *message, struct rf_test_tally *tally);
-void rf_test_report_end(const struct rf_test_tally *tally);
-
-/* ---- runner.c ---- */
-
-void rf_test_run_plan(const struct rf_test_settings *settings, const struct rf_test_plan *plan,
-                      struct rf_test_tally *tally);
 
 #endif
