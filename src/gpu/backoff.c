@@ -12,7 +12,7 @@ enum { QUICK_LOOKS = 3 };
 #define SHORTEST_SLEEP_NS INT64_C(24000)
 #define LONGEST_SLEEP_NS RF_MS(2)
 #define SHARE_OF_WAIT 40 /* a sleep is at most this fraction of what was waited */
-#define LEAST_EXPECTED_NS INT64_C(80000)
+#define LEAST_EXPECTED_NS INT64_C(40000)
 #define LONGEST_FIRST_SLEEP_NS RF_MS(20)
 
 void rf_backoff_begin(struct rf_backoff *backoff) {
@@ -20,6 +20,7 @@ void rf_backoff_begin(struct rf_backoff *backoff) {
     backoff->rounds = 0;
     backoff->saved_slack = -1;
     backoff->expected_ns = 0;
+    backoff->long_sleep = false;
 }
 
 bool rf_backoff_step(struct rf_backoff *backoff, int64_t deadline_ns) {
@@ -34,7 +35,9 @@ bool rf_backoff_step(struct rf_backoff *backoff, int64_t deadline_ns) {
     if (backoff->expected_ns >= LEAST_EXPECTED_NS) {
         pause = RF_MIN(backoff->expected_ns - backoff->expected_ns / 8 - waited, LONGEST_FIRST_SLEEP_NS);
         backoff->expected_ns = 0;
+        backoff->long_sleep = true;
     } else {
+        backoff->long_sleep = false;
         pause = RF_MIN(waited / SHARE_OF_WAIT, LONGEST_SLEEP_NS);
     }
     pause = RF_MAX(pause, SHORTEST_SLEEP_NS);

@@ -152,6 +152,7 @@ struct rf_backoff {
     int rounds;
     int saved_slack;     /* of the thread's timers, -1: not changed */
     int64_t expected_ns; /* how long the wait took before; 0: unknown */
+    bool long_sleep;     /* the last sleep was the one that trusted it */
 };
 void rf_backoff_begin(struct rf_backoff *backoff);
 /* Sleeps a little, never past the deadline; false when the deadline had passed already. */

@@ -101,6 +101,7 @@ struct rf_driver {
     int (*module_function)(void **function, void *module, const char *name);
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
+    int (*function_load)(void *function); /* optional: loads now what would be loaded, waiting, at first use */
     int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                   unsigned shared_bytes, void *stream, void **args, void **extra);
 

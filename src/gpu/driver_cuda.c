@@ -40,6 +40,7 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("cuModuleGetFunction", NULL, module_function, true),
     RF_SYMBOL("cuFuncGetAttribute", NULL, function_attribute, true),
     RF_SYMBOL("cuFuncSetAttribute", NULL, function_set_attribute, false),
+    RF_SYMBOL("cuFuncLoad", NULL, function_load, false),
     RF_SYMBOL("cuLaunchKernel", NULL, launch, true),
     RF_SYMBOL("cuDevicePrimaryCtxRetain", NULL, v.cuda.context_retain, true),
     RF_SYMBOL("cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease", v.cuda.context_release, true),

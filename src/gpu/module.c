@@ -48,6 +48,10 @@ static rf_status add_kernel(struct rf_device *device, void *module, const struct
         if (status) return status;
         *wanted[i].value = value > 0 ? (uint32_t)value : 0;
     }
+    if (driver->function_load) {
+        status = rf_device_result(device, driver->function_load(kernel->function), "function_load", row->name);
+        if (status) return status;
+    }
     if (row->max_threads && row->max_threads < kernel->max_threads) kernel->max_threads = row->max_threads;
     if (driver->function_set_attribute && device->limits.shared_optin > device->limits.shared) {
         int most = device->limits.shared_optin - (int)kernel->shared_bytes;

@@ -119,7 +119,9 @@ rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t de
             break;
         }
     rf_backoff_end(&backoff);
-    if (!status && signature) keep_habit(line, signature, rf_now_ns() - backoff.started_ns);
+    /* Done when that sleep ended: it may have ended long before, so the next one is halved. */
+    int64_t took = rf_now_ns() - backoff.started_ns;
+    if (!status && signature) keep_habit(line, signature, backoff.long_sleep ? took / 2 : took);
     return status;
 }
 

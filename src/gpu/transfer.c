@@ -28,6 +28,7 @@ static rf_status submit_copy(struct rf_timeline *line, enum direction direction,
     const struct rf_driver *driver = line->device->driver;
     rf_status status = rf_timeline_begin(line, deadline_ns);
     if (status) return status;
+    rf_timeline_sign(line, bytes);
     int code;
     switch (direction) {
     case TO_DEVICE:
@@ -46,6 +47,7 @@ rf_status rf_submit_fill(struct rf_timeline *line, rf_dptr to, unsigned char val
                          int64_t deadline_ns, uint64_t *ticket) {
     rf_status status = rf_timeline_begin(line, deadline_ns);
     if (status) return status;
+    rf_timeline_sign(line, bytes);
     int code = line->device->driver->fill_bytes(to, value, (size_t)bytes, line->stream);
     return rf_timeline_end(line, code, "fill_bytes", "fill", ticket);
 }

@@ -53,6 +53,30 @@ RF_TEST(budget, creep_stays_within_every_spec, .tags = "sim") {
     }
 }
 
+RF_TEST(budget, creep_by_the_kernels_figure, .gpu = true) {
+    /* The second witness: what the kernel or NVML says this process holds. */
+    static struct rf_buffer *buffers[4096];
+    char rfsim[700], sysfs[700];
+    if (gpu_simulated()) {
+        snprintf(rfsim, sizeof rfsim, "vram=16GiB,context=300MiB,sysfs=%s/sys", gpu_folder());
+        gpu_set_sim(rfsim);
+    }
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s%s", gpu_simulated() ? gpu_folder() : "/sys", gpu_simulated() ? "/sys" : "");
+    struct gpu gpu = {0};
+    size_t count;
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    gpu_open(&gpu, "4GiB");
+    uint64_t sum = creep(&gpu, 100 * MIB + 1, buffers, 4096, &count);
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_NOTE("asked %llu MiB, ledger %llu MiB, the kernel's figure %llu MiB, budget %llu MiB",
+            (unsigned long long)(sum / MIB), (unsigned long long)(info.held_bytes / MIB),
+            (unsigned long long)(info.process_bytes / MIB), (unsigned long long)(info.budget_bytes / MIB));
+    RF_EXPECT(info.held_bytes <= 4 * GIB && sum > 3 * GIB);
+    RF_EXPECT(info.process_bytes <= 4 * GIB);
+    while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+    gpu_close(&gpu);
+}
+
 RF_TEST(budget, the_drivers_own_bytes_are_charged) {
     char rfsim[700], sysfs[700];
     snprintf(rfsim, sizeof rfsim, "vram=4GiB,context=300MiB,sysfs=%s/sys", gpu_folder());
