@@ -1,6 +1,7 @@
 /* rocmforge kernels: what is built into the library, and its blobs as files.
  *
- * Needs no GPU and touches no driver: everything comes from the library's own tables. */
+ * Needs no GPU and touches no driver, everything comes from the library's own tables; but for
+ * --device, which asks the driver in a worker process what it made of them. */
 #include "cli.h"
 #include "json.h"
 
@@ -9,22 +10,29 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define ASK_TIMEOUT_MS 60000
+
 static int show_table(void);
 static int show_json(void);
 static int extract(const char *target, const char *folder);
+static int ask_device(const char *which);
+static int ask_in_worker(const char *which);
 
 int cmd_kernels(int argc, char **argv) {
     bool json = false;
-    const char *target = NULL;
+    const char *target = NULL, *device = NULL, *asked = NULL;
     const struct cli_option options[] = {
         {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
         {0, "extract", CLI_TEXT, &target, "ARCH", "write the blobs for ARCH and manifest.json into DIR"},
+        {0, "device", CLI_TEXT, &device, "D", "what the driver of this GPU makes of them: auto, an index, part of a name"},
+        {0, "ask-device", CLI_TEXT, &asked, "D", NULL},
     };
     const struct cli_command command = {
         .name = "kernels",
-        .usage = "[--json] [--extract ARCH DIR]",
+        .usage = "[--json] [--extract ARCH DIR] [--device D]",
         .summary = "The GPU kernels in this build: their targets, arguments, registers and memory. Registers of\n"
-                   "PTX kernels are known only to the driver that compiles them and are shown as -.\n",
+                   "PTX kernels are known only to the driver that compiles them and are shown as -; --device\n"
+                   "asks it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
         .most_positionals = 1,
@@ -34,6 +42,9 @@ int cmd_kernels(int argc, char **argv) {
     if (target && json) return cli_fail(CLI_USAGE, "kernels: --json and --extract do not go together");
     if (target && count != 1) return cli_fail(CLI_USAGE, "kernels: --extract %s needs a folder to write to", target);
     if (!target && count) return cli_fail(CLI_USAGE, "kernels: unexpected argument \"%s\"", argv[1]);
+    if (device && (target || json)) return cli_fail(CLI_USAGE, "kernels: --device goes alone");
+    if (asked) return ask_device(asked);
+    if (device) return ask_in_worker(device);
     if (target) return extract(target, argv[1]);
     return json ? show_json() : show_table();
 }
@@ -193,5 +204,51 @@ static int extract(const char *target, const char *folder) {
     }
     int code = write_manifest(target, folder);
     if (code == CLI_DONE) printf("%zu modules for %s and manifest.json written to %s\n", count, target, folder);
+    return code;
+}
+
+/* ---- asking a driver ---- */
+
+static int ask_in_worker(const char *which) {
+    const char *const arguments[] = {"kernels", "--ask-device", which, NULL};
+    char why[256];
+    int code = CLI_FAILED;
+    rf_status status = cli_worker(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
+    return status ? cli_fail(CLI_FAILED, "kernels: %s", why) : code;
+}
+
+/* In the worker. */
+static int ask_device(const char *which) {
+    struct rf_runtime *runtime = NULL;
+    struct rf_device *device = NULL;
+    RF_PARAMS(struct rf_runtime_params, log);
+    RF_PARAMS(struct rf_device_choice, choice);
+    RF_PARAMS(struct rf_device_params, params);
+    RF_PARAMS(struct rf_device_info, info);
+    log.log = cli_log;
+    choice.want = which;
+    rf_status status = rf_runtime_create(&log, &runtime);
+    if (!status) status = rf_device_choose(runtime, &choice, &params.index);
+    if (!status) status = rf_device_open_checked(runtime, &params, &device);
+    if (!status) status = rf_device_get_info(device, &info);
+    if (!status) {
+        printf("%s, %s, %s\n", info.name, info.arch, info.driver);
+        printf("%-24s %-12s %-8s %8s %9s %6s %7s\n", "kernel", "module", "target", "threads", "registers", "local",
+               "shared");
+    }
+    for (size_t i = 0; i < rf_builtin_kernel_count() && !status; i++) {
+        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
+        const struct rf_kernel *kernel;
+        RF_PARAMS(struct rf_kernel_info, found);
+        if (strcmp(row->target, info.kernel_target) != 0) continue;
+        status = rf_kernel_find(device, row->name, &kernel);
+        if (!status) status = rf_kernel_get_info(kernel, &found);
+        if (!status)
+            printf("%-24s %-12s %-8s %8u %9u %6u %7u\n", found.name, found.module, row->target, found.max_threads,
+                   found.registers, found.local_bytes, found.shared_bytes);
+    }
+    int code = status ? cli_fail_status(status, "kernels") : CLI_DONE;
+    rf_device_close(&device);
+    rf_runtime_destroy(&runtime);
     return code;
 }

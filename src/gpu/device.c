@@ -160,7 +160,7 @@ static rf_status open_lease(struct rf_device *device, const struct rf_budget_spe
 /* Charges what the driver took by itself since 'before_bytes' were free. */
 static rf_status charge_driver(struct rf_device *device, uint64_t before_bytes) {
     uint64_t now_free, total;
-    rf_status status = rf_memory_live_free(device, &now_free, &total);
+    rf_status status = rf_memory_device_free(device, &now_free, &total);
     if (status) return status;
     uint64_t took = rf_sub_saturate(before_bytes, now_free);
     /* The kernel's figure for this process alone is not disturbed by others, where it exists. */
@@ -207,7 +207,7 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     /* Before our first byte, if anybody but the driver can say what is free; else after the
      * context, which is then part of what was never free. */
     uint64_t free0 = 0, total = 0;
-    bool witnessed = rf_memory_live_free(device, &free0, &total) == RF_OK;
+    bool witnessed = rf_memory_device_free(device, &free0, &total) == RF_OK;
     if (witnessed && (status = open_lease(device, &spec))) return status;
     struct rf_entered entered = {0};
     status = open_context(device);
@@ -216,7 +216,7 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     if (status) return status;
     if (!witnessed) {
         status = open_lease(device, &spec);
-        if (!status) status = rf_memory_live_free(device, &free0, &total);
+        if (!status) status = rf_memory_device_free(device, &free0, &total);
     }
     if (!status) {
         rf_ledger_add(device, &device->driver_entry, RF_ALLOC_DRIVER, 0, 0, "driver", RF_SITE);
@@ -225,7 +225,7 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     if (!status) status = read_limits(device);
     if (!status) status = rf_timeline_open(device, false, &device->service);
     if (!status) status = rf_staging_open(device);
-    if (!status) status = rf_memory_live_free(device, &free0, &total);
+    if (!status) status = rf_memory_device_free(device, &free0, &total);
     if (!status) status = rf_modules_load(device, params);
     if (!status) status = charge_driver(device, free0);
     rf_context_leave(device->driver, &entered);

@@ -245,7 +245,10 @@ rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes);
 void rf_memory_watch_floor(struct rf_device *device);
 /* Only between rf_quiet_enter and leave. memory_mutex held. */
 void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes);
+/* What is free now by the smallest figure of driver and kernel, and on an integrated GPU of the
+ * host; device_free leaves the host out, whose figure moves with everything. */
 rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 void rf_memory_publish_held(struct rf_device *device); /* to the lease and the peak */
 
 /* RF_FAIL_ALLOC: whether this allocation is the one. */

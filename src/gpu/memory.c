@@ -78,6 +78,14 @@ void rf_memory_publish_held(struct rf_device *device) {
 }
 
 rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
+    rf_status status = rf_memory_device_free(device, free_bytes, total_bytes);
+    uint64_t host_available, host_total;
+    if (!status && device->info.integrated && !rf_host_memory("", &host_available, &host_total))
+        *free_bytes = RF_MIN(*free_bytes, host_available);
+    return status;
+}
+
+rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
     uint64_t least_free = UINT64_MAX, total = device->info.total_bytes;
     uint64_t witness_free, witness_total;
     struct rf_saved_error saved;
@@ -101,10 +109,6 @@ rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, ui
         } else if (!witnessed) {
             least_free = RF_MIN(least_free, driver_total);
         }
-    }
-    if (device->info.integrated) {
-        uint64_t host_available, host_total;
-        if (!rf_host_memory("", &host_available, &host_total)) least_free = RF_MIN(least_free, host_available);
     }
     if (least_free == UINT64_MAX)
         return rf_fail(RF_E_UNSUPPORTED, "neither the driver nor the kernel says how much memory is free");

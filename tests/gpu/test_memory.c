@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Allocates until refused; gives how much was granted. */
 static uint64_t creep(struct gpu *gpu, uint64_t each, struct rf_buffer **buffers, size_t most, size_t *count) {
@@ -260,6 +261,45 @@ RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 120000) {
         }
     }
     for (int i = 0; i < SLOTS; i++) RF_ASSERT_OK(rf_buffer_destroy(&slots[i]));
+    gpu_close(&gpu);
+}
+
+RF_TEST(pool, is_trimmed_when_a_desktop_takes_the_floor) {
+    /* The desktop grows by the clock while memory lies idle in the pool; the next call notices. */
+    gpu_need_simulated("vram=4GiB,context=0,desktop=0,desktop@1500ms=3GiB");
+    struct gpu gpu = {0};
+    int64_t started = gpu_now_ns();
+    gpu_open(&gpu, "70%");
+    struct rf_buffer *buffers[8], *small = gpu_buffer(&gpu, 100);
+    for (int i = 0; i < 8; i++) buffers[i] = gpu_buffer(&gpu, 32 * MIB);
+    for (int i = 0; i < 8; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
+    RF_EXPECT(gpu_memory(&gpu).pool_bytes >= 200 * MIB);
+    while (gpu_now_ns() - started < 2000000000) usleep(20000);
+    RF_ASSERT_OK(rf_buffer_destroy(&small));
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_EXPECT(info.free_bytes < info.floor_bytes);
+    RF_EXPECT_INT(info.pool_bytes, 0);
+    RF_EXPECT_INT(gpu_sim_device_bytes(), 0);
+    gpu_close(&gpu);
+}
+
+RF_TEST(budget, an_integrated_gpu_draws_on_the_host_too) {
+    gpu_need_simulated("vram=8GiB,context=0,integrated=1");
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_HOST_BUDGET=256MiB", NULL});
+    gpu_open(&gpu, "4GiB");
+    RF_PARAMS(struct rf_buffer_params, params);
+    struct rf_buffer *fits = gpu_buffer(&gpu, 128 * MIB), *refused = NULL;
+    params.bytes = 200 * MIB;
+    RF_EXPECT_STATUS(rf_buffer_create_safe(gpu.device, &params, &refused), RF_E_NO_MEMORY);
+    RF_ASSERT_CONTAINS(rf_error_text(), "RF_HOST_BUDGET");
+    bool yes = true;
+    RF_ASSERT_OK(rf_can_allocate(gpu.device, 200 * MIB, &yes));
+    RF_EXPECT(!yes);
+    RF_ASSERT_OK(rf_buffer_destroy(&fits));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &refused));
+    RF_ASSERT_OK(rf_buffer_destroy(&refused));
     gpu_close(&gpu);
 }
 
