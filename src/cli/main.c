@@ -14,6 +14,7 @@ static const struct {
 } commands[] = {
     {"doctor", cmd_doctor, "which GPUs there are, usable or why not, and the memory budget"},
     {"kernels", cmd_kernels, "the built-in GPU kernels, their targets and what they need"},
+    {"check", cmd_check, "every operation against its reference, on a device; with --bench, its speed"},
     {"test", cmd_test, "runs test executables, each test in a process of its own"},
     {"demo", cmd_demo, "a small demonstration on the best device, the simulated one if there is none"},
     {"version", cmd_version, "the version"},

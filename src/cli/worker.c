@@ -88,6 +88,10 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
         return RF_E_TIMEOUT;
     }
     if (WIFSIGNALED(wait_status)) {
+        if (WTERMSIG(wait_status) == SIGPIPE) { /* whoever read its output had enough */
+            *exit_code = CLI_FAILED;
+            return RF_OK;
+        }
         const char *name = sigabbrev_np(WTERMSIG(wait_status));
         snprintf(why, 256, "the worker process died of SIG%s, most likely inside the driver", name ? name : "?");
         return RF_E_DEVICE_LOST;

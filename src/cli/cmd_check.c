@@ -1,0 +1,173 @@
+/* rocmforge check: every op against its reference, on this device; with --bench, its speed
+ * against the copy bandwidth measured first in the same run.
+ *
+ * The work happens in a worker process, which may die of its GPU. */
+#include "cli.h"
+#include "json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rocmforge/ops.h>
+
+#define CHECK_TIMEOUT_MS (INT64_C(3600) * 1000)
+
+struct shown {
+    bool json, verbose, bench;
+    struct json writer;
+    double roof_bytes_per_ns; /* 0: not measured */
+};
+
+static int in_worker(int argc, char **argv);
+static int check(const char *op, const char *device, int64_t seed, struct shown *shown);
+
+int cmd_check(int argc, char **argv) {
+    struct shown shown = {0};
+    const char *op = NULL, *device = "auto";
+    int64_t seed = 1;
+    bool here = false;
+    const struct cli_option options[] = {
+        {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
+        {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
+        {0, "bench", CLI_FLAG, &shown.bench, NULL, "measure time, GB/s, TFLOP/s and percent of the copy bandwidth"},
+        {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
+        {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
+        {'v', "verbose", CLI_FLAG, &shown.verbose, NULL, "show every case, not only those that fail"},
+        {0, "here", CLI_FLAG, &here, NULL, NULL},
+    };
+    const struct cli_command command = {
+        .name = "check",
+        .usage = "[--op NAME] [--device D] [--bench] [--seed S] [--json] [-v]",
+        .summary = "Every operation against its scalar reference: seeded data, odd shapes, views, special values,\n"
+                   "poisoned outputs and guard bands; and the same bits when run twice.\n",
+        .options = options,
+        .option_count = sizeof options / sizeof options[0],
+    };
+    char **arguments = malloc((size_t)(argc + 1) * sizeof *arguments);
+    if (!arguments) return cli_fail(CLI_FAILED, "check: no memory");
+    memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing moves them about */
+    int given = argc, count, code = cli_parse(&command, argc, argv, &count);
+    if (code == CLI_GO_ON) code = here || !strcmp(device, "cpu") ? check(op, device, seed, &shown) : in_worker(given, arguments);
+    free(arguments);
+    return code;
+}
+
+static int in_worker(int argc, char **argv) {
+    const char *arguments[16] = {"check", "--here"};
+    char why[256];
+    int code = CLI_FAILED;
+    if (argc > 13) return cli_fail(CLI_USAGE, "check: too many arguments");
+    for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
+    rf_status status = cli_worker(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
+    return status ? cli_fail(CLI_FAILED, "check: %s", why) : code;
+}
+
+static void show_line(const struct shown *shown, const struct rf_check_result *result) {
+    if (result->status == RF_E_UNSUPPORTED) {
+        if (shown->verbose) printf("skip  %-16s %-36s %s\n", result->op, result->label, result->why);
+    } else if (!result->passed) {
+        printf("FAIL  %-16s %-36s %s%s error %.3g of what is allowed\n", result->op, result->label, result->why,
+               result->why[0] ? ";" : "", result->error);
+    } else if (shown->bench) {
+        double rate = (double)result->bytes / (double)result->time_ns;
+        printf("%-16s %-28s %10.3f ms %9.1f GB/s %6.1f%% %9.2f TFLOP/s\n", result->op, result->label,
+               (double)result->time_ns * 1e-6, rate, shown->roof_bytes_per_ns > 0 ? 100 * rate / shown->roof_bytes_per_ns : 0,
+               (double)result->flops / (double)result->time_ns * 1e-3);
+    } else if (shown->verbose) {
+        printf("ok    %-16s %-36s error %.3g of what is allowed\n", result->op, result->label, result->error);
+    }
+    fflush(stdout);
+}
+
+static void show_json(struct shown *shown, const struct rf_check_result *result) {
+    struct json *json = &shown->writer;
+    json_open_object(json, NULL);
+    json_text(json, "op", result->op);
+    json_text(json, "case", result->label);
+    json_text(json, "verdict", result->status == RF_E_UNSUPPORTED ? "skipped" : result->passed ? "passed" : "failed");
+    json_text(json, "why", result->why);
+    json_double(json, "error", result->error);
+    json_double(json, "tolerance", result->tolerance);
+    if (shown->bench) {
+        json_int(json, "time_ns", result->time_ns);
+        json_uint(json, "bytes", result->bytes);
+        json_uint(json, "flops", result->flops);
+    }
+    json_close(json);
+}
+
+static bool show(void *user, const struct rf_check_result *result) {
+    struct shown *shown = user;
+    if (shown->json)
+        show_json(shown, result);
+    else
+        show_line(shown, result);
+    return true;
+}
+
+/* The copy bandwidth: bytes read and written by the plain copy of 256 MiB. */
+static bool keep_roof(void *user, const struct rf_check_result *result) {
+    struct shown *shown = user;
+    if (result->passed && result->time_ns > 0 && strstr(result->label, "f32 to f32"))
+        shown->roof_bytes_per_ns = (double)result->bytes / (double)result->time_ns;
+    return true;
+}
+
+static int check(const char *op, const char *which, int64_t seed, struct shown *shown) {
+    struct rf_runtime *runtime = NULL;
+    struct rf_device *device = NULL;
+    /* Guard bands and poison cost time, which a benchmark measures. */
+    const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
+    RF_PARAMS(struct rf_runtime_params, log);
+    RF_PARAMS(struct rf_device_choice, choice);
+    RF_PARAMS(struct rf_device_params, open);
+    RF_PARAMS(struct rf_device_info, info);
+    RF_PARAMS(struct rf_check_params, params);
+    struct rf_check_counts counts = {0};
+    bool cpu = !strcmp(which, "cpu");
+    log.log = cli_log;
+    if (!shown->bench) log.options = guarded;
+    rf_status status = rf_runtime_create(&log, &runtime);
+    choice.want = which;
+    if (!status && !cpu) status = rf_device_choose(runtime, &choice, &open.index);
+    if (!status && !cpu) status = rf_device_open_checked(runtime, &open, &device);
+    if (!status && !cpu) status = rf_device_get_info(device, &info);
+    if (!status && !shown->json) printf("%s\n", cpu ? "CPU" : info.name);
+    params.op = op;
+    params.device = device;
+    params.seed = (uint64_t)seed;
+    params.bench = shown->bench;
+    params.user = shown;
+    if (!status && shown->bench && device) {
+        params.op = "copy";
+        params.visit = keep_roof;
+        status = rf_check_run(&params, &counts);
+        params.op = op;
+        if (!status && !shown->json) printf("copy bandwidth %.1f GB/s\n", shown->roof_bytes_per_ns);
+    }
+    params.visit = show;
+    if (!status && shown->json) {
+        json_begin(&shown->writer, stdout);
+        json_open_object(&shown->writer, NULL);
+        json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
+        if (shown->bench) json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
+        json_open_array(&shown->writer, "cases");
+    }
+    if (!status) {
+        status = rf_check_run(&params, &counts);
+        if (shown->json) {
+            json_close(&shown->writer);
+            json_uint(&shown->writer, "passed", counts.passed);
+            json_uint(&shown->writer, "failed", counts.failed);
+            json_uint(&shown->writer, "skipped", counts.skipped);
+            json_end(&shown->writer);
+        }
+    }
+    int code = status ? cli_fail_status(status, "check") : counts.failed ? CLI_FAILED : CLI_DONE;
+    if (!status && !shown->json)
+        printf("%zu passed, %zu failed, %zu skipped\n", counts.passed, counts.failed, counts.skipped);
+    rf_device_close(&device);
+    rf_runtime_destroy(&runtime);
+    return code;
+}

@@ -1,0 +1,101 @@
+/* The op table's inside.
+ *
+ * A call is an op with its attributes and tensors, inputs first and outputs after them, each
+ * with a descriptor and a place: host memory for the reference and the CPU, a buffer for the
+ * GPU. rf_op_check is the one gate: nothing is launched that it did not pass. Invariants:
+ *   - an op's reference accepts every call that rf_op_check accepts
+ *   - a backend may refuse a call (RF_E_UNSUPPORTED) that the reference accepts, never the
+ *     other way round, and refuses before it launches anything */
+#ifndef RF_GRAPH_OP_H
+#define RF_GRAPH_OP_H
+
+#include "base/base.h"
+#include <rocmforge/ops.h>
+
+enum { RF_OP_TENSORS_MAX = 8, RF_OP_ATTRIBUTES_MAX = 8 };
+
+struct rf_op_tensor {
+    struct rf_tensor_desc desc;
+    uint64_t bytes;           /* spanned, byte_offset included */
+    void *host;               /* the start of the memory, byte_offset not included */
+    struct rf_buffer *buffer; /* likewise */
+};
+
+/* What an op takes besides tensors; each op says which index means what. */
+struct rf_op_attributes {
+    double f[RF_OP_ATTRIBUTES_MAX];
+    int64_t i[RF_OP_ATTRIBUTES_MAX];
+};
+
+struct rf_op;
+struct rf_op_call {
+    const struct rf_op *op;
+    struct rf_op_attributes attributes;
+    int count; /* of tensors */
+    struct rf_op_tensor tensors[RF_OP_TENSORS_MAX];
+};
+
+/* A case of the table: what to build a call from, and how close the result must come. */
+struct rf_op_case {
+    char label[96];
+    struct rf_op_attributes attributes;
+    int count;
+    struct rf_tensor_desc tensors[RF_OP_TENSORS_MAX];
+    enum rf_case_data { RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME, RF_DATA_SPECIAL } data;
+    double absolute, relative;
+    bool bench; /* large: for the benchmark alone */
+};
+
+/* Collects an op's cases; a NULL list counts them. */
+struct rf_case_list {
+    struct rf_op_case *cases;
+    size_t count, capacity;
+    bool failed; /* no memory */
+};
+void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one);
+
+struct rf_op {
+    const char *name, *summary;
+    int inputs, outputs;
+    /* Shapes, types, strides, alignment. rf_fail says the reason; the op's name is put before it. */
+    rf_status (*check)(const struct rf_op_call *call);
+    void (*reference)(const struct rf_op_call *call);
+    rf_status (*gpu)(struct rf_queue *queue, const struct rf_op_call *call); /* NULL: not offered */
+    rf_status (*cpu)(const struct rf_op_call *call);                        /* NULL: not offered */
+    void (*cases)(struct rf_case_list *list);
+    /* What a call must move and compute at least; for the benchmark. */
+    void (*cost)(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops);
+};
+
+extern const struct rf_op *const rf_op_table[];
+extern const size_t rf_op_table_count;
+const struct rf_op *rf_op_find(const char *name); /* NULL: none */
+
+/* Checks descriptors (filling strides and spans) and the op's own rules. */
+rf_status rf_op_check(struct rf_op_call *call);
+
+/* ---- shorthands for rows of the table ---- */
+
+static inline const struct rf_op_tensor *rf_op_in(const struct rf_op_call *call, int index) {
+    return &call->tensors[index];
+}
+static inline const struct rf_op_tensor *rf_op_out(const struct rf_op_call *call, int index) {
+    return &call->tensors[call->op->inputs + index];
+}
+static inline void *rf_op_host(const struct rf_op_tensor *tensor) {
+    return (char *)tensor->host + tensor->desc.byte_offset;
+}
+static inline struct rf_arg rf_op_arg(const struct rf_op_tensor *tensor) {
+    return rf_arg_buffer_at(tensor->buffer, tensor->desc.byte_offset);
+}
+uint64_t rf_op_elements(const struct rf_tensor_desc *desc);
+bool rf_op_contiguous(const struct rf_tensor_desc *desc);
+bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b);
+bool rf_op_is_float(enum rf_dtype dtype);                 /* f32, f16, bf16 */
+/* Rounding of one result to a type: the relative step. */
+double rf_op_step(enum rf_dtype dtype);
+/* Launches a one-dimensional grid. */
+rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
+                       const struct rf_arg *args, size_t count);
+
+#endif

@@ -1,0 +1,105 @@
+/* The table itself and what its rows share. A new op is a row in the file of its family and a
+ * line here. */
+#include "graph/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+extern const struct rf_op rf_op_fill, rf_op_copy, rf_op_add, rf_op_scale;
+extern const struct rf_op rf_op_softmax, rf_op_rms_norm;
+
+const struct rf_op *const rf_op_table[] = {
+    &rf_op_fill, &rf_op_copy, &rf_op_add, &rf_op_scale, &rf_op_softmax, &rf_op_rms_norm,
+};
+const size_t rf_op_table_count = RF_COUNT(rf_op_table);
+
+const struct rf_op *rf_op_find(const char *name) {
+    for (size_t i = 0; i < rf_op_table_count; i++)
+        if (!strcmp(rf_op_table[i]->name, name)) return rf_op_table[i];
+    return NULL;
+}
+
+rf_status rf_op_check(struct rf_op_call *call) {
+    const struct rf_op *op = call->op;
+    if (call->count != op->inputs + op->outputs)
+        return rf_fail(RF_E_INVALID, "%s: %d tensors given, it takes %d in and %d out", op->name, call->count,
+                       op->inputs, op->outputs);
+    for (int i = 0; i < call->count; i++) {
+        rf_status status = rf_tensor_desc_check(&call->tensors[i].desc, &call->tensors[i].bytes);
+        if (status) return rf_fail_within(status, "%s: tensor %d", op->name, i);
+    }
+    rf_status status = op->check(call);
+    return status ? rf_fail_within(status, "%s", op->name) : RF_OK;
+}
+
+uint64_t rf_op_elements(const struct rf_tensor_desc *desc) {
+    uint64_t count = 1;
+    for (int i = 0; i < desc->rank; i++) count *= desc->shape[i];
+    return count;
+}
+
+bool rf_op_contiguous(const struct rf_tensor_desc *desc) {
+    uint64_t dense = 1;
+    for (int i = desc->rank; i-- > 0; dense *= desc->shape[i])
+        if (desc->shape[i] > 1 && desc->strides[i] != dense) return false;
+    return true;
+}
+
+bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b) {
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof a->shape[0]);
+}
+
+bool rf_op_is_float(enum rf_dtype dtype) { return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16; }
+
+double rf_op_step(enum rf_dtype dtype) {
+    switch (dtype) {
+    case RF_F16: return 1.0 / 1024;
+    case RF_BF16: return 1.0 / 128;
+    default: return 1.0 / 8388608;
+    }
+}
+
+rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
+                       const struct rf_arg *args, size_t count) {
+    RF_PARAMS(struct rf_launch, launch);
+    rf_status status = rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel);
+    if (status) return status;
+    launch.grid[0] = blocks;
+    launch.block[0] = threads;
+    launch.args = args;
+    launch.arg_count = count;
+    return rf_queue_launch(queue, &launch);
+}
+
+void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one) {
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        struct rf_op_case *grown = realloc(list->cases, capacity * sizeof *grown);
+        if (!grown) {
+            list->failed = true;
+            return;
+        }
+        list->cases = grown;
+        list->capacity = capacity;
+    }
+    list->cases[list->count++] = *one;
+}
+
+size_t rf_op_count(void) { return rf_op_table_count; }
+
+rf_status rf_op_info_at(size_t index, struct rf_op_info *info) {
+    if (!info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_op_info_at: info is NULL, or struct_size is not set");
+    if (index >= rf_op_table_count) return rf_fail(RF_E_NOT_FOUND, "there are %zu ops", rf_op_table_count);
+    const struct rf_op *op = rf_op_table[index];
+    struct rf_case_list list = {0};
+    op->cases(&list);
+    *info = (struct rf_op_info){.struct_size = info->struct_size,
+                                .name = op->name,
+                                .summary = op->summary,
+                                .case_count = list.count,
+                                .on_gpu = op->gpu != NULL,
+                                .on_cpu = op->cpu != NULL};
+    free(list.cases);
+    return RF_OK;
+}
