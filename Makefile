@@ -59,7 +59,7 @@ asan:
 tsan:
 	@tools/setup.sh --ci
 	@test -f build-tsan/build.ninja || CC=clang-19 meson setup build-tsan -Db_sanitize=thread $(SANITIZER_FLAGS) $(MESON_FLAGS)
-	@$(MAKE) --no-print-directory test BUILD=build-tsan TEST_FLAGS="--skip-tag slow $(TEST_FLAGS)"
+	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" $(MAKE) --no-print-directory test BUILD=build-tsan TEST_FLAGS="--skip-tag slow $(TEST_FLAGS)"
 
 check: check-format
 	@python3 tools/check_layers.py

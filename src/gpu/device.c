@@ -54,7 +54,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
 
     pthread_mutex_lock(&runtime->devices_mutex);
     rf_status status = RF_OK;
-    struct rf_device *device = NULL;
+    struct rf_device *device = NULL, *failed = NULL;
     for (struct rf_device *other = runtime->devices; other && !device; other = other->next)
         if (other->info.index == params->index &&
             (atomic_load(&other->state) == RF_DEVICE_OPEN || rf_device_is_lost(other)))
@@ -84,7 +84,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
             rf_error_restore(&saved);
             atomic_store(&device->state, RF_DEVICE_CLOSED);
             if (!rf_device_is_lost(device)) {
-                rf_device_free(device);
+                failed = device; /* freed below: that logs, and no lock may be held then */
                 device = NULL;
             }
         }
@@ -94,6 +94,16 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         }
     }
     pthread_mutex_unlock(&runtime->devices_mutex);
+    if (failed) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        rf_device_free(failed);
+        rf_error_restore(&saved);
+    }
+    if (device) {
+        struct rf_entry entry = {.device = device};
+        rf_leave(&entry);
+    }
     if (!status) *out = device;
     return status;
 }
@@ -150,10 +160,10 @@ static rf_status open_lease(struct rf_device *device, const struct rf_budget_spe
     if (device->terms.others_promised_bytes)
         return rf_fail(RF_E_BUDGET,
                        "the budget '%s' gives %s to all of your processes together, and %d other%s (most: pid %d) "
-                       "hold it all; end them, give them a smaller --budget, or raise this one",
+                       "hold it all; end them, give them a smaller RF_BUDGET, or raise this one",
                        device->budget_text, rf_format_bytes(device->terms.limit_bytes, limit, sizeof limit),
                        device->terms.others, device->terms.others == 1 ? "" : "s", device->terms.largest_pid);
-    return rf_fail(RF_E_BUDGET, "the budget '%s' leaves nothing of this GPU (free %s); raise --budget or RF_BUDGET",
+    return rf_fail(RF_E_BUDGET, "the budget '%s' leaves nothing of this GPU (free %s); raise RF_BUDGET",
                    device->budget_text, rf_format_bytes(device->terms.free0_bytes, limit, sizeof limit));
 }
 
@@ -178,7 +188,7 @@ static rf_status charge_driver(struct rf_device *device, uint64_t before_bytes) 
     if (device->held_bytes > device->terms.promised_bytes) {
         char own[32], budget[32];
         return rf_fail(RF_E_BUDGET,
-                       "the driver's own %s do not fit the budget '%s', which gives %s; raise --budget or RF_BUDGET",
+                       "the driver's own %s do not fit the budget '%s', which gives %s; raise RF_BUDGET",
                        rf_format_bytes(device->driver_bytes, own, sizeof own), device->budget_text,
                        rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget));
     }

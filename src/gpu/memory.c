@@ -150,8 +150,8 @@ static rf_status refuse_budget(struct rf_device *device, uint64_t bytes) {
                  device->terms.largest_pid);
     }
     return rf_fail(RF_E_BUDGET,
-                   "refused %s: the budget '%s' gives %s, %s is held, %s is left (free %s of %s)%s; raise --budget or "
-                   "RF_BUDGET, or free something",
+                   "refused %s: the budget '%s' gives %s, %s is held, %s is left (free %s of %s)%s; raise RF_BUDGET, "
+                   "or free something",
                    rf_format_bytes(bytes, asked, sizeof asked), device->budget_text,
                    rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget),
                    rf_format_bytes(taken, held, sizeof held),
@@ -164,7 +164,7 @@ static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t
     char asked[32], live[32], total[32], keep[32], left[32];
     return rf_fail(RF_E_BUDGET,
                    "refused %s: %s of %s is free and %s must stay free for others, so %s is left; close something "
-                   "that uses the GPU, or lower the floor with keep= in --budget or RF_BUDGET",
+                   "that uses the GPU, or lower the floor with keep= in RF_BUDGET",
                    rf_format_bytes(bytes, asked, sizeof asked), rf_format_bytes(live_free, live, sizeof live),
                    rf_format_bytes(total_bytes, total, sizeof total),
                    rf_format_bytes(device->terms.floor_bytes, keep, sizeof keep),

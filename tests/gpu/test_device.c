@@ -22,6 +22,43 @@ RF_TEST(device, opens_shares_and_closes, .gpu = true) {
     gpu_close(&gpu);
 }
 
+static void open_from_callback(void *user, enum rf_log_level level, const char *line) {
+    struct rf_runtime **runtime = user;
+    struct rf_device *device = NULL;
+    (void)level, (void)line;
+    static _Thread_local bool inside;
+    if (inside) return;
+    inside = true;
+    if (*runtime) rf_device_open_checked(*runtime, NULL, &device); /* must not wait for ever */
+    rf_device_close(&device);
+    inside = false;
+}
+
+RF_TEST(device, a_log_callback_may_use_the_library) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, NULL);
+    struct rf_runtime *runtime = NULL;
+    RF_PARAMS(struct rf_runtime_params, params);
+    char leases[400], helper[600], library[600];
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_folder());
+    snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", rf_runtime_option(gpu.runtime, "RF_PROBE_HELPER"));
+    snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s", rf_runtime_option(gpu.runtime, "RF_HIP_LIBRARY"));
+    const char *options[] = {"RF_DRIVER=sim", "RF_LOG=debug", leases, helper, library, NULL};
+    params.log = open_from_callback;
+    params.log_user = &runtime;
+    params.options = options;
+    RF_ASSERT_OK(rf_runtime_create(&params, &runtime));
+    RF_ASSERT(rf_gpu_available(runtime));
+    gpu_set_sim("fault=hipHostMalloc:1:2");
+    struct rf_device *device = NULL;
+    RF_EXPECT_STATUS(rf_device_open_checked(runtime, NULL, &device), RF_E_DEVICE_MEMORY);
+    RF_ASSERT_OK(rf_device_open_checked(runtime, NULL, &device));
+    RF_ASSERT_OK(rf_device_close(&device));
+    rf_runtime_destroy(&runtime);
+    rf_runtime_destroy(&gpu.runtime);
+}
+
 RF_TEST(device, memory_info_adds_up, .gpu = true) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
@@ -34,6 +71,18 @@ RF_TEST(device, memory_info_adds_up, .gpu = true) {
     bool yes = false;
     RF_ASSERT_OK(rf_can_allocate(gpu.device, info.available_bytes, &yes));
     RF_EXPECT(yes);
+    uint64_t safe = 0;
+    RF_ASSERT_OK(rf_safe_alloc_size(gpu.device, &safe));
+    RF_EXPECT_INT(safe, info.available_bytes);
+    if (gpu_simulated()) { /* as much as it says, and not a granule more */
+        struct rf_buffer *all = gpu_buffer(&gpu, safe), *more = NULL;
+        RF_PARAMS(struct rf_buffer_params, params);
+        params.bytes = 3 * MIB;
+        RF_EXPECT_STATUS(rf_buffer_create_safe(gpu.device, &params, &more), RF_E_BUDGET);
+        RF_ASSERT_OK(rf_safe_alloc_size(gpu.device, &safe));
+        RF_EXPECT_INT(safe, 0);
+        RF_ASSERT_OK(rf_buffer_destroy(&all));
+    }
     RF_ASSERT_OK(rf_can_allocate(gpu.device, info.budget_bytes + 1, &yes));
     RF_EXPECT(!yes);
     RF_ASSERT_OK(rf_can_allocate(gpu.device, UINT64_MAX, &yes));
