@@ -17,6 +17,9 @@ SANITIZER_FLAGS = -Dsanitized=true -Db_lundef=false -Doptimization=1 -Ddebug=tru
     -Dc_args="-fno-sanitize-recover=all -fno-sanitize=function"
 FORMATTED = $(shell find src include tests bench examples -name '*.[ch]')
 
+# Kernel blobs are the same in every build folder of this tree.
+export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
+
 .PHONY: help setup build run test bench format check-format check asan tsan kernels-all hooks install clean
 
 help:
@@ -85,4 +88,4 @@ install: build
 	@ninja -C $(BUILD) --quiet install
 
 clean:
-	rm -rf build build-asan build-tsan build-ci build-kernels-all
+	rm -rf build build-asan build-tsan build-ci build-kernels-all .cache

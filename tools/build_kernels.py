@@ -11,6 +11,8 @@ The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3
 'table' needs no compiler, and what it writes can be compiled by any C compiler (see --help of table).
 """
 import argparse
+import glob
+import hashlib
 import json
 import os
 import re
@@ -77,6 +79,33 @@ def common_flags(args):
     return flags
 
 
+def compile_or_recall(args, command, empty):
+    """Compiles, unless a blob of the same source, headers and flags lies in $RF_KERNEL_CACHE: the plain and
+    the sanitized builds of one tree need the same blobs."""
+    folder = os.environ.get('RF_KERNEL_CACHE')
+    if not folder:
+        return run(command + [args.source, '-o', args.out])
+    headers = sorted(glob.glob(os.path.join(args.include, 'kernels', '*.h')))
+    key = hashlib.sha256()
+    places = {'-I' + args.include, args.depfile, args.out, '--cuda-path=' + empty}
+    key.update(repr([word for word in command if word not in places]).encode())
+    for path in [args.source] + headers:
+        with open(path, 'rb') as text:
+            key.update(hashlib.sha256(text.read()).digest())
+    kept = os.path.join(folder, '%s.%s.%s' % (module_of(args.source), args.target, key.hexdigest()[:32]))
+    if os.path.exists(kept):
+        shutil.copyfile(kept, args.out)
+        if args.depfile:
+            with open(args.depfile, 'w', encoding='utf-8') as depfile:
+                depfile.write('%s: %s\n' % (args.out, ' '.join([args.source] + headers)))
+        return
+    run(command + [args.source, '-o', args.out])
+    os.makedirs(folder, exist_ok=True)
+    part = '%s.%d' % (kept, os.getpid())
+    shutil.copyfile(args.out, part)
+    os.replace(part, kept)
+
+
 def device(args):
     check_source(args.source)
     clang = find_clang()
@@ -95,7 +124,7 @@ def device(args):
             find_lld()
             command += ['-x', 'hip', '--offload-arch=' + args.target, '-nogpuinc', '-nogpulib',
                         '-mcode-object-version=5', '--no-gpu-bundle-output']
-        run(command + [args.source, '-o', args.out])
+        compile_or_recall(args, command, empty)
     with open(args.out, 'rb') as blob:
         data = blob.read()
     try:
