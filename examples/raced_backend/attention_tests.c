@@ -1,7 +1,9 @@
 /* The attention tests: kernels against loops on the CPU, with the names and tolerances of the
  * suite whose failure raced_backend.c repeats. The same file is built once per backend.
  *
- *     test                                   alone    after causal_mask_large_sequence, raced backend
+ * On the raced backend:
+ *
+ *     test                                   alone    in one process, after causal_mask_large_sequence
  *     weighted_matmul_matches_cpu_small      passes   fails
  *     weighted_matmul_matches_cpu_32x32      passes   fails
  *     weighted_matmul_non_square_sequences   passes   fails
@@ -157,6 +159,9 @@ static void buffer_copy(uint64_t seed, size_t count, size_t size) {
     RF_ASSERT_FLOATS(m.got, m.want, size, 0, 0);
     release(&m);
 }
+
+RF_SUITE(attention, .setup = backend_open, .teardown = backend_close);
+RF_SUITE(attention_threads, .setup = backend_open, .teardown = backend_close);
 
 /* ---- one at a time ---- */
 

@@ -9,6 +9,10 @@
 #include <rocmforge/gpu.h>
 #include <rocmforge/test.h>
 
+/* Before a process's first test of a suite and after its last: what a backend keeps between calls. */
+void backend_open(void);
+void backend_close(void);
+
 /* out[rows][columns] = weights[rows][inner] * values[inner][columns] */
 void backend_weighted_matmul(float *out, const float *weights, const float *values, size_t rows, size_t inner,
                              size_t columns);

@@ -4,12 +4,11 @@
  * suite of 220 tests in which each passed alone and six failed together, with differences of up to
  * 24,800 times their tolerance. The kernels were right. The backend below has the same faults:
  *
- *   1. One cache for the whole process, created by whoever comes first. Its mutex protects the
- *      pointer; what the pointer leads to (queue, scratch buffers) is handed out and then used by
- *      everybody at once. Each driver call is locked, a sequence of calls is not.
+ *   1. One cache for the whole process. Its mutex protects the pointer; what the pointer leads to
+ *      (queue, scratch buffers) is handed out and then used by everybody at once. Each driver call
+ *      is locked, a sequence of calls is not.
  *   2. Scratch buffers are kept "for speed" and come back with what the last user left in them.
  *      The code relies on fresh memory being zero, which is true once.
- *   3. Nothing is ever given back.
  *
  * (2) makes a test depend on the tests before it in the same process; (1) makes it depend on the
  * tests beside it. Compare safe_backend.c, which is shorter. */
@@ -19,17 +18,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct scratch {
-    struct rf_buffer *buffer;
-    uint64_t bytes;
-};
-
 struct cache {
-    struct rf_runtime *runtime;
     struct rf_device *device;
     struct rf_queue *queue; /* everybody's */
-    struct scratch values, term, scores, output;
+    struct rf_buffer *values, *term, *scores, *output;
 };
+enum { SCRATCH_COUNT = 128 * 128 }; /* floats in each buffer: enough for every test */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct cache *shared;
@@ -37,34 +31,43 @@ static struct cache *shared;
 /* Fault 1: the lock ends where the trouble begins. */
 static struct cache *get_cache(void) {
     pthread_mutex_lock(&mutex);
-    if (!shared) {
-        static struct cache cache;
-        RF_PARAMS(struct rf_device_params, params);
-        RF_ASSERT_OK(rf_runtime_create(NULL, &cache.runtime));
-        if (!rf_gpu_available(cache.runtime)) {
-            pthread_mutex_unlock(&mutex);
-            RF_SKIP("no GPU: %s", rf_gpu_reason(cache.runtime));
-        }
-        RF_ASSERT_OK(rf_device_open_checked(cache.runtime, &params, &cache.device));
-        RF_ASSERT_OK(rf_queue_create(cache.device, NULL, &cache.queue));
-        shared = &cache;
-    }
+    struct cache *cache = shared;
     pthread_mutex_unlock(&mutex);
-    return shared;
+    RF_ASSERT_NOT_NULL(cache);
+    return cache;
 }
 
-/* Faults 2 and 3: zeroed when it is made and never again; where it grows, the old one stays behind. */
-static struct rf_buffer *reserve(struct cache *cache, struct scratch *scratch, size_t count) {
-    pthread_mutex_lock(&mutex);
-    if (scratch->bytes < count * sizeof(float)) {
-        RF_PARAMS(struct rf_buffer_params, params);
-        params.bytes = count * sizeof(float);
-        params.zeroed = true;
-        RF_ASSERT_OK(rf_buffer_create_safe(cache->device, &params, &scratch->buffer));
-        scratch->bytes = params.bytes;
-    }
-    pthread_mutex_unlock(&mutex);
-    return scratch->buffer;
+/* Fault 2: zeroed here and never again. */
+static struct rf_buffer *new_scratch(struct rf_device *device) {
+    struct rf_buffer *buffer = NULL;
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = SCRATCH_COUNT * sizeof(float);
+    params.zeroed = true;
+    params.label = "scratch";
+    RF_ASSERT_OK(rf_buffer_create_safe(device, &params, &buffer));
+    return buffer;
+}
+
+void backend_open(void) {
+    static struct cache cache;
+    if (shared) return;
+    cache.device = rf_fixture_device();
+    RF_ASSERT_OK(rf_queue_create(cache.device, NULL, &cache.queue));
+    cache.values = new_scratch(cache.device);
+    cache.term = new_scratch(cache.device);
+    cache.scores = new_scratch(cache.device);
+    cache.output = new_scratch(cache.device);
+    shared = &cache;
+}
+
+void backend_close(void) {
+    if (!shared) return;
+    RF_EXPECT_OK(rf_buffer_destroy(&shared->values));
+    RF_EXPECT_OK(rf_buffer_destroy(&shared->term));
+    RF_EXPECT_OK(rf_buffer_destroy(&shared->scores));
+    RF_EXPECT_OK(rf_buffer_destroy(&shared->output));
+    RF_EXPECT_OK(rf_queue_destroy(&shared->queue));
+    shared = NULL;
 }
 
 static void launch(struct cache *cache, const char *name, uint32_t threads, const struct rf_arg *args, size_t count) {
@@ -102,8 +105,8 @@ static void download(struct cache *cache, float *to, struct rf_buffer *from, siz
 /* Sums weights[r][i] * values[i] into out[r], which is taken to be zero. */
 static void accumulate(struct cache *cache, struct rf_buffer *out, const float *weights, const float *values,
                        size_t rows, size_t inner, size_t columns) {
-    struct rf_buffer *on_device = reserve(cache, &cache->values, inner * columns);
-    struct rf_buffer *term = reserve(cache, &cache->term, columns);
+    struct rf_buffer *on_device = cache->values;
+    struct rf_buffer *term = cache->term;
     uint64_t row_bytes = columns * sizeof(float);
     upload(cache, on_device, values, inner * columns);
     for (size_t r = 0; r < rows; r++)
@@ -119,7 +122,7 @@ static void accumulate(struct cache *cache, struct rf_buffer *out, const float *
 void backend_weighted_matmul(float *out, const float *weights, const float *values, size_t rows, size_t inner,
                              size_t columns) {
     struct cache *cache = get_cache();
-    struct rf_buffer *output = reserve(cache, &cache->output, rows * columns);
+    struct rf_buffer *output = cache->output;
     accumulate(cache, output, weights, values, rows, inner, columns);
     download(cache, out, output, rows * columns);
 }
@@ -135,7 +138,7 @@ static float *transposed(const float *in, size_t rows, size_t columns) {
 void backend_qkt_matmul(float *out, const float *queries, const float *keys, size_t rows, size_t key_count,
                         size_t dim) {
     struct cache *cache = get_cache();
-    struct rf_buffer *scores = reserve(cache, &cache->scores, rows * key_count);
+    struct rf_buffer *scores = cache->scores;
     float *turned = transposed(keys, key_count, dim);
     accumulate(cache, scores, queries, turned, rows, dim, key_count);
     free(turned);
@@ -149,7 +152,7 @@ void backend_flash_nocausal(float *out, const float *queries, const float *keys,
     float *weights = malloc(count * sizeof *weights);
     RF_ASSERT(weights != NULL);
     backend_qkt_matmul(weights, queries, keys, sequence, sequence, dim);
-    struct rf_buffer *scores = reserve(cache, &cache->scores, count);
+    struct rf_buffer *scores = cache->scores;
     LAUNCH(cache, "scale_f32", count, rf_arg_buffer(scores), rf_arg_buffer(scores), rf_arg_f32(1 / sqrtf((float)dim)),
            rf_arg_i64((int64_t)count));
     LAUNCH(cache, "softmax_f32", count, rf_arg_buffer(scores), rf_arg_buffer(scores), rf_arg_i64((int64_t)sequence),
@@ -161,7 +164,7 @@ void backend_flash_nocausal(float *out, const float *queries, const float *keys,
 
 void backend_softmax(float *out, const float *in, size_t rows, size_t columns) {
     struct cache *cache = get_cache();
-    struct rf_buffer *values = reserve(cache, &cache->values, rows * columns);
+    struct rf_buffer *values = cache->values;
     upload(cache, values, in, rows * columns);
     LAUNCH(cache, "softmax_f32", rows * 64, rf_arg_buffer(values), rf_arg_buffer(values), rf_arg_i64((int64_t)rows),
            rf_arg_i64((int64_t)columns));
@@ -170,7 +173,7 @@ void backend_softmax(float *out, const float *in, size_t rows, size_t columns) {
 
 void backend_scale(float *out, const float *in, float factor, size_t count) {
     struct cache *cache = get_cache();
-    struct rf_buffer *values = reserve(cache, &cache->values, count);
+    struct rf_buffer *values = cache->values;
     upload(cache, values, in, count);
     LAUNCH(cache, "scale_f32", count, rf_arg_buffer(values), rf_arg_buffer(values), rf_arg_f32(factor),
            rf_arg_i64((int64_t)count));
@@ -179,7 +182,7 @@ void backend_scale(float *out, const float *in, float factor, size_t count) {
 
 void backend_causal_mask(float *out, float masked, size_t sequence) {
     struct cache *cache = get_cache();
-    struct rf_buffer *output = reserve(cache, &cache->output, sequence * sequence);
+    struct rf_buffer *output = cache->output;
     for (size_t r = 0; r + 1 < sequence; r++)
         LAUNCH(cache, "fill_f32", sequence - r - 1, rf_arg_buffer_at(output, (r * sequence + r + 1) * sizeof(float)),
                rf_arg_f32(masked), rf_arg_i64((int64_t)(sequence - r - 1)));
@@ -188,7 +191,7 @@ void backend_causal_mask(float *out, float masked, size_t sequence) {
 
 void backend_copy(float *out, const float *in, size_t count, size_t size) {
     struct cache *cache = get_cache();
-    struct rf_buffer *output = reserve(cache, &cache->output, size);
+    struct rf_buffer *output = cache->output;
     upload(cache, output, in, count);
     download(cache, out, output, size);
 }

@@ -380,7 +380,7 @@ struct rf_sweep {
 /* Drains every queue by the deadline, checks guard bands, reports and releases every buffer,
  * pinned memory, queue and event that was made after the mark and not destroyed; their handles
  * are dead then. RF_E_TIMEOUT: work did not end, the device is lost. RF_E_CORRUPT: swept, but a
- * guard band had been overwritten. No other thread may use the device meanwhile. */
+ * guard band had been overwritten, now or at a destroy since the mark. No other thread may use the device meanwhile. */
 RF_API rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep);
 
 /* A share of a GPU for a process that does not open it but starts others that do: a lease

@@ -38,6 +38,11 @@ extern "C" {
 #define RF_STATIC_CHECK_(condition, why) _Static_assert(condition, why)
 #endif
 
+/* Options that are not named are zero: no reason to warn. */
+#define RF_QUIET_(...)                                                                                               \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"")                \
+        __VA_ARGS__ _Pragma("GCC diagnostic pop")
+
 /* ---- tests ------------------------------------------------------------------------------ */
 
 struct rf_test_options {
@@ -64,13 +69,14 @@ struct rf_test {
 RF_API void rf_test_register(struct rf_test *test);
 
 /* RF_TEST(suite, name, options…) { body }: its id is "suite.name". */
-#define RF_TEST(suite_, name_, ...)                                                                                   \
-    static void rf_test_##suite_##_##name_(void);                                                                     \
-    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                   \
-        static struct rf_test test = {                                                                                \
-            #suite_, #name_, __FILE__, __LINE__, rf_test_##suite_##_##name_, {__VA_ARGS__}, NULL, NULL, NULL};        \
-        rf_test_register(&test);                                                                                      \
-    }                                                                                                                 \
+#define RF_TEST(suite_, name_, ...)                                                                                  \
+    static void rf_test_##suite_##_##name_(void);                                                                    \
+    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                  \
+        RF_QUIET_(                                                                                                   \
+            static struct rf_test rf_self_ = {                                                                       \
+                #suite_, #name_, __FILE__, __LINE__, rf_test_##suite_##_##name_, {__VA_ARGS__}, NULL, NULL, NULL};)  \
+        rf_test_register(&rf_self_);                                                                                 \
+    }                                                                                                                \
     static void rf_test_##suite_##_##name_(void)
 
 /* One test per row of a table, each with an id, a verdict and a process of its own:
@@ -84,19 +90,22 @@ RF_API void rf_test_register(struct rf_test *test);
  * RF_TEST_CASES names the rows by their index (softmax.matches/0); the labelled form by the
  * member `label`. What is no letter, digit or one of "._-+=,:" in a label becomes '_'. The table
  * is an array with static storage, filled when the program is loaded. */
-#define RF_TEST_CASES(suite_, name_, type_, table_, ...)                                                              \
+#define RF_TEST_CASES(suite_, name_, type_, table_, ...)                                                             \
     RF_TEST_ROWS_(suite_, name_, type_, table_, (size_t)-1, __VA_ARGS__)
-#define RF_TEST_LABELLED_CASES(suite_, name_, type_, table_, ...)                                                     \
+#define RF_TEST_LABELLED_CASES(suite_, name_, type_, table_, ...)                                                    \
     RF_TEST_ROWS_(suite_, name_, type_, table_, offsetof(type_, label), __VA_ARGS__)
-#define RF_TEST_ROWS_(suite_, name_, type_, table_, label_, ...)                                                      \
-    static void rf_test_##suite_##_##name_(const type_ *c);                                                           \
-    static void rf_row_##suite_##_##name_(const void *row) { rf_test_##suite_##_##name_((const type_ *)row); }        \
-    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                   \
-        RF_STATIC_CHECK_(sizeof(type_) == sizeof((table_)[0]), "the table's rows are of another type");               \
-        static struct rf_test test = {                                                                                \
-            #suite_, #name_, __FILE__, __LINE__, NULL, {__VA_ARGS__}, rf_row_##suite_##_##name_, NULL, NULL};         \
-        rf_test_register_rows(&test, (table_), sizeof(table_) / sizeof((table_)[0]), sizeof(type_), (label_));        \
-    }                                                                                                                 \
+#define RF_TEST_ROWS_(suite_, name_, type_, table_, label_, ...)                                                     \
+    static void rf_test_##suite_##_##name_(const type_ *c);                                                          \
+    static void rf_row_##suite_##_##name_(const void *rf_row_) {                                                     \
+        rf_test_##suite_##_##name_((const type_ *)rf_row_);                                                          \
+    }                                                                                                                \
+    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                  \
+        RF_STATIC_CHECK_(sizeof(type_) == sizeof((table_)[0]), "the table's rows are of another type");              \
+        RF_QUIET_(                                                                                                   \
+            static struct rf_test rf_self_ = {                                                                       \
+                #suite_, #name_, __FILE__, __LINE__, NULL, {__VA_ARGS__}, rf_row_##suite_##_##name_, NULL, NULL};)   \
+        rf_test_register_rows(&rf_self_, (table_), sizeof(table_) / sizeof((table_)[0]), sizeof(type_), (label_));   \
+    }                                                                                                                \
     static void rf_test_##suite_##_##name_(__attribute__((unused)) const type_ *c)
 /* label_offset: of a `const char *` in each row; (size_t)-1: none. All borrowed for good. */
 RF_API void rf_test_register_rows(const struct rf_test *test, const void *rows, size_t count, size_t row_bytes,
@@ -118,25 +127,26 @@ struct rf_test_suite {
     struct rf_test_suite *next;
 };
 RF_API void rf_test_register_suite(struct rf_test_suite *suite);
-#define RF_SUITE(suite_, ...)                                                                                         \
-    __attribute__((constructor)) static void rf_register_suite_##suite_(void) {                                       \
-        static struct rf_test_suite suite = {#suite_, __FILE__, __LINE__, {__VA_ARGS__}, 0, NULL, NULL};              \
-        rf_test_register_suite(&suite);                                                                               \
-    }                                                                                                                 \
+#define RF_SUITE(suite_, ...)                                                                                        \
+    __attribute__((constructor)) static void rf_register_suite_##suite_(void) {                                      \
+        RF_QUIET_(                                                                                                   \
+            static struct rf_test_suite rf_self_ = {#suite_, __FILE__, __LINE__, {__VA_ARGS__}, 0, NULL, NULL};)     \
+        rf_test_register_suite(&rf_self_);                                                                           \
+    }                                                                                                                \
     typedef int rf_suite_ends_with_a_semicolon_##suite_
 
 #ifdef __cplusplus
 /* RF_TEST for C++17: RF_TEST_SET(suite, name, o.gpu = true, o.timeout_ms = 500) { body }. */
-#define RF_TEST_SET(suite_, name_, ...)                                                                               \
-    static void rf_test_##suite_##_##name_(void);                                                                     \
-    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                   \
-        static struct rf_test test = {                                                                                \
-            #suite_, #name_, __FILE__, __LINE__, rf_test_##suite_##_##name_, rf_test_options(), NULL, NULL, NULL};    \
-        struct rf_test_options &o = test.options;                                                                     \
-        (void)o;                                                                                                      \
-        __VA_ARGS__;                                                                                                  \
-        rf_test_register(&test);                                                                                      \
-    }                                                                                                                 \
+#define RF_TEST_SET(suite_, name_, ...)                                                                              \
+    static void rf_test_##suite_##_##name_(void);                                                                    \
+    __attribute__((constructor)) static void rf_register_##suite_##_##name_(void) {                                  \
+        static struct rf_test rf_self_ = {#suite_,           #name_, __FILE__, __LINE__, rf_test_##suite_##_##name_, \
+                                          rf_test_options(), NULL,   NULL,     NULL};                                \
+        struct rf_test_options &o = rf_self_.options;                                                                \
+        (void)o;                                                                                                     \
+        __VA_ARGS__;                                                                                                 \
+        rf_test_register(&rf_self_);                                                                                 \
+    }                                                                                                                \
     static void rf_test_##suite_##_##name_(void)
 #endif
 
@@ -160,16 +170,16 @@ RF_API void rf_trace_enter(struct rf_trace *trace, const char *file, int line, c
 RF_API void rf_trace_leave(struct rf_trace *trace);
 #define RF_JOIN2_(a, b) a##b
 #define RF_JOIN_(a, b) RF_JOIN2_(a, b)
-#define RF_TRACE(...)                                                                                                 \
-    __attribute__((cleanup(rf_trace_leave))) struct rf_trace RF_JOIN_(rf_trace_, __LINE__);                           \
+#define RF_TRACE(...)                                                                                                \
+    __attribute__((cleanup(rf_trace_leave))) struct rf_trace RF_JOIN_(rf_trace_, __LINE__);                          \
     rf_trace_enter(&RF_JOIN_(rf_trace_, __LINE__), __FILE__, __LINE__, __VA_ARGS__)
 
 /* ---- assertions about single values -------------------------------------------------------- */
 
-#define RF_CHECK_(fatal, condition)                                                                                   \
-    ((condition) ? (void)0 : rf_test_fail(__FILE__, __LINE__, fatal, "%s", "is false: " #condition))
-#define RF_ASSERT(condition) RF_CHECK_(true, condition)
-#define RF_EXPECT(condition) RF_CHECK_(false, condition)
+#define RF_ASSERT(condition)                                                                                         \
+    ((condition) ? (void)0 : rf_test_fail(__FILE__, __LINE__, true, "%s", "is false: " #condition))
+#define RF_EXPECT(condition)                                                                                         \
+    ((condition) ? (void)0 : rf_test_fail(__FILE__, __LINE__, false, "%s", "is false: " #condition))
 
 /* Statuses by name, with the error text. */
 #define RF_ASSERT_OK(call) rf_test_status(__FILE__, __LINE__, true, #call, (call), RF_OK)
@@ -177,23 +187,23 @@ RF_API void rf_trace_leave(struct rf_trace *trace);
 #define RF_ASSERT_STATUS(call, expected) rf_test_status(__FILE__, __LINE__, true, #call, (call), (expected))
 #define RF_EXPECT_STATUS(call, expected) rf_test_status(__FILE__, __LINE__, false, #call, (call), (expected))
 
-#define RF_ASSERT_INT(actual, expected)                                                                               \
+#define RF_ASSERT_INT(actual, expected)                                                                              \
     rf_test_int(__FILE__, __LINE__, true, #actual, (long long)(actual), (long long)(expected))
-#define RF_EXPECT_INT(actual, expected)                                                                               \
+#define RF_EXPECT_INT(actual, expected)                                                                              \
     rf_test_int(__FILE__, __LINE__, false, #actual, (long long)(actual), (long long)(expected))
 /* Unsigned; a failure shows hexadecimal too. */
-#define RF_ASSERT_UINT(actual, expected)                                                                              \
+#define RF_ASSERT_UINT(actual, expected)                                                                             \
     rf_test_uint(__FILE__, __LINE__, true, #actual, (uint64_t)(actual), (uint64_t)(expected))
-#define RF_EXPECT_UINT(actual, expected)                                                                              \
+#define RF_EXPECT_UINT(actual, expected)                                                                             \
     rf_test_uint(__FILE__, __LINE__, false, #actual, (uint64_t)(actual), (uint64_t)(expected))
 /* |actual - expected| <= absolute; NaN only where expected, infinities only where the same. */
-#define RF_ASSERT_DOUBLE(actual, expected, absolute)                                                                  \
+#define RF_ASSERT_DOUBLE(actual, expected, absolute)                                                                 \
     rf_test_double(__FILE__, __LINE__, true, #actual, (actual), (expected), (absolute))
-#define RF_EXPECT_DOUBLE(actual, expected, absolute)                                                                  \
+#define RF_EXPECT_DOUBLE(actual, expected, absolute)                                                                 \
     rf_test_double(__FILE__, __LINE__, false, #actual, (actual), (expected), (absolute))
-#define RF_ASSERT_POINTER(actual, expected)                                                                           \
+#define RF_ASSERT_POINTER(actual, expected)                                                                          \
     rf_test_pointer(__FILE__, __LINE__, true, #actual, (const void *)(actual), (const void *)(expected))
-#define RF_EXPECT_POINTER(actual, expected)                                                                           \
+#define RF_EXPECT_POINTER(actual, expected)                                                                          \
     rf_test_pointer(__FILE__, __LINE__, false, #actual, (const void *)(actual), (const void *)(expected))
 #define RF_ASSERT_NULL(actual) RF_ASSERT_POINTER(actual, NULL)
 #define RF_ASSERT_NOT_NULL(actual) rf_test_not_null(__FILE__, __LINE__, true, #actual, (const void *)(actual))
@@ -218,9 +228,15 @@ static inline struct rf_compare rf_within(double absolute, double relative) {
     struct rf_compare how = {RF_COMPARE_NEAR, absolute, relative, 0, 0, {0}};
     return how;
 }
-static inline struct rf_compare rf_exact(void) { return rf_within(0, 0); } /* the same values; -0 is 0 */
-static inline struct rf_compare rf_absolute(double tolerance) { return rf_within(tolerance, 0); }
-static inline struct rf_compare rf_relative(double tolerance) { return rf_within(0, tolerance); }
+static inline struct rf_compare rf_exact(void) {
+    return rf_within(0, 0);
+} /* the same values; -0 is 0 */
+static inline struct rf_compare rf_absolute(double tolerance) {
+    return rf_within(tolerance, 0);
+}
+static inline struct rf_compare rf_relative(double tolerance) {
+    return rf_within(0, tolerance);
+}
 static inline struct rf_compare rf_ulp(uint64_t distance) {
     struct rf_compare how = {RF_COMPARE_ULP, 0, 0, distance, 0, {0}};
     return how;
@@ -254,26 +270,26 @@ static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const
 #define RF_ASSERT_U8(a, e, count, how) rf_test_u8(__FILE__, __LINE__, true, #a, (a), (e), (count), (how))
 #define RF_EXPECT_U8(a, e, count, how) rf_test_u8(__FILE__, __LINE__, false, #a, (a), (e), (count), (how))
 /* The same with the type as a value (enum rf_dtype), for a table of cases. */
-#define RF_ASSERT_ARRAY(dtype, a, e, count, how)                                                                      \
+#define RF_ASSERT_ARRAY(dtype, a, e, count, how)                                                                     \
     rf_test_array(__FILE__, __LINE__, true, #a, (dtype), (a), (e), (count), (how))
-#define RF_EXPECT_ARRAY(dtype, a, e, count, how)                                                                      \
+#define RF_EXPECT_ARRAY(dtype, a, e, count, how)                                                                     \
     rf_test_array(__FILE__, __LINE__, false, #a, (dtype), (a), (e), (count), (how))
-#define RF_ASSERT_FLOATS(actual, expected, count, absolute, relative)                                                 \
+#define RF_ASSERT_FLOATS(actual, expected, count, absolute, relative)                                                \
     RF_ASSERT_F32(actual, expected, count, rf_within(absolute, relative))
-#define RF_ASSERT_BYTES(actual, expected, bytes)                                                                      \
+#define RF_ASSERT_BYTES(actual, expected, bytes)                                                                     \
     rf_test_array(__FILE__, __LINE__, true, #actual, RF_U8, (actual), (expected), (bytes), rf_exact())
 
 /* Device memory, read back on the queue in pieces: the whole buffer holds zeros; or one value in
  * every byte; or, from its start, these values. */
-#define RF_ASSERT_BUFFER_ZERO(queue, buffer)                                                                          \
+#define RF_ASSERT_BUFFER_ZERO(queue, buffer)                                                                         \
     rf_test_buffer_bytes(__FILE__, __LINE__, true, #buffer, (queue), (buffer), 0)
-#define RF_EXPECT_BUFFER_ZERO(queue, buffer)                                                                          \
+#define RF_EXPECT_BUFFER_ZERO(queue, buffer)                                                                         \
     rf_test_buffer_bytes(__FILE__, __LINE__, false, #buffer, (queue), (buffer), 0)
-#define RF_ASSERT_BUFFER_BYTES(queue, buffer, value)                                                                  \
+#define RF_ASSERT_BUFFER_BYTES(queue, buffer, value)                                                                 \
     rf_test_buffer_bytes(__FILE__, __LINE__, true, #buffer, (queue), (buffer), (value))
-#define RF_ASSERT_BUFFER(queue, buffer, dtype, expected, count, how)                                                  \
+#define RF_ASSERT_BUFFER(queue, buffer, dtype, expected, count, how)                                                 \
     rf_test_buffer(__FILE__, __LINE__, true, #buffer, (queue), (buffer), (dtype), (expected), (count), (how))
-#define RF_EXPECT_BUFFER(queue, buffer, dtype, expected, count, how)                                                  \
+#define RF_EXPECT_BUFFER(queue, buffer, dtype, expected, count, how)                                                 \
     rf_test_buffer(__FILE__, __LINE__, false, #buffer, (queue), (buffer), (dtype), (expected), (count), (how))
 
 /* ---- the fixture: one shared device per process ------------------------------------------------ */
@@ -282,7 +298,8 @@ static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const
  * The one that RF_TEST_DEVICE names (an index, a uuid or part of a name), else the best that
  * drives no display, else the best, with a warning. Says on stderr, once, what it is.
  * Where there is none the test ends as skipped, with what is missing; where there is one that
- * cannot be opened it says "ERROR: …", why, and the test ends as skipped with those words.
+ * cannot be opened it says "ERROR: …", why, and the test ends as skipped with those words. (On a
+ * thread that the test started, a skip ends that thread only: ask on the test's own first.)
  *
  * After every test that met the fixture, however it ended, its device is drained by the default
  * deadline, guard bands are checked, and what the test made there and left is reported (it
@@ -298,10 +315,10 @@ RF_API bool rf_fixture_available(void);
  * not keep it beyond the test or the set-up it was asked in; do not destroy it. */
 RF_API struct rf_queue *rf_fixture_queue(void);
 
-RF_API const char *rf_fixture_device_name(void); /* valid as long as the process */
-RF_API uint64_t rf_fixture_total_mb(void);       /* MiB, here and below */
-RF_API uint64_t rf_fixture_free_mb(void);        /* when it was opened */
-RF_API uint64_t rf_fixture_safe_mb(void);        /* the largest allocation granted then */
+RF_API const char *rf_fixture_device_name(void);                  /* valid as long as the process */
+RF_API uint64_t rf_fixture_total_mb(void);                        /* MiB, here and below */
+RF_API uint64_t rf_fixture_free_mb(void);                         /* when it was opened */
+RF_API uint64_t rf_fixture_safe_mb(void);                         /* the largest allocation granted then */
 RF_API void rf_fixture_memory_stats(struct rf_memory_info *info); /* now */
 
 /* Fails the test unless nothing it made on the device is left: by the ledger, exactly, whatever
@@ -309,8 +326,8 @@ RF_API void rf_fixture_memory_stats(struct rf_memory_info *info); /* now */
  * witness, by the kernel's or driver's figure: what this process holds beyond the ledger may have
  * grown since the fixture was opened by percent of the device's total memory and by what drivers
  * take late for themselves (64 MiB). Where only the free memory of the whole GPU is known, which
- * others change too, that figure counts with a percent above 0. Waits up to 2 s for memory that
- * comes back late. Call it where the test has destroyed what it made; every test ends with the
+ * others change too, that figure counts with a percent above 0; up to 2 s are waited for memory
+ * that comes back late. Call it where the test has destroyed what it made; every test ends with the
  * ledger's half of it anyway. */
 RF_API void rf_fixture_assert_no_leak_at(double percent, struct rf_site site);
 #define rf_fixture_assert_no_leak(percent) rf_fixture_assert_no_leak_at((percent), RF_SITE)
@@ -351,11 +368,11 @@ RF_API void rf_random_normals(struct rf_random *random, float *out, size_t count
 
 /* Values that break kernels. */
 enum rf_special {
-    RF_SPECIAL_ZERO = 1,       /* 0 and -0 */
-    RF_SPECIAL_SUBNORMAL = 2,  /* the smallest and largest of them, both signs */
-    RF_SPECIAL_EXTREME = 4,    /* the largest and the smallest normal, both signs */
-    RF_SPECIAL_INFINITY = 8,   /* both */
-    RF_SPECIAL_NAN = 16,       /* quiet, both signs */
+    RF_SPECIAL_ZERO = 1,      /* 0 and -0 */
+    RF_SPECIAL_SUBNORMAL = 2, /* the smallest and largest of them, both signs */
+    RF_SPECIAL_EXTREME = 4,   /* the largest and the smallest normal, both signs */
+    RF_SPECIAL_INFINITY = 8,  /* both */
+    RF_SPECIAL_NAN = 16,      /* quiet, both signs */
     RF_SPECIAL_FINITE = 1 | 2 | 4,
     RF_SPECIAL_ALL = 31
 };
@@ -397,11 +414,11 @@ RF_API void rf_test_buffer_bytes(const char *file, int line, bool fatal, const c
                                  struct rf_buffer *buffer, unsigned char value);
 
 /* One per type, so that the compiler checks what is passed. */
-#define RF_TYPED_ARRAY_(name_, dtype_, type_)                                                                         \
-    static inline void rf_test_##name_(const char *file, int line, bool fatal, const char *what,                      \
-                                       const type_ *actual, const type_ *expected, size_t count,                      \
-                                       struct rf_compare how) {                                                       \
-        rf_test_array(file, line, fatal, what, dtype_, actual, expected, count, how);                                 \
+#define RF_TYPED_ARRAY_(name_, dtype_, type_)                                                                        \
+    static inline void rf_test_##name_(const char *file, int line, bool fatal, const char *what,                     \
+                                       const type_ *actual, const type_ *expected, size_t count,                     \
+                                       struct rf_compare how) {                                                      \
+        rf_test_array(file, line, fatal, what, dtype_, actual, expected, count, how);                                \
     }
 RF_TYPED_ARRAY_(f32, RF_F32, float)
 RF_TYPED_ARRAY_(f16, RF_F16, uint16_t)

@@ -84,6 +84,15 @@ static rf_status zero(struct rf_device *device, struct rf_block *block, uint64_t
     return queue ? RF_OK : rf_timeline_wait(line, ticket, deadline);
 }
 
+/* Whoever ignores the status of a destroy still gets to know: in the log, and at the next sweep. */
+static void remember_damage(struct rf_device *device) {
+    rf_device_note(device, RF_LOG_ERROR, "%s", rf_error_text());
+    pthread_mutex_lock(&device->memory_mutex);
+    device->damage_id = ++device->next_allocation_id;
+    snprintf(device->damage_text, sizeof device->damage_text, "%s", rf_error_text());
+    pthread_mutex_unlock(&device->memory_mutex);
+}
+
 rf_status rf_buffer_destroy(struct rf_buffer **pointer) {
     struct rf_entry entry;
     if (!pointer || !*pointer) return RF_OK;
@@ -101,6 +110,7 @@ rf_status rf_buffer_destroy(struct rf_buffer **pointer) {
         if (device->runtime->checks && !rf_device_is_lost(device)) {
             int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
             status = rf_check_verify(device, block, buffer->whole_bytes, deadline);
+            if (status == RF_E_CORRUPT) remember_damage(device);
             rf_check_scribble(device, block, deadline);
         }
         pthread_mutex_lock(&device->memory_mutex);

@@ -21,9 +21,18 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns);
 
 /* ---- opening ---- */
 
-static rf_status share(struct rf_device *device, const struct rf_device_params *params) {
+/* The budget in force: what the caller asks, but inside the part that a parent process lent us,
+ * if it did. */
+static rf_status choose_budget(struct rf_runtime *runtime, const char *asked, char *text, size_t size) {
+    const char *option = rf_options_get(runtime->options, "RF_BUDGET");
+    bool lent = strstr(option, "part=") && asked && !strstr(asked, "part=");
+    int length = snprintf(text, size, "%s%s%s", lent ? option : "", lent ? "," : "", asked ? asked : option);
+    return length < (int)size ? RF_OK : rf_fail(RF_E_INVALID, "the budget's text is too long: %d bytes", length);
+}
+
+static rf_status share(struct rf_device *device, const struct rf_device_params *params, const char *budget) {
     if (rf_device_is_lost(device)) return rf_device_lost_status(device);
-    if (params->budget && strcmp(params->budget, device->budget_text))
+    if (params->budget && strcmp(budget, device->budget_text))
         return rf_fail(RF_E_INVALID, "device %d is open already with the budget '%s'; use rf_device_set_budget",
                        params->index, device->budget_text);
     if (params->image_count)
@@ -48,19 +57,21 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
     if (params->index < 0 || params->index >= probe->count)
         return rf_fail(RF_E_NO_DEVICE, "there is no device %d; %d found, see rocmforge doctor", params->index,
                        probe->count);
+    char budget[sizeof((struct rf_device *)0)->budget_text];
+    rf_status status = choose_budget(runtime, params->budget, budget, sizeof budget);
+    if (status) return status;
     const struct rf_device_info *info = &probe->devices[params->index];
     if (!info->usable)
         return rf_fail(RF_E_UNSUPPORTED, "device %d (%s) cannot be used: %s", params->index, info->name, info->reason);
 
     pthread_mutex_lock(&runtime->devices_mutex);
-    rf_status status = RF_OK;
     struct rf_device *device = NULL, *failed = NULL;
     for (struct rf_device *other = runtime->devices; other && !device; other = other->next)
         if (other->info.index == params->index &&
             (atomic_load(&other->state) == RF_DEVICE_OPEN || rf_device_is_lost(other)))
             device = other;
     if (device) {
-        status = share(device, params);
+        status = share(device, params, budget);
     } else if (!(device = calloc(1, sizeof *device))) {
         status = rf_fail(RF_E_NO_MEMORY, "rf_device_open_checked: no host memory");
     } else {
@@ -76,7 +87,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         pthread_mutex_init(&device->staging.mutex, NULL);
         status = rf_runtime_driver(runtime, params->index, &device->driver);
         if (!status)
-            status = open_parts(device, params, params->budget ? params->budget : rf_options_get(runtime->options, "RF_BUDGET"));
+            status = open_parts(device, params, budget);
         if (status) {
             struct rf_saved_error saved;
             rf_error_save(&saved);

@@ -343,7 +343,9 @@ struct rf_device {
     struct rf_witness *witness;
     struct rf_lease *lease;
     struct rf_lease_terms terms;
-    char budget_text[128];
+    char budget_text[256];
+    char damage_text[512]; /* of the last guard band found overwritten, and when */
+    uint64_t damage_id;
     uint64_t granularity_bytes;
     uint64_t held_bytes, driver_bytes, used_bytes, lent_bytes, abandoned_bytes, peak_bytes;
     uint64_t next_allocation_id, live_count;

@@ -77,6 +77,7 @@ rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep) {
         if (!first) first = destroyed;
     }
     if (!status && !first && !rf_device_is_lost(device)) first = rf_device_check_guards(device, sweep->timeout_ns);
+    if (!status && !first && device->damage_id > sweep->mark) first = rf_fail(RF_E_CORRUPT, "%s", device->damage_text);
     if (!status) status = rf_device_is_lost(device) ? rf_device_lost_status(device) : first;
     rf_leave(&entry);
     return status;

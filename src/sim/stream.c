@@ -177,6 +177,8 @@ static void *worker(void *argument) {
     struct sim_stream *stream = argument;
     struct sim_device *device = stream->device;
     struct sim_executor *executor = NULL;
+    /* As drivers do: whoever lists the threads of a process can tell whose they are. */
+    pthread_setname_np(pthread_self(), "rfsim-stream");
     sim_lock(&sim.lock);
     for (;;) {
         while (!stream->head && !stream->ending) sim_wait(&stream->wake, &sim.lock, -1);

@@ -1,6 +1,8 @@
-/* Assertions that say what was found beside what was expected. All end in rf_test_fail. */
+/* Assertions about single values: what was found beside what was expected. All end in
+ * rf_test_fail. */
 #include "testing_impl.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,54 +20,50 @@ void rf_test_int(const char *file, int line, bool fatal, const char *what, long 
         rf_test_fail(file, line, fatal, "%s\n  is       %lld\n  expected %lld", what, actual, expected);
 }
 
+void rf_test_uint(const char *file, int line, bool fatal, const char *what, uint64_t actual, uint64_t expected) {
+    if (actual != expected)
+        rf_test_fail(file, line, fatal,
+                     "%s\n  is       %" PRIu64 " (0x%" PRIx64 ")\n  expected %" PRIu64 " (0x%" PRIx64 ")", what,
+                     actual, actual, expected, expected);
+}
+
+void rf_test_double(const char *file, int line, bool fatal, const char *what, double actual, double expected,
+                    double absolute) {
+    if (actual == expected || (isnan(actual) && isnan(expected))) return;
+    double difference = fabs(actual - expected);
+    if (!isinf(actual) && !isinf(expected) && difference <= absolute) return;
+    rf_test_fail(file, line, fatal, "%s\n  is       %.17g\n  expected %.17g\n  off by   %g, allowed %g", what, actual,
+                 expected, difference, absolute);
+}
+
+void rf_test_pointer(const char *file, int line, bool fatal, const char *what, const void *actual,
+                     const void *expected) {
+    if (actual != expected)
+        rf_test_fail(file, line, fatal, "%s\n  is       %p\n  expected %p", what, actual, expected);
+}
+
+void rf_test_not_null(const char *file, int line, bool fatal, const char *what, const void *actual) {
+    if (!actual) rf_test_fail(file, line, fatal, "%s\n  is       NULL", what);
+}
+
 void rf_test_text(const char *file, int line, bool fatal, const char *what, const char *actual,
                   const char *expected) {
     if (actual == expected || (actual && expected && strcmp(actual, expected) == 0)) return;
-    rf_test_fail(file, line, fatal, "%s\n  is       %s%.700s%s\n  expected %s%.700s%s", what, actual ? "\"" : "",
+    char where[64] = "";
+    if (actual && expected) {
+        size_t at = 0;
+        while (actual[at] && actual[at] == expected[at]) at++;
+        snprintf(where, sizeof where, "\n  they differ from character %zu on", at);
+    }
+    rf_test_fail(file, line, fatal, "%s\n  is       %s%.1500s%s\n  expected %s%.1500s%s%s", what, actual ? "\"" : "",
                  actual ? actual : "NULL", actual ? "\"" : "", expected ? "\"" : "", expected ? expected : "NULL",
-                 expected ? "\"" : "");
+                 expected ? "\"" : "", where);
 }
 
 void rf_test_contains(const char *file, int line, bool fatal, const char *what, const char *actual,
                       const char *part) {
     if (actual && part && strstr(actual, part)) return;
-    rf_test_fail(file, line, fatal, "%s\n  is              %s%.900s%s\n  should contain  \"%.400s\"", what,
-                 actual ? "\"" : "", actual ? actual : "NULL", actual ? "\"" : "", part ? part : "NULL");
-}
-
-/* How far a value is off, where it is off: never NaN, so that it can be compared. */
-static bool is_off(float actual, float expected, double absolute, double relative, double *difference) {
-    *difference = 0;
-    if (isnan(expected) || isnan(actual)) {
-        *difference = HUGE_VAL;
-        return !(isnan(expected) && isnan(actual));
-    }
-    if (actual == expected) return false;
-    *difference = fabs((double)actual - (double)expected);
-    /* An infinite value is never near another one, whatever the tolerance. */
-    return isinf(actual) || isinf(expected) || *difference > absolute + relative * fabs((double)expected);
-}
-
-void rf_test_floats(const char *file, int line, bool fatal, const char *what, const float *actual,
-                    const float *expected, size_t count, double absolute, double relative) {
-    size_t off = 0, worst = 0;
-    double worst_difference = -1, difference;
-    char list[1024] = "";
-    size_t length = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!is_off(actual[i], expected[i], absolute, relative, &difference)) continue;
-        if (difference > worst_difference) {
-            worst = i;
-            worst_difference = difference;
-        }
-        if (off++ < 10 && length < sizeof list)
-            length += (size_t)snprintf(list + length, sizeof list - length, "\n  [%zu] is %.9g, expected %.9g", i,
-                                       (double)actual[i], (double)expected[i]);
-    }
-    if (off == 0) return;
-    rf_test_fail(file, line, fatal,
-                 "%s: %zu of %zu values are off by more than %g + %g * |expected|\n"
-                 "  largest difference %g at [%zu]: is %.9g, expected %.9g; the first %zu:%s",
-                 what, off, count, absolute, relative, worst_difference, worst, (double)actual[worst],
-                 (double)expected[worst], off < 10 ? off : (size_t)10, list);
+    rf_test_fail(file, line, fatal, "%s\n  is              %s%.2500s%s\n  should contain  %s%.900s%s", what,
+                 actual ? "\"" : "", actual ? actual : "NULL", actual ? "\"" : "", part ? "\"" : "",
+                 part ? part : "NULL", part ? "\"" : "");
 }

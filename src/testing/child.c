@@ -1,15 +1,15 @@
-/* A process that may do anything: its record, its output, its deadline.
+/* A process that may do anything: its record, its output, its deadline, what it leaves behind.
  *
- * Invariants: never blocks on a child; memory for what a child says is bounded; when a child
- * ends or its time is up its whole process group is killed before it is reaped, while its pid
- * cannot belong to anybody else. Must not wait for the end of a pipe: a process that the
- * child left behind may hold it open. */
-#include "testing_impl.h"
+ * Invariants: never blocks on a child; memory for what a child says is bounded; past its
+ * deadline it is asked to end (SIGTERM), then killed; when it has ended, its whole process
+ * group and every descendant that can be found are killed before it is reaped, while its pid
+ * cannot belong to anybody else. Must not wait for the end of a pipe: a process that the child
+ * left behind may hold it open. */
+#include "runner_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,10 @@
 #define HEAD_BYTES ((size_t)64 << 10)
 #define TAIL_BYTES ((size_t)64 << 10)
 #define RECORD_BYTES ((size_t)1 << 20)
-#define TICK_MS 20 /* where the kernel gives no pid descriptor */
+#define TICK_MS 20                    /* where the kernel gives no pid descriptor */
+#define LINGER_TICK_MS 5              /* while the child's own children are given time to end */
+#define LINGER_NS INT64_C(1000000000) /* so much */
+#define ASK_NS INT64_C(1000000000)    /* between asking and killing */
 
 extern char **environ;
 
@@ -42,7 +45,30 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-static int spawn(struct rf_test_child *child, char *const argv[], int record_fd, int output_fd) {
+static bool same_name(const char *variable, const char *other) {
+    size_t length = strcspn(variable, "=");
+    return strncmp(variable, other, length) == 0 && other[length] == '=';
+}
+
+/* Our environment with the child's own variables in place of ours; the list alone is owned. */
+static const char **make_environment(const char *const *more, const char *key) {
+    size_t ours = 0, count = 0, added = 0;
+    while (environ[ours]) ours++;
+    while (more && more[added]) added++;
+    const char **list = rf_test_grow(NULL, (ours + added + 2) * sizeof *list);
+    for (size_t i = 0; i < ours; i++) {
+        bool replaced = same_name(key, environ[i]);
+        for (size_t m = 0; m < added && !replaced; m++) replaced = same_name(more[m], environ[i]);
+        if (!replaced) list[count++] = environ[i];
+    }
+    for (size_t m = 0; m < added; m++) list[count++] = more[m];
+    list[count++] = key;
+    list[count] = NULL;
+    return list;
+}
+
+static int start_process(struct rf_test_child *child, const struct rf_test_spawn *spawn, int record_fd,
+                         int output_fd) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, usual;
@@ -53,28 +79,39 @@ static int spawn(struct rf_test_child *child, char *const argv[], int record_fd,
     sigaddset(&usual, SIGPIPE);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output_fd, 1);
-    posix_spawn_file_actions_adddup2(&actions, output_fd, 2);
-    posix_spawn_file_actions_adddup2(&actions, record_fd, RF_TEST_RECORD_FD);
+    if (!spawn->foreign) {
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+        posix_spawn_file_actions_adddup2(&actions, output_fd, 1);
+        posix_spawn_file_actions_adddup2(&actions, output_fd, 2);
+        posix_spawn_file_actions_adddup2(&actions, record_fd, RF_TEST_RECORD_FD);
+    }
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &usual);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawn(&child->pid, argv[0], &actions, &attributes, argv, environ);
+    char key[RF_TEST_KEY_BYTES + 16];
+    snprintf(key, sizeof key, "RF_TEST_KEY=%s", child->key);
+    const char **environment = make_environment(spawn->environment, key);
+    int error = (spawn->foreign ? posix_spawnp : posix_spawn)(&child->pid, spawn->argv[0], &actions, &attributes,
+                                                              spawn->argv, (char *const *)environment);
+    free(environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return error;
 }
 
-int rf_test_child_start(struct rf_test_child *child, char *const argv[], int64_t timeout_ns) {
+int rf_test_child_start(struct rf_test_child *child, const struct rf_test_spawn *spawn) {
     *child = (struct rf_test_child){.pid = -1, .pid_fd = -1, .record_fd = -1, .output_fd = -1};
-    int record_end = -1, output_end = -1;
-    int error = open_pipe(&child->record_fd, &record_end);
-    if (!error) error = open_pipe(&child->output_fd, &output_end);
+    child->record_limit = spawn->record_limit ? spawn->record_limit : RECORD_BYTES;
+    child->on_output = spawn->on_output;
+    child->user = spawn->user;
+    rf_test_orphans_key(child->key);
+    int record_end = -1, output_end = -1, error = 0;
+    if (!spawn->foreign) error = open_pipe(&child->record_fd, &record_end);
+    if (!error && !spawn->foreign) error = open_pipe(&child->output_fd, &output_end);
     child->started_ns = rf_test_now_ns();
-    child->deadline_ns = child->started_ns + timeout_ns;
-    if (!error) error = spawn(child, argv, record_end, output_end);
+    child->deadline_ns = child->started_ns + spawn->timeout_ns;
+    if (!error) error = start_process(child, spawn, record_end, output_end);
     close_fd(&record_end);
     close_fd(&output_end);
     if (error) {
@@ -88,7 +125,7 @@ int rf_test_child_start(struct rf_test_child *child, char *const argv[], int64_t
 
 static void add_record(struct rf_test_child *child, const char *data, size_t length) {
     /* What lies beyond the bound is read and dropped; the verdict is then missing. */
-    if (child->record_length + length > RECORD_BYTES) return;
+    if (child->record_length + length > child->record_limit) return;
     if (child->record_length + length + 1 > child->record_capacity) {
         child->record_capacity = (child->record_length + length + 1) * 2;
         child->record = rf_test_grow(child->record, child->record_capacity);
@@ -132,12 +169,25 @@ static void drain(struct rf_test_child *child, int *fd, bool is_record) {
         ssize_t count = read(*fd, data, sizeof data);
         if (count > 0 && is_record)
             add_record(child, data, (size_t)count);
-        else if (count > 0)
+        else if (count > 0) {
             rf_test_capture_add(&child->output, data, (size_t)count);
-        else if (count == 0)
+            if (child->on_output) child->on_output(child->user, data, (size_t)count);
+        } else if (count == 0)
             close_fd(fd);
         else if (errno != EINTR)
             return;
+    }
+}
+
+/* Past the deadline: ask, then kill. */
+static void press(struct rf_test_child *child, int64_t now) {
+    if (!child->timed_out && now >= child->deadline_ns) {
+        child->timed_out = true;
+        child->asked_ns = now;
+        kill(-child->pid, SIGTERM);
+    } else if (child->timed_out && !child->killed && now >= child->asked_ns + ASK_NS) {
+        child->killed = true;
+        kill(-child->pid, SIGKILL);
     }
 }
 
@@ -145,14 +195,24 @@ static void look_after(struct rf_test_child *child) {
     if (child->ended) return;
     drain(child, &child->record_fd, true);
     drain(child, &child->output_fd, false);
-    if (!child->timed_out && rf_test_now_ns() >= child->deadline_ns) {
-        child->timed_out = true;
-        kill(-child->pid, SIGKILL);
+    int64_t now = rf_test_now_ns();
+    if (!child->leader_ended) {
+        press(child, now);
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        child->leader_ended = true;
+        child->ended_ns = now;
     }
-    siginfo_t info = {0};
-    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    child->ended_ns = rf_test_now_ns();
-    kill(-child->pid, SIGKILL); /* what it left behind; itself it is dead but not yet reaped */
+    /* Dead but not yet reaped: its pid is still its own. What it started and left may be about
+     * to end by itself. */
+    char left[sizeof child->left_behind];
+    int count = rf_test_orphans_of(child, false, left, sizeof left);
+    if (count && !child->timed_out && now < child->ended_ns + LINGER_NS) return;
+    if (count) {
+        memcpy(child->left_behind, left, sizeof left);
+        rf_test_orphans_of(child, true, left, sizeof left);
+    }
+    kill(-child->pid, SIGKILL);
     drain(child, &child->record_fd, true);
     drain(child, &child->output_fd, false);
     while (waitpid(child->pid, &child->wait_status, 0) < 0 && errno == EINTR) {
@@ -164,19 +224,23 @@ void rf_test_children_serve(struct rf_test_child *const *children, size_t count,
     struct pollfd *polled = rf_test_grow(NULL, 3 * count * sizeof *polled);
     nfds_t polled_count = 0;
     int64_t until = rf_test_now_ns() + wait_ns;
-    bool tick = false;
+    bool tick = false, linger = false;
     for (size_t i = 0; i < count; i++) {
         const struct rf_test_child *child = children[i];
         if (child->ended) continue;
-        if (child->deadline_ns < until && !child->timed_out) until = child->deadline_ns;
+        int64_t next = child->timed_out ? child->asked_ns + ASK_NS : child->deadline_ns;
+        if (next < until && !child->killed && !child->leader_ended) until = next;
         tick |= child->pid_fd < 0;
-        int fds[] = {child->pid_fd, child->record_fd, child->output_fd};
+        linger |= child->leader_ended;
+        /* The pid descriptor of an ended child stays readable: it would make every wait short. */
+        int fds[] = {child->leader_ended ? -1 : child->pid_fd, child->record_fd, child->output_fd};
         for (int f = 0; f < 3; f++)
             if (fds[f] >= 0) polled[polled_count++] = (struct pollfd){.fd = fds[f], .events = POLLIN};
     }
     int64_t left_ms = (until - rf_test_now_ns() + 999999) / 1000000;
     if (left_ms < 0) left_ms = 0;
     if (tick && left_ms > TICK_MS) left_ms = TICK_MS;
+    if (linger && left_ms > LINGER_TICK_MS) left_ms = LINGER_TICK_MS;
     poll(polled, polled_count, left_ms > 1000 ? 1000 : (int)left_ms);
     free(polled);
     for (size_t i = 0; i < count; i++) look_after(children[i]);
@@ -184,6 +248,8 @@ void rf_test_children_serve(struct rf_test_child *const *children, size_t count,
 
 void rf_test_child_finish(struct rf_test_child *child) {
     if (child->pid > 0 && !child->ended) {
+        char left[160];
+        rf_test_orphans_of(child, true, left, sizeof left);
         kill(-child->pid, SIGKILL);
         while (waitpid(child->pid, &child->wait_status, 0) < 0 && errno == EINTR) {
         }

@@ -72,9 +72,15 @@ static void take_line(void *user, const char *kind, char *value) {
     struct rf_test_record *record = user;
     if (strcmp(kind, "failure") == 0) {
         record->failure_seen = true;
+        record->leak_seen |= strstr(value, ": leaked ") != NULL;
         add_message(record, value);
     } else if (strcmp(kind, "skip") == 0) {
         add_message(record, value);
+    } else if (strcmp(kind, "lost") == 0) {
+        record->lost_seen = true;
+    } else if (strcmp(kind, "memory") == 0) {
+        uint64_t bytes = strtoull(value, NULL, 10);
+        if (bytes > record->peak_bytes) record->peak_bytes = bytes;
     } else if (strcmp(kind, "verdict") == 0) {
         record->verdict = strcmp(value, "passed") == 0    ? RF_TEST_PASSED
                           : strcmp(value, "skipped") == 0 ? RF_TEST_SKIPPED

@@ -1,41 +1,119 @@
-/* The tests of this executable, as their constructors registered them. Registration happens
- * before main, on one thread; afterwards the list does not change. */
+/* The tests and suites of this executable, as their constructors registered them. Registration
+ * happens before main, on one thread; afterwards the lists do not change.
+ *
+ * Invariant: an index by name is built when it pays, so that ten thousand tests are found, and
+ * found to be different, without comparing each with each; a process that runs one test looks
+ * for one name only and does without. */
 #include "testing_impl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#define FEW_QUESTIONS 8
+
 static struct rf_test *first, **last = &first;
+static struct rf_test_suite *first_suite, **last_suite = &first_suite;
+static size_t count;
+
+/* Open addressing; a free slot is NULL. */
+static struct rf_test **slots;
+static size_t slot_count, indexed_count;
+static struct rf_test *twice;
 
 void rf_test_register(struct rf_test *test) {
     test->next = NULL;
     *last = test;
     last = &test->next;
+    count++;
+}
+
+void rf_test_register_suite(struct rf_test_suite *suite) {
+    const struct rf_test_suite *other = rf_test_find_suite(suite->name);
+    if (other) {
+        /* Before main: nothing else will ever look at it. */
+        fprintf(stderr, "%s:%d: the suite %s has its set-up at %s:%d already: join them\n", suite->file, suite->line,
+                suite->name, other->file, other->line);
+        exit(2);
+    }
+    suite->next = NULL;
+    *last_suite = suite;
+    last_suite = &suite->next;
 }
 
 struct rf_test *rf_test_first(void) {
     return first;
 }
 
+struct rf_test_suite *rf_test_first_suite(void) {
+    return first_suite;
+}
+
+struct rf_test_suite *rf_test_find_suite(const char *name) {
+    for (struct rf_test_suite *suite = first_suite; suite; suite = suite->next)
+        if (strcmp(suite->name, name) == 0) return suite;
+    return NULL;
+}
+
 void rf_test_full_name(const struct rf_test *test, char *text, size_t size) {
     snprintf(text, size, "%s.%s", test->suite, test->name);
 }
 
-struct rf_test *rf_test_find(const char *full_name) {
+static uint64_t hash(const char *text) {
+    uint64_t value = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *text; text++) value = (value ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return value;
+}
+
+/* The slot that holds the name, or the free one where it would be. */
+static struct rf_test **slot_of(const char *full_name) {
+    char name[RF_TEST_NAME_BYTES];
+    size_t at = hash(full_name) & (slot_count - 1);
+    for (; slots[at]; at = (at + 1) & (slot_count - 1)) {
+        rf_test_full_name(slots[at], name, sizeof name);
+        if (strcmp(name, full_name) == 0) break;
+    }
+    return &slots[at];
+}
+
+static void build_index(void) {
+    if (indexed_count == count && slots) return;
+    slot_count = 64;
+    while (slot_count < 2 * count) slot_count *= 2;
+    slots = rf_test_grow(slots, slot_count * sizeof *slots);
+    memset(slots, 0, slot_count * sizeof *slots);
+    twice = NULL;
     char name[RF_TEST_NAME_BYTES];
     for (struct rf_test *test = first; test; test = test->next) {
         rf_test_full_name(test, name, sizeof name);
-        if (strcmp(name, full_name) == 0) return test;
+        struct rf_test **slot = slot_of(name);
+        if (!*slot)
+            *slot = test;
+        else if (!twice)
+            twice = test;
     }
-    return NULL;
+    indexed_count = count;
+}
+
+static bool is_named(const struct rf_test *test, const char *full_name) {
+    size_t length = strlen(test->suite);
+    return strncmp(test->suite, full_name, length) == 0 && full_name[length] == '.' &&
+           strcmp(test->name, full_name + length + 1) == 0;
+}
+
+struct rf_test *rf_test_find(const char *full_name) {
+    static int questions;
+    if (questions++ >= FEW_QUESTIONS || (indexed_count == count && slots)) {
+        build_index();
+        return *slot_of(full_name);
+    }
+    struct rf_test *test = first;
+    while (test && !is_named(test, full_name)) test = test->next;
+    return test;
 }
 
 const struct rf_test *rf_test_duplicate(void) {
-    char name[RF_TEST_NAME_BYTES];
-    for (const struct rf_test *test = first; test; test = test->next) {
-        rf_test_full_name(test, name, sizeof name);
-        if (rf_test_find(name) != test) return test;
-    }
-    return NULL;
+    build_index();
+    return twice;
 }
 
 #if defined(__has_feature)

@@ -9,7 +9,7 @@
  *   the runner  everything outside that process: see runner_impl.h
  *
  * Must use public headers only. The mutable globals of the harness are the registry, the
- * current test, the fixture and the interrupt flag. */
+ * current test and the fixture; of the runner the interrupt flag and how the run is shown. */
 #ifndef RF_TESTING_IMPL_H
 #define RF_TESTING_IMPL_H
 
@@ -44,8 +44,9 @@ bool rf_test_has_tag(const char *tags, const char *tag);
 /* ---- record.c ----
  *
  * Lines "KIND<tab>TEXT", each written by one write(): several threads and forked children may
- * speak at once. KIND is failure, skip, verdict; of a listing: test, end. A record without
- * its verdict is a test that did not end. */
+ * speak at once. KIND is failure, skip, verdict, lost (the device, and why), memory (the most
+ * bytes held on the GPU); of a listing: test, end. A record without its verdict is a test that
+ * did not end. */
 
 void rf_test_record_write(int fd, const char *kind, const char *format, ...) RF_PRINTF(3, 4);
 
@@ -55,6 +56,9 @@ struct rf_test_record {
     enum rf_test_verdict verdict; /* RF_TEST_NONE: the record has none */
     char *message;                /* failures, or why it was skipped; lines; owned, never NULL */
     bool failure_seen;
+    bool leak_seen;      /* a test that had not failed otherwise left memory */
+    bool lost_seen;      /* the device was lost */
+    uint64_t peak_bytes; /* of GPU memory, as the fixture says; 0: it does not */
 };
 /* text is consumed (changed). */
 void rf_test_record_parse(char *text, struct rf_test_record *record);
@@ -83,11 +87,33 @@ bool rf_test_protected(void (*call)(void *user), void *user);
 /* Leaves like a fatal assertion that has been reported already. */
 void rf_test_leave(void);
 bool rf_test_is_running(void);
-unsigned rf_test_failure_count(void);
+bool rf_test_is_own_thread(void);
+enum rf_test_verdict rf_test_verdict_so_far(void);
 bool rf_test_is_debug(void); /* RF_TEST_DEBUG */
 /* One line of the running test's record. */
 void rf_test_say(const char *kind, const char *format, ...) RF_PRINTF(2, 3);
 void rf_test_set_seed(uint64_t seed);
 uint64_t rf_test_draw_seed(void);
+
+/* ---- compare.c ---- */
+
+/* rf_test_array that never leaves: false where the arrays differ, which is then recorded. */
+bool rf_test_array_agrees(const char *file, int line, const char *what, enum rf_dtype dtype, const void *actual,
+                          const void *expected, size_t count, struct rf_compare how);
+
+/* ---- fixture.c, leaks.c: the device that the tests of a process share ---- */
+
+/* Around one test. before: fails it where the device was lost earlier and it wants one. mark:
+ * what is made from here on is the test's, not its suite's. after: drains, judges, releases. */
+void rf_fixture_before(const struct rf_test *test); /* NULL: behind the last */
+void rf_fixture_mark(void);
+void rf_fixture_after(void);
+/* After the last: reports what suites left, and closes. */
+void rf_fixture_end(void);
+
+/* ---- threads.c: threads that a test started and left running ---- */
+
+void rf_test_threads_before(void);
+void rf_test_threads_after(const struct rf_test *test);
 
 #endif

@@ -27,6 +27,8 @@ void gpu_need_simulated(const char *rfsim);
 void gpu_set_sim(const char *rfsim);
 /* A private folder for leases, trees and files of this test; removed when the process ends. */
 const char *gpu_folder(void);
+/* In a child process: its parent's. */
+void gpu_use_folder(const char *path);
 
 /* A runtime with these further options ("NAME=VALUE"; NULL-ended, may be NULL). Log lines go to
  * the test's output and to gpu_log(). */

@@ -127,6 +127,7 @@ static int countdown_child(int code, long step) {
 
 static void countdown(int code) {
     gpu_need_simulated("");
+    gpu_folder(); /* made here, for all children */
     long step = 1;
     int failures = 0;
     for (;; step++) {

@@ -177,6 +177,15 @@ RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
     RF_ASSERT_OK(rf_queue_destroy(&child.queue));
     RF_ASSERT_OK(rf_device_close(&child.device));
     rf_runtime_destroy(&child.runtime);
+    /* A budget of its own lies inside the part that RF_BUDGET lends. */
+    char option[160];
+    snprintf(option, sizeof option, "RF_BUDGET=%s", spec);
+    gpu_make_runtime(&child, (const char *const[]){option, NULL});
+    RF_ASSERT_OK(gpu_try_open(&child, "512MiB"));
+    RF_EXPECT_INT(gpu_memory(&child).budget_bytes, 512 * MIB);
+    RF_ASSERT_OK(rf_queue_destroy(&child.queue));
+    RF_ASSERT_OK(rf_device_close(&child.device));
+    rf_runtime_destroy(&child.runtime);
     RF_ASSERT_OK(rf_device_reclaim(parent.device, spec));
     RF_EXPECT_INT(gpu_memory(&parent).lent_bytes, 0);
     RF_EXPECT_STATUS(rf_device_lend(parent.device, 64 * GIB * 64, spec, sizeof spec), RF_E_BUDGET);

@@ -24,6 +24,7 @@ static void child_main(void) {
     struct rf_random random = {strtoull(getenv("STORM_CHILD"), NULL, 10)};
     struct gpu gpu = {0};
     char leases[600], sysfs[600];
+    gpu_use_folder(getenv("STORM_FOLDER"));
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s/leases", getenv("STORM_FOLDER"));
     snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", getenv("STORM_FOLDER"));
     gpu_make_runtime(&gpu, (const char *const[]){leases, sysfs, NULL});

@@ -177,6 +177,7 @@ RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
  * run above proves nothing. */
 RF_TEST(stress, a_planted_race_is_found) {
     gpu_need_simulated("");
+    gpu_folder(); /* made here, for all children */
     for (int round = 0; round < 10; round++) {
         fflush(NULL);
         pid_t child = fork();

@@ -55,6 +55,11 @@ RF_TEST(sweep, finds_a_damaged_guard, .gpu = true) {
                             rf_arg_u32(7)));
     RF_EXPECT_STATUS(rf_device_sweep(gpu.device, &sweep), RF_E_CORRUPT);
     RF_EXPECT_STATUS(rf_buffer_destroy(&buffer), RF_E_CORRUPT);
+    /* Also when nobody looked at what the destroy said. */
+    RF_EXPECT_STATUS(rf_device_sweep(gpu.device, &sweep), RF_E_CORRUPT);
+    RF_ASSERT_CONTAINS(gpu_log(), "past the end of a 16-byte buffer");
+    sweep.mark = rf_device_mark(gpu.device);
+    RF_ASSERT_OK(rf_device_sweep(gpu.device, &sweep));
     gpu_close(&gpu);
 }
 

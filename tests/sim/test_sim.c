@@ -267,8 +267,9 @@ RF_TEST(sim_shared, memory_of_killed_processes_comes_back) {
     sim_configure(settings);
     enum { CHILDREN = 6 };
     pid_t children[CHILDREN];
-    int ready[2];
+    int ready[2], lingers[2];
     RF_ASSERT_INT(pipe(ready), 0);
+    RF_ASSERT_INT(pipe(lingers), 0);
     fflush(NULL);
     for (int i = 0; i < CHILDREN; i++) {
         children[i] = fork();
@@ -277,7 +278,8 @@ RF_TEST(sim_shared, memory_of_killed_processes_comes_back) {
             char ok = hipInit(0) == 0 && hipMalloc(&pointer, 90 * MIB) == 0;
             alarm(60);
             if (i == 0 && fork() == 0) { /* a child of the child keeps files open, and does not count */
-                pause();
+                pid_t me = getpid();
+                if (write(lingers[1], &me, sizeof me) == sizeof me) pause();
                 _exit(0);
             }
             if (write(ready[1], &ok, 1) != 1) _exit(1);
@@ -300,6 +302,10 @@ RF_TEST(sim_shared, memory_of_killed_processes_comes_back) {
         RF_EXPECT_INT(sim_free_bytes(), (1024 - 10 - (CHILDREN - 1 - i) * 100) * MIB);
     }
     RF_ASSERT_INT(hipMalloc(&pointer, 600 * MIB), 0);
+    pid_t lingering;
+    RF_ASSERT(read(lingers[0], &lingering, sizeof lingering) == sizeof lingering);
+    kill(lingering, SIGKILL);
+    for (int i = 0; i < 1000 && kill(lingering, 0) == 0; i++) usleep(1000);
     unlink(path);
 }
 

@@ -126,8 +126,8 @@ RF_TEST(bad, forked_child_asserts) {
     waitpid(child, &status, 0);
     RF_NOTE("child exited with %d", WEXITSTATUS(status));
 }
-RF_TEST(good, leaves_a_process_behind) {
-    /* It holds the pipes and would sleep for long: neither may delay or change the verdict. */
+RF_TEST(bad, leaves_a_process_behind) {
+    /* It holds the pipes and would sleep for long: neither may delay the verdict. */
     pid_t child = fork();
     if (child == 0) {
         signal(SIGTERM, SIG_IGN);

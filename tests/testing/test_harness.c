@@ -58,7 +58,7 @@ static int closing_lines(void) {
 
 RF_TEST(harness, counts_and_closes) {
     RF_ASSERT_INT(run(SAMPLE, "'good.*'"), 0);
-    RF_ASSERT_TEXT(last_line(), "6 passed, 0 failed, 1 skipped\n");
+    RF_ASSERT_TEXT(last_line(), "5 passed, 0 failed, 1 skipped\n");
     RF_ASSERT_INT(closing_lines(), 1);
     RF_ASSERT_CONTAINS(report, "skip  good.skips  (no thing here)\n");
     RF_ASSERT(!strstr(report, "a note with seed")); /* of a test that passed */
@@ -81,8 +81,8 @@ RF_TEST(harness, expectations_go_on) {
 }
 
 RF_TEST(harness, floats_say_where) {
-    expect_failure("bad.floats", "1 of 3 values are off", "[1] is 2, expected 2.5");
-    RF_ASSERT_CONTAINS(report, "largest difference 0.5 at [1]");
+    expect_failure("bad.floats", "1 of 3 values are off", "is 2, expected 2.5");
+    RF_ASSERT_CONTAINS(report, "largest difference 0.5 (2097152 ULP) at [1]");
 }
 
 RF_TEST(harness, threads_and_forks_are_heard) {
@@ -121,7 +121,7 @@ RF_TEST(harness, output_is_bounded) {
 }
 
 RF_TEST(harness, nothing_is_left_running) {
-    RF_ASSERT_INT(run(SAMPLE, "good.leaves_a_process_behind --show-output"), 0);
+    expect_failure("bad.leaves_a_process_behind", "left a process behind: ", "it was killed");
     const char *left = strstr(report, "| left ");
     RF_ASSERT(left != NULL);
     int pid = atoi(left + strlen("| left "));

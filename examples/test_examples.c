@@ -1,0 +1,229 @@
+/* Runs the examples as a reader would, on the simulated driver, and checks what they show. */
+#include <rocmforge/test.h>
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXAMPLES BUILD_ROOT "/examples/"
+#define RUNNER BUILD_ROOT "/rocmforge test "
+
+/* ---- running a command ---- */
+
+static char report[1 << 20]; /* the last run's output and errors together */
+
+/* Its exit status; report holds what it said. */
+static int run(const char *format, ...) RF_PRINTF(1, 2);
+static int run(const char *format, ...) {
+    char command[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(command, sizeof command - 8, format, arguments);
+    va_end(arguments);
+    RF_ASSERT(length > 0 && length < (int)sizeof command - 8);
+    strcat(command, " 2>&1");
+    fflush(NULL);
+    FILE *pipe = popen(command, "r");
+    RF_ASSERT_NOT_NULL(pipe);
+    size_t got = fread(report, 1, sizeof report - 1, pipe);
+    report[got] = 0;
+    int status = pclose(pipe);
+    RF_ASSERT(WIFEXITED(status));
+    RF_NOTE("$ %s\n%s", command, report);
+    return WEXITSTATUS(status);
+}
+
+static char folder[256];
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+
+static void leave_folder(void) {
+    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The simulated driver, and a folder with leases of its own: whoever runs this test holds others. */
+static void enter_folder(void) {
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/rocmforge-examples-XXXXXX", base && *base ? base : "/tmp");
+    RF_ASSERT_NOT_NULL(mkdtemp(folder));
+    char leases[300];
+    snprintf(leases, sizeof leases, "%s/leases", folder);
+    setenv("RF_LEASE_DIR", leases, 1);
+    setenv("RF_DRIVER", "sim", 1);
+    unsetenv("RFSIM");
+    unsetenv("RF_BUDGET");
+    unsetenv("RF_CHECK");
+    /* An assertion that fails leaves its test's host memory behind: no finding here. */
+    setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
+}
+#define IN_FOLDER .setup = enter_folder, .teardown = leave_folder, .timeout_ms = 120000
+
+static const char *last_line(void) {
+    size_t length = strlen(report);
+    RF_ASSERT(length > 0 && report[length - 1] == '\n');
+    const char *line = report + length - 1;
+    while (line > report && line[-1] != '\n') line--;
+    return line;
+}
+
+/* ---- small ones ---- */
+
+RF_TEST(examples, hello, IN_FOLDER) {
+    RF_EXPECT_INT(run(EXAMPLES "hello"), 0);
+    RF_EXPECT_CONTAINS(report, "0.636409  sum 1.000000");
+    setenv("RF_DRIVER", "none", 1);
+    RF_EXPECT_INT(run(EXAMPLES "hello"), 77);
+    RF_EXPECT_CONTAINS(report, "no GPU: ");
+}
+
+RF_TEST(examples, scale_test, IN_FOLDER) {
+    RF_EXPECT_INT(run(RUNNER EXAMPLES "scale_test"), 0);
+    RF_EXPECT_TEXT(last_line(), "4 passed, 0 failed, 0 skipped\n");
+}
+
+/* A whole file, into text. */
+static const char *contents(const char *path, char *text, size_t size) {
+    FILE *file = fopen(path, "r");
+    RF_ASSERT_NOT_NULL(file);
+    size_t length = fread(text, 1, size - 1, file);
+    text[length] = 0;
+    fclose(file);
+    RF_ASSERT(length > 0 && length < size - 1);
+    return text;
+}
+
+/* The guide's last step of a migration is code that was run: word for word. */
+RF_TEST(examples, migrated_test, IN_FOLDER) {
+    static char guide[1 << 17], code[1 << 15];
+    RF_EXPECT_INT(run(RUNNER EXAMPLES "migrated_test"), 0);
+    RF_EXPECT_TEXT(last_line(), "1 passed, 0 failed, 0 skipped\n");
+    const char *test = strstr(contents(SOURCE_ROOT "/examples/migrated_test.c", code, sizeof code), "RF_TEST(");
+    RF_ASSERT_NOT_NULL(test);
+    RF_EXPECT(strstr(contents(SOURCE_ROOT "/docs/testing.md", guide, sizeof guide), test) != NULL);
+}
+
+/* ---- the raced backend: well alone, not together ---- */
+
+static const struct {
+    const char *name, *after;
+} victims[] = {
+    {"attention.weighted_matmul_matches_cpu_small", "attention.causal_mask_large_sequence"},
+    {"attention.weighted_matmul_matches_cpu_32x32", "attention.causal_mask_large_sequence"},
+    {"attention.weighted_matmul_non_square_sequences", "attention.causal_mask_large_sequence"},
+    {"attention.flash_nocausal_matches_cpu_32x32", "attention.qkt_matmul_matches_cpu_small"},
+    {"attention.hip_buffer_copy", "attention.causal_mask_large_sequence"},
+};
+enum { VICTIMS = sizeof victims / sizeof victims[0] };
+
+RF_TEST(examples, raced_backend_alone, IN_FOLDER) {
+    RF_EXPECT_INT(run(RUNNER "--match 'attention.*' " EXAMPLES "attention_raced"), 0);
+    RF_EXPECT_TEXT(last_line(), "9 passed, 0 failed, 0 skipped\n");
+}
+
+static int times(const char *text, const char *part) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) count++;
+    return count;
+}
+
+/* The line that holds what reruns showed of a test. */
+static const char *explanation_of(const char *test, char *line, size_t size) {
+    char start[200];
+    snprintf(start, sizeof start, "  %s: ", test);
+    const char *found = strstr(report, start);
+    RF_ASSERT_NOT_NULL(found);
+    snprintf(line, size, "%.*s", (int)strcspn(found, "\n"), found);
+    return line;
+}
+
+static void expect_the_five_victims(void) {
+    RF_EXPECT_TEXT(last_line(), "4 passed, 5 failed, 0 skipped\n");
+    RF_EXPECT_INT(times(report, ": fails only when shared"), VICTIMS);
+    for (int i = 0; i < VICTIMS; i++) {
+        char line[1000];
+        explanation_of(victims[i].name, line, sizeof line);
+        RF_TRACE("%s", line);
+        RF_EXPECT_CONTAINS(line, "fails only when shared: passes alone");
+        RF_EXPECT_CONTAINS(line, victims[i].after);
+        /* and nobody else */
+        RF_EXPECT_INT(times(line, "attention."), times(line, victims[i].name) + times(line, victims[i].after));
+    }
+}
+
+/* Exactly these five, each with the shortest order that shows it: one test before it. */
+RF_TEST(examples, raced_backend_together, IN_FOLDER) {
+    RF_EXPECT_INT(run(EXAMPLES "attention_raced --in-process 'attention.*'"), 1);
+    expect_the_five_victims();
+    RF_EXPECT_INT(run(RUNNER "--in-process --match 'attention.*' " EXAMPLES "attention_raced"), 1);
+    expect_the_five_victims();
+}
+
+RF_TEST(examples, raced_backend_in_threads, IN_FOLDER) {
+    RF_EXPECT_INT(run(RUNNER "--match 'attention_threads.*' " EXAMPLES "attention_raced"), 1);
+    RF_EXPECT_TEXT(last_line(), "0 passed, 1 failed, 0 skipped\n");
+}
+
+/* ---- the same tests on the safe backend ---- */
+
+RF_TEST(examples, safe_backend, IN_FOLDER) {
+    RF_EXPECT_INT(run(RUNNER "--gpu-jobs 2 --repeat 3 " EXAMPLES "attention_safe"), 0);
+    RF_EXPECT_TEXT(last_line(), "30 passed, 0 failed, 0 skipped\n");
+    RF_EXPECT_INT(run(EXAMPLES "attention_safe --in-process --shuffle 7 --repeat 3 --check guard,poison"), 0);
+    RF_EXPECT_TEXT(last_line(), "30 passed, 0 failed, 0 skipped\n");
+}
+
+RF_TEST(examples, safe_backend_a_thousand_rounds, .setup = enter_folder, .teardown = leave_folder,
+        .timeout_ms = 900000, .tags = "slow") {
+    RF_EXPECT_INT(run(EXAMPLES "attention_safe --quiet --in-process --shuffle 1 --repeat 1000"), 0);
+    RF_EXPECT_TEXT(last_line(), "10000 passed, 0 failed, 0 skipped\n");
+}
+
+/* ---- recipes ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static void use_the_build_folder(void) {
+    if (SANITIZED) RF_SKIP("a library with a sanitizer in it does not link with programs that have none");
+    char path[4096];
+    const char *old = getenv("PATH");
+    snprintf(path, sizeof path, "%s:%s", BUILD_ROOT, old ? old : "/usr/bin:/bin");
+    setenv("PATH", path, 1);
+    setenv("PKG_CONFIG_PATH", BUILD_ROOT "/meson-uninstalled", 1);
+    setenv("LD_LIBRARY_PATH", BUILD_ROOT, 1);
+}
+
+RF_TEST(recipes, ctest, IN_FOLDER) {
+    if (run("cmake --version") != 0 || run("ctest --version") != 0) RF_SKIP("CMake is not installed");
+    use_the_build_folder();
+    RF_ASSERT_INT(run("cmake -S " SOURCE_ROOT "/examples/ctest -B %s/ctest", folder), 0);
+    RF_ASSERT_INT(run("cmake --build %s/ctest", folder), 0);
+    RF_EXPECT_INT(run("ctest --test-dir %s/ctest --output-on-failure", folder), 0);
+    RF_EXPECT_CONTAINS(report, "100% tests passed, 0 tests failed out of 2");
+    RF_EXPECT_INT(run("grep -c '<testcase' %s/ctest/scale.xml", folder), 0);
+    RF_EXPECT_TEXT(report, "4\n");
+}
+
+RF_TEST(recipes, meson, IN_FOLDER) {
+    if (run("meson --version") != 0 || run("ninja --version") != 0) RF_SKIP("Meson is not installed");
+    use_the_build_folder();
+    RF_ASSERT_INT(run("meson setup %s/meson " SOURCE_ROOT "/examples/meson", folder), 0);
+    RF_EXPECT_INT(run("meson test -C %s/meson --print-errorlogs", folder), 0);
+    RF_EXPECT_INT(run("grep -c '<testcase' %s/meson/scale.xml", folder), 0);
+    RF_EXPECT_TEXT(report, "4\n");
+}

@@ -1,0 +1,155 @@
+/* The processes that a test left behind.
+ *
+ * While a plan runs, this process is the reaper of its descendants: one whose parent ended
+ * becomes its child and is found among them. Whose it was is told by its process group or, if
+ * it left that, by RF_TEST_KEY in the environment it was started with; a runner inside a test
+ * extends the key, so what it leaves is the test's. What fits neither is not ours to judge.
+ *
+ * Must not reap or kill a process that no test left: the program around may have children. */
+#include "runner_impl.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int was_subreaper;
+
+void rf_test_orphans_begin(void) {
+    was_subreaper = 0;
+    prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+void rf_test_orphans_end(void) {
+    prctl(PR_SET_CHILD_SUBREAPER, was_subreaper);
+}
+
+void rf_test_orphans_key(char key[RF_TEST_KEY_BYTES]) {
+    static unsigned long number;
+    const char *above = getenv("RF_TEST_KEY");
+    /* A runner too deep inside others begins anew: better found by its group alone. */
+    if (!above || strlen(above) > RF_TEST_KEY_BYTES - 48) above = "";
+    snprintf(key, RF_TEST_KEY_BYTES, "%.140s/%d.%lu", above, (int)getpid(), ++number);
+}
+
+static ssize_t read_small(const char *path, char *text, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    size_t length = 0;
+    ssize_t count;
+    while (length < size - 1 && (count = read(fd, text + length, size - 1 - length)) > 0) length += (size_t)count;
+    close(fd);
+    text[length] = 0;
+    return (ssize_t)length;
+}
+
+/* Calls visit for each child of this process; false where the kernel does not list them. */
+static bool each_listed(void (*visit)(void *user, pid_t pid), void *user) {
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) return false;
+    bool listed = false;
+    for (struct dirent *entry; (entry = readdir(tasks));) {
+        char path[64], text[16384];
+        if (!isdigit((unsigned char)entry->d_name[0])) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/children", entry->d_name);
+        if (read_small(path, text, sizeof text) < 0) continue;
+        listed = true;
+        char *end;
+        for (char *at = text; *at; at = end) {
+            long pid = strtol(at, &end, 10);
+            if (end == at) break;
+            if (pid > 0) visit(user, (pid_t)pid);
+        }
+    }
+    closedir(tasks);
+    return listed;
+}
+
+/* The state and parent in /proc/PID/stat; the name before them may hold anything. */
+static bool read_stat(pid_t pid, char *state, pid_t *parent, char name[32]) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_small(path, text, sizeof text) <= 0) return false;
+    char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
+    int above = 0;
+    if (!open_at || !close_at || sscanf(close_at + 1, " %c %d", state, &above) != 2) return false;
+    *parent = above;
+    *close_at = 0;
+    snprintf(name, 32, "%.31s", open_at + 1);
+    return true;
+}
+
+static void each_scanned(void (*visit)(void *user, pid_t pid), void *user) {
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        pid_t pid = (pid_t)atoi(entry->d_name), parent;
+        char state, name[32];
+        if (pid > 0 && read_stat(pid, &state, &parent, name) && parent == getpid()) visit(user, pid);
+    }
+    if (processes) closedir(processes);
+}
+
+/* Was it started with this key, or one below it? */
+static bool has_key(pid_t pid, const char *key) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    size_t size = (size_t)256 << 10;
+    char *text = rf_test_grow(NULL, size);
+    ssize_t length = read_small(path, text, size);
+    bool found = false;
+    static const char name[] = "RF_TEST_KEY=";
+    for (ssize_t at = 0; at < length && !found; at += (ssize_t)strlen(text + at) + 1) {
+        if (strncmp(text + at, name, sizeof name - 1) != 0) continue;
+        const char *value = text + at + sizeof name - 1;
+        size_t own = strlen(key);
+        found = strncmp(value, key, own) == 0 && (value[own] == 0 || value[own] == '/');
+    }
+    free(text);
+    return found;
+}
+
+struct search {
+    const struct rf_test_child *child;
+    bool end;
+    int count;
+    char *text;
+    size_t size;
+};
+
+static void judge_one(void *user, pid_t pid) {
+    struct search *search = user;
+    const struct rf_test_child *child = search->child;
+    if (pid == child->pid) return;
+    bool in_group = getpgid(pid) == child->pid;
+    if (!in_group && !has_key(pid, child->key)) return;
+    char state, name[32];
+    pid_t parent;
+    if (!read_stat(pid, &state, &parent, name)) return;
+    if (state == 'Z' || state == 'X') {
+        waitpid(pid, NULL, WNOHANG);
+        return;
+    }
+    if (search->end) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, WNOHANG);
+    }
+    size_t used = strlen(search->text);
+    search->count++;
+    if (search->count <= 4)
+        snprintf(search->text + used, search->size - used, "%s%d (%s)", used ? ", " : "", (int)pid, name);
+    else if (search->count == 5)
+        snprintf(search->text + used, search->size - used, " and more");
+}
+
+int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size) {
+    struct search search = {.child = child, .end = end, .text = text, .size = size};
+    text[0] = 0;
+    if (!each_listed(judge_one, &search)) each_scanned(judge_one, &search);
+    return search.count;
+}

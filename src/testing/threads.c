@@ -1,0 +1,197 @@
+/* Threads that a test started and left running: they would run on into the next test, or hold
+ * the process while it ends.
+ *
+ * Drivers and libraries keep threads of their own; those are no leak. A thread counts as the
+ * test's if it was not there before, still runs after a moment, was given no name of its own
+ * (drivers name theirs, the simulated one too), and began in the executable's own code: the
+ * bottom of its stack then holds an address in the executable. Where the stack cannot be found
+ * (it runs rather than waits), a thread counts only if no GPU driver is loaded. A sanitizer
+ * starts every thread in the executable's code: there the name decides.
+ *
+ * Must not stop or signal a thread: it may be a driver's. */
+#include "testing_impl.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOMENT_NS INT64_C(1000000000)
+#define UNSURE_NS INT64_C(200000000)
+#define BOTTOM_BYTES 16384 /* of a stack: the thread's own data and its first frames */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+struct threads {
+    int *ids; /* owned */
+    size_t count;
+};
+
+static struct threads before;
+
+static struct threads list_threads(void) {
+    struct threads list = {NULL, 0};
+    DIR *folder = opendir("/proc/self/task");
+    if (!folder) return list;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        int id = atoi(entry->d_name);
+        if (id <= 0) continue;
+        list.ids = rf_test_grow(list.ids, (list.count + 1) * sizeof *list.ids);
+        list.ids[list.count++] = id;
+    }
+    closedir(folder);
+    return list;
+}
+
+static bool was_there(int id) {
+    for (size_t i = 0; i < before.count; i++)
+        if (before.ids[i] == id) return true;
+    return false;
+}
+
+static bool read_line(const char *path, char *text, size_t size) {
+    FILE *file = fopen(path, "re");
+    bool good = file && fgets(text, (int)size, file);
+    if (file) fclose(file);
+    if (good) text[strcspn(text, "\n")] = 0;
+    return good;
+}
+
+static bool has_usual_name(int id, char name[32]) {
+    char path[64], usual[32];
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", id);
+    if (!read_line(path, name, 32) || !read_line("/proc/self/comm", usual, sizeof usual)) return false;
+    return strcmp(name, usual) == 0;
+}
+
+static int is_driver(struct dl_phdr_info *info, size_t size, void *user) {
+    (void)size;
+    static const char *const names[] = {"libcuda.so", "libamdhip64", "libhsa-runtime", "librfsim", "libnvidia"};
+    for (size_t i = 0; info->dlpi_name && i < sizeof names / sizeof names[0]; i++)
+        *(bool *)user |= strstr(info->dlpi_name, names[i]) != NULL;
+    return 0;
+}
+
+/* The executable's own code. */
+struct code {
+    uintptr_t low, high;
+};
+static int find_code(struct dl_phdr_info *info, size_t size, void *user) {
+    (void)size;
+    struct code *code = user;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type != PT_LOAD || !(info->dlpi_phdr[i].p_flags & PF_X)) continue;
+        code->low = (uintptr_t)info->dlpi_addr + (uintptr_t)info->dlpi_phdr[i].p_vaddr;
+        code->high = code->low + (uintptr_t)info->dlpi_phdr[i].p_memsz;
+    }
+    return 1; /* the executable is the first */
+}
+
+/* Where the stack that holds this address ends. */
+static uintptr_t stack_end(uintptr_t address) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uintptr_t found = 0;
+    unsigned long low, high;
+    char line[512];
+    while (maps && !found && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx", &low, &high) == 2 && address >= low && address < high) found = high;
+    if (maps) fclose(maps);
+    return found;
+}
+
+enum origin { THEIRS, OURS, UNKNOWN };
+
+static enum origin origin_of(int id) {
+    char path[64], text[256];
+    unsigned long stack = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", id);
+    if (!read_line(path, text, sizeof text)) return UNKNOWN;
+    /* number, six arguments, the stack pointer, the program counter; or "running" */
+    if (sscanf(text, "%*s %*s %*s %*s %*s %*s %*s %lx", &stack) != 1 && sscanf(text, "-1 %lx", &stack) != 1)
+        return UNKNOWN;
+    uintptr_t end = stack_end(stack);
+    struct code code = {0, 0};
+    dl_iterate_phdr(find_code, &code);
+    if (!end || !code.low) return UNKNOWN;
+    uintptr_t start = end - stack < BOTTOM_BYTES ? stack : end - BOTTOM_BYTES;
+    start &= ~(uintptr_t)7;
+    static uintptr_t words[BOTTOM_BYTES / sizeof(uintptr_t) + 1];
+    struct iovec to = {words, end - start}, from = {(void *)start, end - start};
+    ssize_t count = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+    if (count <= 0) return UNKNOWN;
+    for (size_t i = 0; i < (size_t)count / sizeof words[0]; i++)
+        if (words[i] >= code.low && words[i] < code.high) return OURS;
+    return THEIRS;
+}
+
+static enum origin judge(int id, char name[32]) {
+    if (!has_usual_name(id, name)) return THEIRS;
+    if (SANITIZED) return OURS;
+    enum origin origin = origin_of(id);
+    bool driver = false;
+    if (origin == UNKNOWN) dl_iterate_phdr(is_driver, &driver);
+    return origin != UNKNOWN || driver ? origin : OURS;
+}
+
+/* The count of the test's threads that still run, and a line about the first ones; unsure: of
+ * those that cannot be told yet. */
+static size_t find_left(char *text, size_t size, size_t *unsure) {
+    struct threads now = list_threads();
+    size_t left = 0, length = 0;
+    text[0] = 0;
+    *unsure = 0;
+    for (size_t i = 0; i < now.count; i++) {
+        char name[32] = "?";
+        if (was_there(now.ids[i])) continue;
+        enum origin origin = judge(now.ids[i], name);
+        *unsure += origin == UNKNOWN;
+        if (origin != OURS) continue;
+        if (left++ < 8 && length < size)
+            length +=
+                (size_t)snprintf(text + length, size - length, "%s%d '%s'", left > 1 ? ", " : "", now.ids[i], name);
+    }
+    free(now.ids);
+    return left;
+}
+
+static void *do_nothing(void *user) {
+    return user;
+}
+
+void rf_test_threads_before(void) {
+    pthread_t thread;
+    /* Thread sanitizer begins its own with the first of the program's: let it be there before. */
+    if (SANITIZED && pthread_create(&thread, NULL, do_nothing, NULL) == 0) pthread_join(thread, NULL);
+    free(before.ids);
+    before = list_threads();
+}
+
+void rf_test_threads_after(const struct rf_test *test) {
+    char text[400];
+    int64_t started = rf_test_now_ns();
+    size_t unsure, left = find_left(text, sizeof text, &unsure);
+    /* One that was joined may be listed a moment longer; one that began just now runs, and shows
+     * its stack as soon as it waits for something. */
+    while (rf_test_now_ns() - started < (left ? MOMENT_NS : unsure ? UNSURE_NS : 0)) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        left = find_left(text, sizeof text, &unsure);
+    }
+    if (left && rf_test_verdict_so_far() == RF_TEST_PASSED)
+        rf_test_fail(test->file, test->line, false, "left %zu thread%s running: %s", left, left > 1 ? "s" : "", text);
+    free(before.ids);
+    before = (struct threads){NULL, 0};
+}

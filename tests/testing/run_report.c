@@ -1,0 +1,68 @@
+#include "run_report.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+char report[1 << 20];
+
+int run_report(const char *environment, const char *executable, const char *arguments) {
+    char command[4096];
+    snprintf(command, sizeof command, "%s '%s' %s 2>&1", environment, executable, arguments);
+    FILE *pipe = popen(command, "r");
+    RF_ASSERT(pipe != NULL);
+    size_t length = fread(report, 1, sizeof report - 1, pipe);
+    report[length] = 0;
+    int status = pclose(pipe);
+    RF_ASSERT(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+int count_in_report(const char *part) {
+    int count = 0;
+    for (const char *at = report; (at = strstr(at, part)); at += strlen(part)) count++;
+    return count;
+}
+
+static char folder[256];
+static pid_t folder_owner;
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+
+static void remove_folder(void) {
+    if (getpid() == folder_owner) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void make_folder(void);
+
+const char *simulated(const char *rfsim) {
+    static char text[1024];
+    make_folder();
+    snprintf(text, sizeof text, "RF_DRIVER=sim RF_LEASE_DIR='%s/leases' RF_LOG=warn RFSIM='%s'", folder, rfsim);
+    return text;
+}
+
+const char *simulated_tree(const char *rfsim) {
+    static char text[1024];
+    make_folder();
+    snprintf(text, sizeof text,
+             "RF_DRIVER=sim RF_LEASE_DIR='%s/leases' RF_LOG=warn RF_SYSFS='%s/sys' RFSIM='sysfs=%s/sys%s%s'", folder,
+             folder, folder, *rfsim ? "," : "", rfsim);
+    return text;
+}
+
+static void make_folder(void) {
+    if (!folder[0]) {
+        const char *base = getenv("TMPDIR");
+        snprintf(folder, sizeof folder, "%s/rocmforge-test-XXXXXX", base && *base ? base : "/tmp");
+        RF_ASSERT(mkdtemp(folder) != NULL);
+        folder_owner = getpid();
+        atexit(remove_folder);
+    }
+}

@@ -1,0 +1,21 @@
+/* Runs a program under a shell and keeps what it said: for tests that look at what the harness
+ * makes of other tests. */
+#ifndef RUN_REPORT_H
+#define RUN_REPORT_H
+
+#include <rocmforge/test.h>
+
+extern char report[1 << 20]; /* the last run's output and errors together, ended by zero */
+
+/* environment: "NAME=VALUE …" as a shell takes it, or "". Returns the exit status; a death by
+ * signal fails the test. */
+int run_report(const char *environment, const char *executable, const char *arguments);
+/* How often a text stands in the report. */
+int count_in_report(const char *part);
+/* The same environment for every GPU sample: the simulated driver, a lease folder of this process
+ * alone (removed at its end), and these RFSIM settings. Static storage. */
+const char *simulated(const char *rfsim);
+/* The same with a tree of the kernel's figures, which alone know of displays and processes. */
+const char *simulated_tree(const char *rfsim);
+
+#endif

@@ -1,0 +1,311 @@
+/* Tests for test_runner*.c to run: they meet, exclude, pollute, leave things behind and count.
+ * RUNNER_FOLDER names a folder of the run's own. */
+#include <rocmforge/test.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *in_folder(const char *name) {
+    static _Thread_local char path[512];
+    const char *folder = getenv("RUNNER_FOLDER");
+    if (!folder) RF_SKIP("RUNNER_FOLDER is not set");
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void pause_ms(int ms) {
+    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
+}
+
+static void append(const char *file, const char *text) {
+    int fd = open(in_folder(file), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    RF_ASSERT(fd >= 0);
+    RF_ASSERT(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* ---- meeting: passes only where the other runs at the same time ---- */
+
+static void meet(const char *own, const char *other) {
+    append(own, "here\n");
+    for (int i = 0; i < 2000; i++) {
+        if (access(in_folder(other), F_OK) == 0) return;
+        pause_ms(5);
+    }
+    RF_FAIL("%s did not come", other);
+}
+RF_TEST(meet_cpu, one) {
+    meet("cpu_one", "cpu_two");
+}
+RF_TEST(meet_cpu, two) {
+    meet("cpu_two", "cpu_one");
+}
+RF_TEST(meet_gpu, one, .gpu = true, .memory_bytes = 1 << 20) {
+    rf_fixture();
+    meet("gpu_one", "gpu_two");
+}
+RF_TEST(meet_gpu, two, .gpu = true, .memory_bytes = 1 << 20) {
+    rf_fixture();
+    meet("gpu_two", "gpu_one");
+}
+
+/* ---- excluding: fails where another is inside ---- */
+
+static void be_alone(const char *room) {
+    int fd = open(in_folder(room), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    RF_ASSERT(fd >= 0);
+    RF_ASSERT(flock(fd, LOCK_EX | LOCK_NB) == 0);
+    pause_ms(40);
+    close(fd);
+}
+RF_TEST(grouped, one, .group = "room") {
+    be_alone("group");
+}
+RF_TEST(grouped, two, .group = "room") {
+    be_alone("group");
+}
+RF_TEST(grouped, three, .group = "room") {
+    be_alone("group");
+}
+RF_TEST(serial, one, .gpu = true, .serial = true) {
+    be_alone("gpu");
+}
+RF_TEST(serial, two, .gpu = true, .serial = true) {
+    be_alone("gpu");
+}
+RF_TEST(serial, plain, .gpu = true) {
+    be_alone("gpu");
+}
+RF_TEST(large, one, .gpu = true, .memory_bytes = UINT64_C(9) << 30) {
+    be_alone("gpu");
+}
+RF_TEST(large, two, .gpu = true, .memory_bytes = UINT64_C(9) << 30) {
+    be_alone("gpu");
+}
+RF_TEST(large, impossible, .gpu = true, .memory_bytes = UINT64_C(1) << 50) {}
+
+/* ---- the GPU ---- */
+
+static struct rf_buffer *allocate(uint64_t bytes) {
+    struct rf_buffer *buffer = NULL;
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = bytes;
+    RF_ASSERT_OK(rf_buffer_create_safe(rf_fixture(), &params, &buffer));
+    return buffer;
+}
+static void compute(void) {
+    struct rf_buffer *buffer = allocate(4096);
+    unsigned char back[4096];
+    RF_ASSERT_OK(rf_fill(rf_fixture_queue(), buffer, 0, sizeof back, 7));
+    RF_ASSERT_OK(rf_copy_from_device_safe(rf_fixture_queue(), back, buffer, 0, sizeof back));
+    RF_ASSERT_INT(back[4095], 7);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+}
+RF_TEST(gpu, fails, .gpu = true) {
+    rf_fixture();
+    RF_FAIL("on purpose");
+}
+RF_TEST(gpu, computes, .gpu = true) {
+    compute();
+}
+RF_TEST(gpu, tells, .gpu = true) {
+    RF_PARAMS(struct rf_memory_info, memory);
+    rf_fixture_memory_stats(&memory);
+    const char *budget = getenv("RF_BUDGET"), *device = getenv("RF_TEST_DEVICE"), *check = getenv("RF_CHECK");
+    RF_NOTE("budget %.5s device %s check %s may %llu", budget ? budget : "none", device ? device : "none",
+            check ? check : "none", (unsigned long long)memory.budget_bytes);
+}
+RF_TEST(gpu, holds_some, .gpu = true) {
+    struct rf_buffer *buffer = allocate(64 << 20);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+}
+
+/* ---- allocations that fail ---- */
+
+RF_TEST(alloc, three_of_them, .gpu = true) {
+    for (int i = 0; i < 3; i++) {
+        struct rf_buffer *buffer = allocate(4 << 20);
+        append("allocations", "x");
+        RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    }
+}
+RF_TEST(alloc, crashes_at_the_second, .gpu = true) {
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 4 << 20;
+    params.direct = true;
+    struct rf_buffer *one = NULL, *two = NULL;
+    RF_ASSERT_OK(rf_buffer_create_safe(rf_fixture(), &params, &one));
+    if (rf_buffer_create_safe(rf_fixture(), &params, &two) != RF_OK) raise(SIGKILL);
+    rf_buffer_destroy(&one);
+    rf_buffer_destroy(&two);
+}
+RF_TEST(alloc, forgets_the_first, .gpu = true) {
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 4 << 20;
+    params.direct = true;
+    struct rf_buffer *one = NULL, *two = NULL;
+    if (rf_buffer_create_safe(rf_fixture(), &params, &one) != RF_OK) return;
+    if (rf_buffer_create_safe(rf_fixture(), &params, &two) != RF_OK) return; /* and "one"? */
+    rf_buffer_destroy(&one);
+    rf_buffer_destroy(&two);
+}
+
+/* ---- pollution ---- */
+
+static int dirt;
+RF_TEST(order, a_innocent) {}
+RF_TEST(order, b_first_half) {
+    dirt |= 1;
+}
+RF_TEST(order, c_innocent) {}
+RF_TEST(order, d_second_half) {
+    dirt |= 2;
+}
+RF_TEST(order, e_innocent) {}
+RF_TEST(order, f_needs_both_halves_absent) {
+    RF_ASSERT_INT(dirt == 3, 0);
+}
+RF_TEST(order, g_fails_always) {
+    RF_FAIL("always");
+}
+RF_TEST(order, h_needs_second_half_absent) {
+    RF_ASSERT_INT(dirt & 2, 0);
+}
+RF_TEST(order, i_crashes) {
+    signal(SIGSEGV, SIG_DFL);
+    raise(SIGSEGV);
+}
+RF_TEST(order, j_after_the_crash) {}
+RF_TEST(order, k_hangs, .timeout_ms = 200) {
+    for (;;) pause();
+}
+
+/* Holds a lock for a while, or fails where another holds it. */
+RF_TEST(beside, holder) {
+    int fd = open(in_folder("beside"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    RF_ASSERT(flock(fd, LOCK_EX | LOCK_NB) == 0);
+    pause_ms(800);
+    close(fd);
+}
+RF_TEST(beside, meets_the_holder) {
+    for (int i = 0; i < 60; i++) {
+        int fd = open(in_folder("beside"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0;
+        close(fd);
+        if (taken) RF_FAIL("somebody holds it");
+        pause_ms(5);
+    }
+}
+RF_TEST(beside, every_third_fails) {
+    append("counter", "x");
+    int fd = open(in_folder("counter"), O_RDONLY | O_CLOEXEC);
+    off_t count = lseek(fd, 0, SEEK_END);
+    close(fd);
+    pause_ms(20); /* not alone */
+    RF_ASSERT(count % 3 != 0);
+}
+RF_TEST(beside, waits) {
+    pause_ms(200);
+}
+
+/* ---- left behind ---- */
+
+static void *sleep_on(void *user) {
+    (void)user;
+    for (;;) pause_ms(1000);
+    return NULL;
+}
+static void *spin(void *user) {
+    (void)user;
+    for (volatile unsigned long i = 0;; i++) {
+    }
+    return NULL;
+}
+static void *return_soon(void *user) {
+    (void)user;
+    pause_ms(30);
+    return NULL;
+}
+static void start_thread(void *(*run)(void *)) {
+    pthread_t thread;
+    RF_ASSERT(pthread_create(&thread, NULL, run, NULL) == 0);
+    pthread_detach(thread);
+}
+RF_TEST(left, thread) {
+    start_thread(sleep_on);
+}
+RF_TEST(left, busy_thread) {
+    start_thread(spin);
+}
+RF_TEST(left, thread_beside_a_driver, .gpu = true) {
+    compute();
+    start_thread(sleep_on);
+}
+RF_TEST(left, nothing_but_a_moment) {
+    start_thread(return_soon);
+}
+RF_TEST(left, process) {
+    if (fork() == 0) {
+        pause_ms(3600000);
+        _exit(0);
+    }
+}
+RF_TEST(left, daemon) {
+    /* out of the group and the session, its parent gone */
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            char text[32];
+            snprintf(text, sizeof text, "%d\n", (int)getpid());
+            append("daemon", text);
+            pause_ms(3600000);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < 1000 && access(in_folder("daemon"), F_OK) != 0; i++) pause_ms(5);
+}
+RF_TEST(left, child_that_ends) {
+    if (fork() == 0) {
+        pause_ms(50);
+        _exit(0);
+    }
+}
+
+/* ---- output and time ---- */
+
+RF_TEST(tells, debug) {
+    const char *debug = getenv("RF_TEST_DEBUG"), *log = getenv("RF_LOG");
+    RF_NOTE("debug %s log %s", debug ? debug : "none", log ? log : "none");
+}
+
+RF_TEST(prints, a_megabyte_line) {
+    for (int i = 0; i < 1 << 20; i++) putchar('x');
+    puts("\n7 passed, 0 failed, 0 skipped");
+    RF_FAIL("enough");
+}
+RF_TEST(prints, for_junit) {
+    printf("<&\"]]>\x01\x80\xff \xe2\x82\xac \xed\xa0\x80\n");
+    RF_FAIL("a <message> & \"more\"\nwith a second line \x02");
+}
+RF_TEST(prints, slowly) {
+    puts("first");
+    fflush(stdout);
+    pause_ms(300);
+    puts("second");
+}
+RF_TEST(stays, for_long, .timeout_ms = 60000) {
+    append("began", "x");
+    pause_ms(60000);
+}
+RF_TEST(ends, when_asked, .timeout_ms = 300) {
+    append("asked", "x");
+    for (;;) pause();
+}

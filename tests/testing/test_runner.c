@@ -1,0 +1,377 @@
+/* The runner without a GPU: admission, verdicts on company, what is left behind, reports, bad
+ * input. Each test runs a sample executable and reads what the runner says. */
+#include "run_report.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char folder[256], environment[600];
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+static void leave(void) {
+    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+/* A folder of the test's own, history included; no GPU. */
+static void enter(void) {
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/rocmforge-runner-XXXXXX", base && *base ? base : "/tmp");
+    RF_ASSERT_NOT_NULL(mkdtemp(folder));
+    snprintf(environment, sizeof environment, "RF_DRIVER=none RUNNER_FOLDER='%s' XDG_CACHE_HOME='%s'", folder,
+             folder);
+}
+#define ENTER .setup = enter, .teardown = leave
+
+static int run(const char *executable, const char *format, ...) RF_PRINTF(2, 3);
+static int run(const char *executable, const char *format, ...) {
+    char arguments[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(arguments, sizeof arguments, format, args);
+    va_end(args);
+    int code = run_report(environment, executable, arguments);
+    RF_NOTE("$ %s %s\n%.20000s", executable, arguments, report);
+    return code;
+}
+
+static void expect_end(const char *closing) {
+    size_t length = strlen(report), end = strlen(closing);
+    if (length <= end || strcmp(report + length - end, closing) != 0 || report[length - end - 1] != '\n')
+        RF_FAIL("the last line is not \"%s\":\n%s", closing, report);
+}
+
+/* ---- admission ---- */
+
+RF_TEST(runner, cpu_tests_run_side_by_side, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 2 'meet_cpu.*'"), 0);
+    expect_end("2 passed, 0 failed, 0 skipped\n");
+}
+
+RF_TEST(runner, groups_exclude_each_other, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 4 --repeat 3 'grouped.*'"), 0);
+    expect_end("9 passed, 0 failed, 0 skipped\n");
+}
+
+RF_TEST(runner, a_test_never_runs_beside_itself, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 4 --repeat 8 grouped.one"), 0);
+    expect_end("8 passed, 0 failed, 0 skipped\n");
+}
+
+RF_TEST(runner, gpu_tests_skip_without_a_gpu, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "gpu.computes"), 0);
+    expect_end("0 passed, 0 failed, 1 skipped\n");
+    RF_ASSERT_CONTAINS(report, "RF_DRIVER=none");
+    RF_ASSERT_INT(run(SAMPLE, "--gpu-only 'gpu.co*'"), 77);
+    RF_ASSERT_INT(run(SAMPLE, "--gpu-only 'meet_cpu.*'"), 2);
+}
+
+/* ---- company ---- */
+
+RF_TEST(runner, shortest_polluting_order, ENTER) {
+    static const char *const programs[] = {SAMPLE, ROCMFORGE};
+    for (int i = 0; i < 2; i++) {
+        RF_TRACE("%s", programs[i]);
+        RF_ASSERT_INT(run(programs[i], "%s --in-process %s --match 'order.[a-h]*'", i ? "test" : "", i ? SAMPLE : ""),
+                      1);
+        expect_end("5 passed, 3 failed, 0 skipped\n");
+        RF_EXPECT_CONTAINS(report,
+                           "order.f_needs_both_halves_absent: fails only when shared: passes alone (5 of 5), fails "
+                           "after order.b_first_half, order.d_second_half\n");
+        RF_EXPECT_CONTAINS(report,
+                           "order.h_needs_second_half_absent: fails only when shared: passes alone (5 of 5), fails "
+                           "after order.d_second_half\n");
+        RF_EXPECT_CONTAINS(report, "order.g_fails_always: fails (alone, too: 2 of 2)\n");
+    }
+    RF_ASSERT_INT(run(SAMPLE, "'order.[a-f]*'"), 0); /* isolated, all is well */
+}
+
+RF_TEST(runner, one_process_outlives_crash_and_hang, ENTER) {
+    RF_ASSERT_INT(
+        run(ROCMFORGE, "test --in-process --no-rerun --match 'order.[aijk]*' --match left.nothing* %s", SAMPLE), 1);
+    expect_end("3 passed, 2 failed, 0 skipped\n");
+    RF_EXPECT_CONTAINS(report, "FAIL  order.i_crashes");
+    RF_EXPECT_CONTAINS(report, "crash: SIGSEGV");
+    RF_EXPECT_CONTAINS(report, "FAIL  order.k_hangs");
+    RF_EXPECT_CONTAINS(report, "timeout: killed after");
+}
+
+RF_TEST(runner, shared_beside, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 2 beside.holder beside.meets_the_holder"), 1);
+    expect_end("1 passed, 1 failed, 0 skipped\n");
+    RF_EXPECT_CONTAINS(report, "beside.meets_the_holder: fails only when shared: passes alone (5 of 5), fails beside "
+                               "beside.holder\n");
+}
+
+RF_TEST(runner, flaky, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 2 --repeat 3 beside.every_third_fails beside.waits"), 1);
+    RF_EXPECT_CONTAINS(report, "beside.every_third_fails: flaky (");
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --repeat 3 beside.every_third_fails"), 1);
+    RF_EXPECT_CONTAINS(report, "beside.every_third_fails: flaky (1 of 3 runs failed)");
+}
+
+/* ---- rounds and choices ---- */
+
+RF_TEST(runner, until_fail_and_fail_fast, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --until-fail beside.every_third_fails order.a_innocent"), 1);
+    RF_EXPECT_CONTAINS(report, "5 passed, 1 failed, 0 skipped\n");
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --fail-fast order.g_fails_always order.h*"), 1);
+    expect_end("0 passed, 1 failed, 0 skipped\n");
+}
+
+RF_TEST(runner, shuffle_is_told_by_its_seed, ENTER) {
+    char first[4096];
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --seed 1 --shuffle 11 'order.[a-e]*' 'grouped.*'"), 0);
+    char *line = strstr(report, "ok  ");
+    RF_ASSERT_NOT_NULL(line);
+    size_t length = 0;
+    for (char *at = line; (at = strstr(at, "ok    ")); at++)
+        length += (size_t)snprintf(first + length, sizeof first - length, "%.12s ", at + 6);
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --seed 1 --shuffle 11 'order.[a-e]*' 'grouped.*'"), 0);
+    char second[4096];
+    length = 0;
+    for (char *at = strstr(report, "ok  "); at && (at = strstr(at, "ok    ")); at++)
+        length += (size_t)snprintf(second + length, sizeof second - length, "%.12s ", at + 6);
+    RF_ASSERT_TEXT(first, second);
+    RF_ASSERT(strncmp(first, "order.a_inno", 12) != 0 || !strstr(first, "order.a_inno order.b_firs order.c_inno"));
+}
+
+RF_TEST(runner, rerun_failed, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--no-rerun 'order.[a-h]*' beside.every_third_fails"), 1);
+    expect_end("8 passed, 1 failed, 0 skipped\n");
+    RF_ASSERT_INT(run(SAMPLE, "--no-rerun --rerun-failed"), 1);
+    expect_end("0 passed, 1 failed, 0 skipped\n");
+    RF_EXPECT_CONTAINS(report, "FAIL  order.g_fails_always");
+    RF_ASSERT_INT(run(SAMPLE, "--rerun-failed 'grouped.*'"), 0);
+    expect_end("0 passed, 0 failed, 0 skipped\n");
+    /* A history that makes no sense counts as none. */
+    char path[300];
+    snprintf(path, sizeof path, "%s/rocmforge/tests.history", folder);
+    FILE *file = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(file);
+    for (int i = 0; i < 20000; i++) fputc(i * 7 % 256, file);
+    fprintf(file,
+            "\nsample_runner\torder.a_innocent\tx\ty\tz\nsample_runner\torder.c_innocent\t-5\t1\t1\n\t\t1\t1\t1\n");
+    fclose(file);
+    RF_ASSERT_INT(run(SAMPLE, "--rerun-failed 'order.*'"), 0);
+    expect_end("0 passed, 0 failed, 0 skipped\n");
+    RF_ASSERT_INT(run(SAMPLE, "'order.[a-f]*'"), 0);
+}
+
+/* ---- left behind ---- */
+
+static void expect_gone(int pid) {
+    for (int i = 0; i < 1000; i++) {
+        char path[64], state = 'Z';
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *file = fopen(path, "r");
+        if (!file) return;
+        int fields = fscanf(file, "%*d %*s %c", &state);
+        fclose(file);
+        if (fields != 1 || state == 'Z' || state == 'X') return;
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    kill(pid, SIGKILL);
+    RF_FAIL("process %d is still alive", pid);
+}
+
+RF_TEST(runner, processes_left_behind_fail_and_die, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "left.process"), 1);
+    RF_EXPECT_CONTAINS(report, "left a process behind: ");
+    RF_ASSERT_INT(run(SAMPLE, "left.daemon"), 1);
+    RF_EXPECT_CONTAINS(report, "left a process behind: ");
+    char path[300];
+    snprintf(path, sizeof path, "%s/daemon", folder);
+    FILE *file = fopen(path, "r");
+    int pid = 0;
+    RF_ASSERT(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
+    fclose(file);
+    expect_gone(pid);
+    RF_ASSERT_INT(run(SAMPLE, "left.child_that_ends"), 0);
+}
+
+RF_TEST(runner, threads_left_running_fail, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "left.thread left.busy_thread"), 1);
+    expect_end("0 passed, 2 failed, 0 skipped\n");
+    RF_EXPECT_INT(count_in_report("left 1 thread running"), 2);
+    RF_ASSERT_INT(run(SAMPLE, "left.nothing_but_a_moment"), 0);
+}
+
+/* ---- deadlines and interrupts ---- */
+
+RF_TEST(runner, asks_then_kills, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "ends.when_asked"), 1);
+    RF_EXPECT_CONTAINS(report, "timeout: killed after");
+    RF_EXPECT(!strstr(report, "did not end when asked"));
+}
+
+RF_TEST(runner, interrupt_stops_and_reports, ENTER) {
+    char command[4096];
+    snprintf(
+        command, sizeof command,
+        "%s %s --jobs 1 --no-rerun order.a_innocent stays.for_long ends.when_asked > '%s/out' 2>&1 & pid=$!; "
+        "for i in $(seq 1000); do [ -e '%s/began' ] && break; sleep 0.02; done; kill -INT $pid; wait $pid; echo $? "
+        ">> '%s/out'",
+        environment, SAMPLE, folder, folder, folder);
+    /* A shell starts background commands with SIGINT ignored: bash -m gives them their own group. */
+    FILE *script = NULL;
+    char path[300];
+    snprintf(path, sizeof path, "%s/script", folder);
+    script = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(script);
+    fprintf(script, "set -m\n%s\n", command);
+    fclose(script);
+    snprintf(command, sizeof command, "bash '%s' > /dev/null 2>&1", path);
+    RF_ASSERT(system(command) != -1);
+    snprintf(command, sizeof command, "'%s/out'", folder);
+    RF_ASSERT_INT(run_report("", "cat", command), 0);
+    RF_EXPECT_CONTAINS(report, "FAIL  interrupted\n      1 tests were running and 1 had not begun\n");
+    RF_EXPECT_CONTAINS(report, "1 passed, 1 failed, 0 skipped\n1\n");
+}
+
+/* ---- reports ---- */
+
+RF_TEST(runner, junit_and_json_are_valid, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE,
+                      "--junit %s/r.xml --json %s/r.json --no-rerun --jobs 1 prints.for_junit prints.slowly "
+                      "order.a_innocent gpu.computes",
+                      folder, folder),
+                  1);
+    expect_end("2 passed, 1 failed, 1 skipped\n");
+    char path[300];
+    snprintf(path, sizeof path, "%s/check.py", folder);
+    FILE *script = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(script);
+    fprintf(script,
+            "import json, os, sys\n"
+            "import xml.etree.ElementTree as tree\n"
+            "root = tree.parse('%s/r.xml').getroot()\n"
+            "assert root.tag == 'testsuites', root.tag\n"
+            "assert [root.get(k) for k in ('tests', 'failures', 'errors', 'skipped')] == ['4', '1', '0', '1']\n"
+            "cases = {c.get('classname') + '.' + c.get('name'): c for c in root.iter('testcase')}\n"
+            "assert len(cases) == 4, cases\n"
+            "bad = next(c for n, c in cases.items() if n.endswith('prints.for_junit'))\n"
+            "assert 'a <message> & \"more\"' in bad.find('failure').get('message')\n"
+            "assert 'with a second line ?' in bad.find('failure').text\n"
+            "assert '<&\"]]>' in bad.find('system-out').text and '\\u20ac' in bad.find('system-out').text\n"
+            "assert sum(int(s.get('tests')) for s in root) == 4\n"
+            "assert all(float(c.get('time')) >= 0 and c.get('file') and int(c.get('line')) for c in cases.values())\n"
+            "report = json.load(open('%s/r.json', encoding='utf-8'))\n"
+            "assert (report['passed'], report['failed'], report['skipped']) == (2, 1, 1)\n"
+            "tests = {t['name']: t for t in report['tests']}\n"
+            "assert tests['prints.for_junit']['verdict'] == 'failed'\n"
+            "assert tests['gpu.computes']['verdict'] == 'skipped' and tests['gpu.computes']['gpu'] is True\n"
+            "assert not [f for f in os.listdir('%s') if f.endswith('.part')]\n",
+            folder, folder, folder);
+    fclose(script);
+    RF_ASSERT_INT(run_report("", "python3", path), 0);
+}
+
+RF_TEST(runner, output_is_streamed_and_never_a_verdict, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --show-output prints.slowly"), 0);
+    expect_end("1 passed, 0 failed, 0 skipped\n");
+    RF_EXPECT_CONTAINS(report, "      | first\n      | second\n");
+    RF_ASSERT_INT(run(SAMPLE, "prints.a_megabyte_line"), 1);
+    expect_end("0 passed, 1 failed, 0 skipped\n");
+    RF_EXPECT_INT(count_in_report("\n7 passed"), 0);
+    RF_EXPECT_INT(count_in_report("| 7 passed, 0 failed, 0 skipped\n"), 1);
+    RF_ASSERT_INT(run(SAMPLE, "--slowest 1 prints.slowly order.a_innocent"), 0);
+    RF_EXPECT_CONTAINS(report, "The slowest:\n");
+}
+
+RF_TEST(runner, debug_shows_more, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --debug tells.debug"), 0);
+    RF_EXPECT_CONTAINS(report, "      | debug 1 log debug\n");
+}
+
+RF_TEST(runner, live_line_on_a_terminal_only, ENTER) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/terminal.py", folder);
+    FILE *script = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(script);
+    fprintf(script,
+            "import os, pty, sys\nos.environ['TERM'] = 'xterm'\n"
+            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(['%s', 'prints.slowly', 'beside.waits'])))\n",
+            SAMPLE);
+    fclose(script);
+    RF_ASSERT_INT(run_report(environment, "python3", path), 0);
+    RF_EXPECT_CONTAINS(report, "\r\x1b[K[0/2] | ");
+    RF_EXPECT_CONTAINS(report, "\x1b[K2 passed, 0 failed, 0 skipped\r\n");
+    RF_ASSERT_INT(run(SAMPLE, "prints.slowly beside.waits"), 0);
+    RF_EXPECT(!strchr(report, '\x1b') && !strchr(report, '\r'));
+}
+
+RF_TEST(runner, ten_thousand_tests, ENTER, .timeout_ms = 300000, .tags = "slow") {
+    RF_ASSERT_INT(run(MANY, "--jobs 2"), 1);
+    expect_end("9989 passed, 1 failed, 10 skipped\n");
+    RF_EXPECT_CONTAINS(report, "FAIL  many.test/7777");
+    RF_EXPECT_CONTAINS(report, "5000 of 10000 done, 0 failed");
+    RF_EXPECT_CONTAINS(report, "skipped 10: it is a one\n");
+    RF_EXPECT(strlen(report) < 4000);
+}
+
+RF_TEST(runner, ten_thousand_tests_in_one_process, ENTER, .timeout_ms = 120000) {
+    RF_ASSERT_INT(run(MANY, "--in-process --no-rerun"), 1);
+    expect_end("9989 passed, 1 failed, 10 skipped\n");
+    RF_EXPECT(strlen(report) < 4000);
+}
+
+/* ---- foreign commands, without a GPU ---- */
+
+RF_TEST(foreign, exit_codes_are_passed_on, ENTER) {
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- true"), 0);
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- sh -c 'echo out; echo err >&2; exit 42'"), 42);
+    RF_EXPECT_CONTAINS(report, "out\n");
+    RF_EXPECT_CONTAINS(report, "err\n");
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- sh -c 'kill -SEGV $$'"), 128 + SIGSEGV);
+    RF_EXPECT_INT(run(ROCMFORGE, "test --timeout 0.3 -- sleep 60"), 1);
+    RF_EXPECT_CONTAINS(report, "timeout: killed after 0.3 s");
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- sh -c 'sleep 100 & true'"), 0);
+    RF_EXPECT_CONTAINS(report, "left a process behind");
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- echo --help --list"), 0);
+    RF_EXPECT_CONTAINS(report, "--help --list\n");
+    RF_EXPECT_INT(run(ROCMFORGE, "test -- cat < /dev/null"), 0);
+}
+
+/* ---- bad input: one line, exit 2 ---- */
+
+static void expect_refusal(const char *executable, const char *arguments, const char *part) {
+    RF_TRACE("%s %s", executable, arguments);
+    RF_ASSERT_INT(run(executable, "%s", arguments), 2);
+    const char *end = strchr(report, '\n');
+    if (!end || end[1]) RF_FAIL("not one line: %s", report);
+    RF_EXPECT_CONTAINS(report, part);
+}
+
+RF_TEST(bad_input, is_one_line, ENTER) {
+    char text[1024];
+    expect_refusal(TWICE, "", "same.name exists twice");
+    expect_refusal(ROCMFORGE, "test " TWICE, "same.name exists twice");
+    expect_refusal(ROCMFORGE, "test " SAMPLE " " SAMPLE, "named twice");
+    expect_refusal(ROCMFORGE, "test", "name at least one");
+    expect_refusal(ROCMFORGE, "test --", "no command follows");
+    expect_refusal(ROCMFORGE, "test /nonexistent/file", "cannot be run");
+    expect_refusal(ROCMFORGE, "test /tmp", "cannot be run");
+    expect_refusal(ROCMFORGE, "test /etc/passwd", "cannot be run");
+    expect_refusal(ROCMFORGE, "test -- /nonexistent/file", "cannot be run");
+    expect_refusal(SAMPLE, "nosuch.*", "no test matches");
+    expect_refusal(SAMPLE, "--junit /nonexistent/folder/r.xml", "cannot be written");
+    expect_refusal(SAMPLE, "--json /tmp", "cannot be written");
+    static const char *const wrong[] = {"--jobs 0",         "--jobs 99999", "--gpu-jobs 0",    "--gpu-jobs x",
+                                        "--repeat 0",       "--shuffle x",  "--slowest -1",    "--check guard,",
+                                        "--check nonsense", "--seed",       "--timeout-scale", "--gpu-wait x",
+                                        "--timeout 0",      "--unknown",    "--junit",         "--timeout-scale nan"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        expect_refusal(SAMPLE, wrong[i], "--help shows the options");
+    snprintf(text, sizeof text, "test --junit %s/no/r.xml %s", folder, SAMPLE);
+    expect_refusal(ROCMFORGE, text, "cannot be written");
+}
