@@ -82,7 +82,8 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     if (status) return status;
     /* As kernels/rows.h says: a wave takes a short row, the fewest waves that hold it a longer one. */
     uint64_t rows = ground->bytes / norm->element_bytes / norm->columns;
-    uint32_t wave = (uint32_t)bench->info.wave_size, held = wave * HELD_BYTES_PER_LANE / norm->element_bytes, threads = 256;
+    uint32_t wave = (uint32_t)bench->info.wave_size, held = wave * HELD_BYTES_PER_LANE / norm->element_bytes,
+             threads = 256;
     uint64_t teams_per_block = threads / wave;
     if (norm->columns > held) {
         threads = RF_MIN((norm->columns + held - 1) / held * wave, launch.kernel->max_threads);

@@ -81,8 +81,8 @@ struct rf_site {
 };
 #ifdef __cplusplus
 #define RF_SITE (rf_site{__FILE__, __func__, __LINE__})
-#define RF_PARAMS(type, name)                                                                                         \
-    type name = {};                                                                                                    \
+#define RF_PARAMS(type, name)                                                                                        \
+    type name = {};                                                                                                  \
     name.struct_size = sizeof(type)
 #else
 #define RF_SITE ((struct rf_site){__FILE__, __func__, __LINE__})

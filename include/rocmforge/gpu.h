@@ -33,7 +33,7 @@ struct rf_tensor;
 /* Every timeout is in nanoseconds. RF_TIMEOUT_DEFAULT stands for the option RF_TIMEOUT_MS;
  * 0 asks once and does not wait. There is no "for ever". */
 #define RF_TIMEOUT_DEFAULT ((int64_t)-1)
-#define RF_MS(n) ((int64_t)(n)*INT64_C(1000000))
+#define RF_MS(n) ((int64_t)(n) * INT64_C(1000000))
 
 /* ---- probing --------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ struct rf_device_info {
     char driver[64]; /* "HIP 6.2", "CUDA 13.0", "HIP 5.2 (simulated)" */
     enum rf_vendor vendor;
     bool simulated;
-    bool integrated; /* shares the host's memory */
+    bool integrated;          /* shares the host's memory */
     enum rf_tristate display; /* drives a display */
     uint64_t total_bytes;
     uint64_t free_bytes; /* by the kernel's figure; 0 where only a context could tell */
@@ -204,7 +204,7 @@ RF_API rf_status rf_device_check_guards(struct rf_device *device, int64_t timeou
 
 struct rf_buffer_params {
     size_t struct_size;
-    uint64_t bytes;         /* > 0 */
+    uint64_t bytes; /* > 0 */
     bool zeroed;
     bool direct;            /* from and to the driver, not through the pool */
     struct rf_queue *queue; /* where it will be used first: lets the pool reuse memory in queue order */
@@ -236,7 +236,8 @@ RF_API struct rf_device *rf_buffer_device(const struct rf_buffer *buffer);
 RF_API uint64_t rf_buffer_address(const struct rf_buffer *buffer);
 
 /* Pinned host memory: transfers without an intermediate copy. Charged to the host budget. */
-RF_API rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct rf_pinned **out, struct rf_site site);
+RF_API rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct rf_pinned **out,
+                                     struct rf_site site);
 #define rf_pinned_create(device, bytes, out) rf_pinned_create_at((device), (bytes), (out), RF_SITE)
 RF_API rf_status rf_pinned_destroy(struct rf_pinned **pinned);
 RF_API void *rf_pinned_data(const struct rf_pinned *pinned);
@@ -271,7 +272,8 @@ struct rf_queue_params {
     int64_t timeout_ns; /* default deadline of waits on it; 0: RF_TIMEOUT_MS */
     const char *label;
 };
-RF_API rf_status rf_queue_create(struct rf_device *device, const struct rf_queue_params *params, struct rf_queue **out);
+RF_API rf_status rf_queue_create(struct rf_device *device, const struct rf_queue_params *params,
+                                 struct rf_queue **out);
 /* Does not wait: work already submitted still runs, and memory it uses stays until it ends. */
 RF_API rf_status rf_queue_destroy(struct rf_queue **queue);
 /* Waits until everything submitted so far is done. RF_E_TIMEOUT names the oldest unfinished
@@ -299,10 +301,10 @@ struct rf_kernel_info {
     const char *module; /* source file without its ending */
     size_t arg_count;
     const uint32_t *arg_bytes;
-    uint32_t max_threads;    /* per block */
-    uint32_t shared_bytes;   /* static */
-    uint32_t local_bytes;    /* per thread: spills or private arrays, as the driver says */
-    uint32_t registers;      /* as the driver says, 0 if it does not */
+    uint32_t max_threads;  /* per block */
+    uint32_t shared_bytes; /* static */
+    uint32_t local_bytes;  /* per thread: spills or private arrays, as the driver says */
+    uint32_t registers;    /* as the driver says, 0 if it does not */
 };
 /* Borrowed until the device closes. RF_E_NOT_FOUND names the closest. */
 RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out);
@@ -327,7 +329,9 @@ static inline struct rf_arg rf_arg_buffer_at(struct rf_buffer *buffer, uint64_t 
     struct rf_arg arg = {RF_ARG_KIND_BUFFER, 8, buffer, offset, {0}};
     return arg;
 }
-static inline struct rf_arg rf_arg_buffer(struct rf_buffer *buffer) { return rf_arg_buffer_at(buffer, 0); }
+static inline struct rf_arg rf_arg_buffer(struct rf_buffer *buffer) {
+    return rf_arg_buffer_at(buffer, 0);
+}
 static inline struct rf_arg rf_arg_i32(int32_t v) {
     struct rf_arg arg = {RF_ARG_KIND_VALUE, 4, NULL, 0, {v}};
     return arg;
@@ -351,8 +355,8 @@ static inline struct rf_arg rf_arg_f32(float v) {
 struct rf_launch {
     size_t struct_size;
     const struct rf_kernel *kernel;
-    uint32_t grid[3];  /* blocks; 0 in y or z counts as 1 */
-    uint32_t block[3]; /* threads; 0 in y or z counts as 1 */
+    uint32_t grid[3];      /* blocks; 0 in y or z counts as 1 */
+    uint32_t block[3];     /* threads; 0 in y or z counts as 1 */
     uint32_t shared_bytes; /* dynamic */
     const struct rf_arg *args;
     size_t arg_count;
@@ -369,8 +373,8 @@ RF_API uint64_t rf_device_mark(struct rf_device *device);
 
 struct rf_sweep {
     size_t struct_size;
-    uint64_t mark;      /* sweep what was made after it */
-    int64_t timeout_ns; /* for the work that still runs */
+    uint64_t mark;                                            /* sweep what was made after it */
+    int64_t timeout_ns;                                       /* for the work that still runs */
     bool (*visit)(void *user, const struct rf_allocation *a); /* each allocation that remained; may be NULL */
     void *user;
     /* Filled in: */
@@ -380,7 +384,8 @@ struct rf_sweep {
 /* Drains every queue by the deadline, checks guard bands, reports and releases every buffer,
  * pinned memory, queue and event that was made after the mark and not destroyed; their handles
  * are dead then. RF_E_TIMEOUT: work did not end, the device is lost. RF_E_CORRUPT: swept, but a
- * guard band had been overwritten, now or at a destroy since the mark. No other thread may use the device meanwhile. */
+ * guard band had been overwritten, now or at a destroy since the mark. No other thread may use the device meanwhile.
+ */
 RF_API rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep);
 
 /* A share of a GPU for a process that does not open it but starts others that do: a lease
@@ -395,7 +400,8 @@ struct rf_share_params {
     int64_t timeout_ns;  /* for the turn */
 };
 /* RF_E_BUSY: the turn did not come by the deadline; names the holder. */
-RF_API rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_params *params, struct rf_share **out);
+RF_API rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_params *params,
+                                 struct rf_share **out);
 RF_API void rf_share_destroy(struct rf_share **share);
 RF_API uint64_t rf_share_bytes(const struct rf_share *share);
 /* As rf_device_lend and rf_device_reclaim. */

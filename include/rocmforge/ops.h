@@ -36,9 +36,9 @@ struct rf_check_result {
 
 struct rf_check_params {
     size_t struct_size;
-    const char *op;            /* a name or pattern (*, ?); NULL: all */
-    struct rf_device *device;  /* NULL: the CPU */
-    uint64_t seed;             /* of the data; the same seed, the same data */
+    const char *op;           /* a name or pattern (*, ?); NULL: all */
+    struct rf_device *device; /* NULL: the CPU */
+    uint64_t seed;            /* of the data; the same seed, the same data */
     bool bench;
     bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */
     void *user;

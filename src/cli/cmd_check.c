@@ -48,7 +48,8 @@ int cmd_check(int argc, char **argv) {
     if (!arguments) return cli_fail(CLI_FAILED, "check: no memory");
     memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing moves them about */
     int given = argc, count, code = cli_parse(&command, argc, argv, &count);
-    if (code == CLI_GO_ON) code = here || !strcmp(device, "cpu") ? check(op, device, seed, &shown) : in_worker(given, arguments);
+    if (code == CLI_GO_ON)
+        code = here || !strcmp(device, "cpu") ? check(op, device, seed, &shown) : in_worker(given, arguments);
     free(arguments);
     return code;
 }
@@ -72,7 +73,8 @@ static void show_line(const struct shown *shown, const struct rf_check_result *r
     } else if (shown->bench) {
         double rate = (double)result->bytes / (double)result->time_ns;
         printf("%-16s %-28s %10.3f ms %9.1f GB/s %6.1f%% %9.2f TFLOP/s\n", result->op, result->label,
-               (double)result->time_ns * 1e-6, rate, shown->roof_bytes_per_ns > 0 ? 100 * rate / shown->roof_bytes_per_ns : 0,
+               (double)result->time_ns * 1e-6, rate,
+               shown->roof_bytes_per_ns > 0 ? 100 * rate / shown->roof_bytes_per_ns : 0,
                (double)result->flops / (double)result->time_ns * 1e-3);
     } else if (shown->verbose) {
         printf("ok    %-16s %-36s error %.3g of what is allowed\n", result->op, result->label, result->error);

@@ -24,7 +24,8 @@ int cmd_kernels(int argc, char **argv) {
     const struct cli_option options[] = {
         {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
         {0, "extract", CLI_TEXT, &target, "ARCH", "write the blobs for ARCH and manifest.json into DIR"},
-        {0, "device", CLI_TEXT, &device, "D", "what the driver of this GPU makes of them: auto, an index, part of a name"},
+        {0, "device", CLI_TEXT, &device, "D",
+         "what the driver of this GPU makes of them: auto, an index, part of a name"},
         {0, "ask-device", CLI_TEXT, &asked, "D", NULL},
     };
     const struct cli_command command = {

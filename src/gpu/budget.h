@@ -24,7 +24,8 @@ struct rf_budget_spec {
     char part_id[64];
     uint64_t part_bytes;
 };
-rf_status rf_budget_parse(const char *text, struct rf_budget_spec *spec); /* RF_E_SYNTAX says where and what is allowed */
+rf_status rf_budget_parse(const char *text,
+                          struct rf_budget_spec *spec); /* RF_E_SYNTAX says where and what is allowed */
 /* limit: how much may be taken of base; floor: what must stay free: what keep says, else the
  * smaller of base - limit and 30% of base. */
 void rf_budget_eval(const struct rf_budget_spec *spec, uint64_t base, uint64_t *limit, uint64_t *floor_bytes);
@@ -66,11 +67,11 @@ struct rf_lease_terms {
     uint64_t free0_bytes;    /* live free less what others were promised and do not yet hold */
     uint64_t promised_bytes; /* this lease's budget; may be 0: then others hold it all */
     uint64_t floor_bytes;
-    uint64_t limit_bytes;            /* what the spec gives to all leases together */
+    uint64_t limit_bytes; /* what the spec gives to all leases together */
     uint64_t others_promised_bytes;
     uint64_t others_held_bytes;
-    int others;                      /* live leases besides this one */
-    int largest_pid;                 /* the other lease with the largest promise; 0 if none */
+    int others;      /* live leases besides this one */
+    int largest_pid; /* the other lease with the largest promise; 0 if none */
 };
 rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **out, struct rf_lease_terms *terms);
 void rf_lease_close(struct rf_lease **lease);

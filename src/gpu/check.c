@@ -60,7 +60,8 @@ rf_status rf_check_verify(struct rf_device *device, struct rf_block *block, uint
     if (status) return rf_fail_within(status, "guard bands not checked");
     uint64_t at = first_damage(seen, RF_GUARD_BYTES);
     if (at < RF_GUARD_BYTES)
-        return rf_fail(RF_E_CORRUPT, "%llu bytes before the start of a %llu-byte buffer '%s' (made at %s:%d) were overwritten",
+        return rf_fail(RF_E_CORRUPT,
+                       "%llu bytes before the start of a %llu-byte buffer '%s' (made at %s:%d) were overwritten",
                        (unsigned long long)(RF_GUARD_BYTES - at), (unsigned long long)bytes, record->label,
                        record->site.file, record->site.line);
     uint64_t tail = tail_bytes(block, bytes);
@@ -69,9 +70,9 @@ rf_status rf_check_verify(struct rf_device *device, struct rf_block *block, uint
     if (status) return rf_fail_within(status, "guard bands not checked");
     at = first_damage(seen, tail);
     if (at < tail)
-        return rf_fail(RF_E_CORRUPT, "byte %llu past the end of a %llu-byte buffer '%s' (made at %s:%d) was overwritten",
-                       (unsigned long long)at, (unsigned long long)bytes, record->label, record->site.file,
-                       record->site.line);
+        return rf_fail(
+            RF_E_CORRUPT, "byte %llu past the end of a %llu-byte buffer '%s' (made at %s:%d) was overwritten",
+            (unsigned long long)at, (unsigned long long)bytes, record->label, record->site.file, record->site.line);
     return RF_OK;
 }
 

@@ -36,7 +36,8 @@ static rf_status share(struct rf_device *device, const struct rf_device_params *
         return rf_fail(RF_E_INVALID, "device %d is open already with the budget '%s'; use rf_device_set_budget",
                        params->index, device->budget_text);
     if (params->image_count)
-        return rf_fail(RF_E_INVALID, "device %d is open already; kernel images can be given only by the first to open it",
+        return rf_fail(RF_E_INVALID,
+                       "device %d is open already; kernel images can be given only by the first to open it",
                        params->index);
     device->references++;
     return RF_OK;
@@ -62,7 +63,8 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
     if (status) return status;
     const struct rf_device_info *info = &probe->devices[params->index];
     if (!info->usable)
-        return rf_fail(RF_E_UNSUPPORTED, "device %d (%s) cannot be used: %s", params->index, info->name, info->reason);
+        return rf_fail(RF_E_UNSUPPORTED, "device %d (%s) cannot be used: %s", params->index, info->name,
+                       info->reason);
 
     pthread_mutex_lock(&runtime->devices_mutex);
     struct rf_device *device = NULL, *failed = NULL;
@@ -86,8 +88,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         pthread_mutex_init(&device->timelines_mutex, NULL);
         pthread_mutex_init(&device->staging.mutex, NULL);
         status = rf_runtime_driver(runtime, params->index, &device->driver);
-        if (!status)
-            status = open_parts(device, params, budget);
+        if (!status) status = open_parts(device, params, budget);
         if (status) {
             struct rf_saved_error saved;
             rf_error_save(&saved);
@@ -198,8 +199,7 @@ static rf_status charge_driver(struct rf_device *device, uint64_t before_bytes) 
     rf_memory_publish_held(device);
     if (device->held_bytes > device->terms.promised_bytes) {
         char own[32], budget[32];
-        return rf_fail(RF_E_BUDGET,
-                       "the driver's own %s do not fit the budget '%s', which gives %s; raise RF_BUDGET",
+        return rf_fail(RF_E_BUDGET, "the driver's own %s do not fit the budget '%s', which gives %s; raise RF_BUDGET",
                        rf_format_bytes(device->driver_bytes, own, sizeof own), device->budget_text,
                        rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget));
     }
@@ -233,7 +233,8 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     struct rf_entered entered = {0};
     status = open_context(device);
     if (status) return status;
-    status = rf_device_result(device, rf_context_enter(device->driver, &device->context, &entered), "context_enter", NULL);
+    status =
+        rf_device_result(device, rf_context_enter(device->driver, &device->context, &entered), "context_enter", NULL);
     if (status) return status;
     if (!witnessed) {
         status = open_lease(device, &spec);
@@ -279,9 +280,9 @@ rf_status rf_device_close(struct rf_device **pointer) {
 static void report_leak(struct rf_device *device, const struct rf_allocation *record) {
     char size[32];
     rf_device_note(device, RF_LOG_WARN, "leaked: %s%s '%s' from %s:%d (%s), %.1f s old",
-                   rf_format_bytes(record->bytes, size, sizeof size), record->kind == RF_ALLOC_PINNED ? " pinned" : "",
-                   record->label, record->site.file, record->site.line, record->site.function,
-                   (double)(rf_now_ns() - record->age_ns) * 1e-9);
+                   rf_format_bytes(record->bytes, size, sizeof size),
+                   record->kind == RF_ALLOC_PINNED ? " pinned" : "", record->label, record->site.file,
+                   record->site.line, record->site.function, (double)(rf_now_ns() - record->age_ns) * 1e-9);
 }
 
 static void abandon_all(struct rf_device *device) {
@@ -329,8 +330,7 @@ static void destroy_events_and_streams(struct rf_device *device) {
         }
     for (unsigned i = 0; i < device->timeline_count; i++) {
         struct rf_timeline *line = device->timelines[i];
-        if (line->stream)
-            rf_device_result(device, driver->stream_destroy(line->stream), "stream_destroy", NULL);
+        if (line->stream) rf_device_result(device, driver->stream_destroy(line->stream), "stream_destroy", NULL);
         line->stream = NULL;
         while (line->spare_count)
             rf_device_result(device, driver->event_destroy(line->spare_events[--line->spare_count]), "event_destroy",
@@ -365,8 +365,7 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
                                   "context_enter", NULL);
         if (!status) status = enter_quiet_with_memory(device, deadline_ns);
         if (status) {
-            if (!rf_device_is_lost(device))
-                rf_device_mark_lost(device, "closing: %s", rf_error_text());
+            if (!rf_device_is_lost(device)) rf_device_mark_lost(device, "closing: %s", rf_error_text());
             abandon_all(device);
             return status == RF_E_BUSY ? RF_E_TIMEOUT : status;
         }
@@ -552,8 +551,7 @@ rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...)
         atomic_store_explicit(&device->lost, true, memory_order_release);
     }
     pthread_mutex_unlock(&device->lost_mutex);
-    if (first)
-        rf_device_note(device, RF_LOG_ERROR, "device %d is lost: %s", device->info.index, device->lost_text);
+    if (first) rf_device_note(device, RF_LOG_ERROR, "device %d is lost: %s", device->info.index, device->lost_text);
     return rf_device_lost_status(device);
 }
 

@@ -234,7 +234,8 @@ void rf_pool_return_all(struct rf_device *device);
 bool rf_pool_has(struct rf_device *device, uint64_t bytes);
 /* Frees host-side records at the very end; no driver call. */
 void rf_pool_finish(struct rf_device *device);
-uint64_t rf_pool_rounded(const struct rf_device *device, uint64_t bytes); /* what the driver would be asked; 0: overflow */
+uint64_t rf_pool_rounded(const struct rf_device *device,
+                         uint64_t bytes); /* what the driver would be asked; 0: overflow */
 
 /* The one place that asks the driver for device memory: budget, floor, lease, host budget on
  * an integrated GPU; then the driver. memory_mutex held. */
@@ -403,8 +404,8 @@ static inline int64_t rf_device_deadline(const struct rf_device *device, int64_t
 struct rf_buffer {
     struct rf_object object;
     struct rf_block *block;
-    uint64_t offset, bytes;       /* within the user part of the block */
-    uint64_t whole_bytes;         /* the user part's size, for guards */
+    uint64_t offset, bytes; /* within the user part of the block */
+    uint64_t whole_bytes;   /* the user part's size, for guards */
 };
 struct rf_pinned {
     struct rf_object object;

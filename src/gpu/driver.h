@@ -32,28 +32,28 @@ enum rf_driver_code {
 enum rf_driver_kind { RF_DRIVER_HIP, RF_DRIVER_CUDA };
 
 enum rf_driver_attribute { /* the vendors' numbers differ: see the tables in driver_*.c */
-    RF_ATTR_MAX_THREADS_PER_BLOCK,
-    RF_ATTR_MAX_BLOCK_X,
-    RF_ATTR_MAX_BLOCK_Y,
-    RF_ATTR_MAX_BLOCK_Z,
-    RF_ATTR_MAX_GRID_X,
-    RF_ATTR_MAX_GRID_Y,
-    RF_ATTR_MAX_GRID_Z,
-    RF_ATTR_MAX_SHARED_PER_BLOCK,       /* without opting in */
-    RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA; HIP answers the plain one */
-    RF_ATTR_WARP_SIZE,
-    RF_ATTR_COMPUTE_UNITS,
-    RF_ATTR_INTEGRATED,
-    RF_ATTR_COMPUTE_MAJOR,
-    RF_ATTR_COMPUTE_MINOR,
-    RF_ATTR_COUNT
+                           RF_ATTR_MAX_THREADS_PER_BLOCK,
+                           RF_ATTR_MAX_BLOCK_X,
+                           RF_ATTR_MAX_BLOCK_Y,
+                           RF_ATTR_MAX_BLOCK_Z,
+                           RF_ATTR_MAX_GRID_X,
+                           RF_ATTR_MAX_GRID_Y,
+                           RF_ATTR_MAX_GRID_Z,
+                           RF_ATTR_MAX_SHARED_PER_BLOCK,       /* without opting in */
+                           RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA; HIP answers the plain one */
+                           RF_ATTR_WARP_SIZE,
+                           RF_ATTR_COMPUTE_UNITS,
+                           RF_ATTR_INTEGRATED,
+                           RF_ATTR_COMPUTE_MAJOR,
+                           RF_ATTR_COMPUTE_MINOR,
+                           RF_ATTR_COUNT
 };
 
 enum rf_function_attribute { /* the same numbers in both */
-    RF_FUNC_MAX_THREADS = 0,
-    RF_FUNC_SHARED_BYTES = 1,
-    RF_FUNC_LOCAL_BYTES = 3,
-    RF_FUNC_REGISTERS = 4,
+                             RF_FUNC_MAX_THREADS = 0,
+                             RF_FUNC_SHARED_BYTES = 1,
+                             RF_FUNC_LOCAL_BYTES = 3,
+                             RF_FUNC_REGISTERS = 4,
 };
 
 #define RF_EVENT_DISABLE_TIMING 2u
@@ -63,11 +63,11 @@ typedef void *rf_dptr; /* hipDeviceptr_t; CUdeviceptr has the same size and regi
 
 struct rf_driver {
     enum rf_driver_kind kind;
-    bool simulated;   /* the library says so by exporting rfsim_version */
-    char path[512];   /* what was opened */
-    char label[64];   /* "HIP 6.2", "CUDA 13.0", "HIP 5.2 (simulated)" */
-    int version;      /* as the driver says; valid after rf_driver_init */
-    void *library;    /* dlopen handle, never closed */
+    bool simulated; /* the library says so by exporting rfsim_version */
+    char path[512]; /* what was opened */
+    char label[64]; /* "HIP 6.2", "CUDA 13.0", "HIP 5.2 (simulated)" */
+    int version;    /* as the driver says; valid after rf_driver_init */
+    void *library;  /* dlopen handle, never closed */
 
     /* Same shape in both; looked up as hipX / cuX. */
     int (*init)(unsigned flags);
@@ -76,9 +76,9 @@ struct rf_driver {
     int (*device_get)(int *device, int ordinal);
     int (*device_name)(char *name, int size, int device);
     int (*device_total)(size_t *bytes, int device);
-    int (*device_uuid)(void *uuid16, int device);                    /* optional */
-    int (*device_pci)(char *text, int size, int device);             /* optional */
-    int (*mem_info)(size_t *free_bytes, size_t *total_bytes);        /* of the current context */
+    int (*device_uuid)(void *uuid16, int device);             /* optional */
+    int (*device_pci)(char *text, int size, int device);      /* optional */
+    int (*mem_info)(size_t *free_bytes, size_t *total_bytes); /* of the current context */
     int (*mem_alloc)(rf_dptr *pointer, size_t bytes);
     int (*mem_free)(rf_dptr pointer);                                /* waits for all streams */
     int (*host_alloc)(void **pointer, size_t bytes, unsigned flags); /* flags: 0 */
@@ -87,7 +87,7 @@ struct rf_driver {
     int (*copy_from_device)(void *to, rf_dptr from, size_t bytes, void *stream);
     int (*copy_on_device)(rf_dptr to, rf_dptr from, size_t bytes, void *stream);
     int (*fill_bytes)(rf_dptr to, unsigned char value, size_t bytes, void *stream);
-    int (*stream_priorities)(int *least, int *greatest);             /* optional */
+    int (*stream_priorities)(int *least, int *greatest); /* optional */
     int (*stream_create)(void **stream, unsigned flags, int priority);
     int (*stream_destroy)(void *stream);
     int (*stream_wait_event)(void *stream, void *event, unsigned flags);
@@ -96,8 +96,8 @@ struct rf_driver {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*event_elapsed)(float *milliseconds, void *start, void *end);
-    int (*module_load)(void **module, const void *image);            /* waits for all streams */
-    int (*module_unload)(void *module);                              /* waits for all streams */
+    int (*module_load)(void **module, const void *image); /* waits for all streams */
+    int (*module_unload)(void *module);                   /* waits for all streams */
     int (*module_function)(void **function, void *module, const char *name);
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
@@ -156,7 +156,7 @@ int rf_context_close(const struct rf_driver *driver, struct rf_context *context)
 /* Makes the context current on this thread, remembering what was; leave puts that back. Cheap
  * where it is current already. */
 struct rf_entered {
-    void *previous; /* CUDA */
+    void *previous;      /* CUDA */
     int previous_device; /* HIP */
     bool restore;
 };

@@ -15,7 +15,8 @@ static rf_status check_shape(const struct rf_launch *launch, const struct rf_dev
             return rf_fail(RF_E_INVALID, "launch of '%s': an empty grid or block", kernel->name);
         if (grid[i] > (uint32_t)device->limits.grid[i] || block[i] > (uint32_t)device->limits.block[i])
             return rf_fail(RF_E_INVALID, "launch of '%s': grid %u or block %u in %c is over the device's %d and %d",
-                           kernel->name, grid[i], block[i], "xyz"[i], device->limits.grid[i], device->limits.block[i]);
+                           kernel->name, grid[i], block[i], "xyz"[i], device -> limits.grid[i],
+                           device->limits.block[i]);
         threads *= block[i];
     }
     uint32_t most = kernel->max_threads ? kernel->max_threads : (uint32_t)device->limits.max_threads;
@@ -83,7 +84,8 @@ rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch
         }
     }
     if (!status && device->runtime->log.level >= RF_LOG_DEBUG)
-        rf_device_note(device, RF_LOG_DEBUG, "launch %s: grid %u x %u x %u, block %u x %u x %u, %u bytes shared, %zu arguments",
+        rf_device_note(device, RF_LOG_DEBUG,
+                       "launch %s: grid %u x %u x %u, block %u x %u x %u, %u bytes shared, %zu arguments",
                        kernel->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch->shared_bytes,
                        launch->arg_count);
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));

@@ -30,9 +30,8 @@ static rf_status add_kernel(struct rf_device *device, void *module, const struct
     if (!kernel->arg_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
     device->kernel_count++;
     if (row->arg_count) memcpy(kernel->arg_bytes, row->arg_bytes, row->arg_count * sizeof *kernel->arg_bytes);
-    rf_status status =
-        rf_device_result(device, driver->module_function(&kernel->function, module, row->name), "module_function",
-                         row->name);
+    rf_status status = rf_device_result(device, driver->module_function(&kernel->function, module, row->name),
+                                        "module_function", row->name);
     if (status) return rf_fail_within(status, "kernel '%s'", row->name);
     struct {
         int attribute;
@@ -128,7 +127,8 @@ rf_status rf_modules_load(struct rf_device *device, const struct rf_device_param
     if (params->image_count && !params->images) return rf_fail(RF_E_INVALID, "images is NULL, image_count is not 0");
     rf_status status = load_builtin(device);
     for (size_t i = 0; i < params->image_count && !status; i++)
-        if (first_of_group(params, i)) status = load_group(device, params, params->image_groups ? params->image_groups[i] : 0);
+        if (first_of_group(params, i))
+            status = load_group(device, params, params->image_groups ? params->image_groups[i] : 0);
     if (status) return status;
     if (device->kernel_count) qsort(device->kernels, device->kernel_count, sizeof *device->kernels, compare_kernels);
     for (size_t i = 1; i < device->kernel_count; i++)
@@ -175,10 +175,9 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
     if (status) return status;
     struct rf_kernel key;
     snprintf(key.name, sizeof key.name, "%s", name);
-    const struct rf_kernel *found =
-        device->kernel_count
-            ? bsearch(&key, device->kernels, device->kernel_count, sizeof *device->kernels, compare_kernels)
-            : NULL;
+    const struct rf_kernel *found = device->kernel_count ? bsearch(&key, device->kernels, device->kernel_count,
+                                                                   sizeof *device->kernels, compare_kernels)
+                                                         : NULL;
     if (found) {
         *out = found;
     } else {

@@ -28,7 +28,9 @@ rf_status rf_object_check(const void *handle, enum rf_object_kind kind, const ch
     return rf_fail(RF_E_HANDLE, "%s: is not a handle of that kind", what);
 }
 
-void rf_object_free(struct rf_object *object) { rf_object_retire(object, object->device->runtime->checks != 0); }
+void rf_object_free(struct rf_object *object) {
+    rf_object_retire(object, object->device->runtime->checks != 0);
+}
 
 void rf_object_retire(struct rf_object *object, bool keep) {
     struct rf_device *device = object->device;

@@ -27,12 +27,13 @@ static bool wanted_bytes(const struct rf_device *device, uint64_t bytes, uint64_
 
 static int size_class(uint64_t wanted) {
     int class = 0;
-    while (((uint64_t)1 << (SMALLEST_CHUNK_SHIFT + class)) < wanted) class++;
+    while (((uint64_t)1 << (SMALLEST_CHUNK_SHIFT + class)) < wanted) class ++;
     return class;
 }
 
 static uint64_t slab_bytes(const struct rf_device *device, int class) {
-    uint64_t chunk = (uint64_t)1 << (SMALLEST_CHUNK_SHIFT + class), bytes = RF_MAX(chunk, RF_MIN(16 * chunk, SLAB_BYTES));
+    uint64_t chunk = (uint64_t)1 << (SMALLEST_CHUNK_SHIFT + class),
+             bytes = RF_MAX(chunk, RF_MIN(16 * chunk, SLAB_BYTES));
     rf_round_up_overflows(bytes, device->granularity_bytes, &bytes);
     return bytes;
 }
@@ -50,7 +51,9 @@ static void lock_uses(struct rf_uses *uses) {
     while (atomic_flag_test_and_set_explicit(&uses->lock, memory_order_acquire)) {
     }
 }
-static void unlock_uses(struct rf_uses *uses) { atomic_flag_clear_explicit(&uses->lock, memory_order_release); }
+static void unlock_uses(struct rf_uses *uses) {
+    atomic_flag_clear_explicit(&uses->lock, memory_order_release);
+}
 
 void rf_uses_note(struct rf_uses *uses, struct rf_timeline *line, uint64_t ticket) {
     lock_uses(uses);
@@ -188,7 +191,8 @@ static rf_status take_once(struct rf_device *device, uint64_t wanted, bool direc
             if (status) return status;
             /* The new chunks stand behind busy ones. */
             size_t count = pool->chunks[class].count;
-            for (size_t i = 0; i < count && !block; i += LOOKS) block = pick(&pool->chunks[class], wanted, device->granularity_bytes, hint);
+            for (size_t i = 0; i < count && !block; i += LOOKS)
+                block = pick(&pool->chunks[class], wanted, device->granularity_bytes, hint);
             if (!block) return rf_fail(RF_E_BUSY, "pool: a fresh chunk was not free");
         }
         block->slab->idle_count--;

@@ -152,7 +152,8 @@ rf_status rf_event_wait(struct rf_event *event, int64_t timeout_ns) {
     struct rf_entry entry;
     rf_status status = enter_recorded("rf_event_wait", event, &entry);
     if (status) return status;
-    status = rf_timeline_wait(event->use.line, event->use.ticket, rf_device_deadline(event->object.device, timeout_ns));
+    status =
+        rf_timeline_wait(event->use.line, event->use.ticket, rf_device_deadline(event->object.device, timeout_ns));
     rf_leave(&entry);
     return status;
 }
@@ -179,7 +180,8 @@ rf_status rf_event_elapsed(struct rf_event *start, struct rf_event *end, int64_t
     bool done = false, started = false;
     status = rf_timeline_poll(start->use.line, start->use.ticket, &started);
     if (!status) status = rf_timeline_poll(end->use.line, end->use.ticket, &done);
-    if (!status && !(started && done)) status = rf_fail(RF_E_BUSY, "rf_event_elapsed: not done yet; wait for it first");
+    if (!status && !(started && done))
+        status = rf_fail(RF_E_BUSY, "rf_event_elapsed: not done yet; wait for it first");
     if (!status) {
         float milliseconds = 0;
         struct rf_device *device = end->object.device;

@@ -70,7 +70,8 @@ rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_para
     const char *sysfs = rf_options_get(runtime->options, "RF_SYSFS");
     const char *nvml = rf_options_get(runtime->options, "RF_NVML_LIBRARY");
     if (!*dir) dir = NULL;
-    struct rf_lease_params lease = {.dir = dir, .live_free = live_free, .user = share, .timeout_ns = runtime->timeout_ns};
+    struct rf_lease_params lease = {
+        .dir = dir, .live_free = live_free, .user = share, .timeout_ns = runtime->timeout_ns};
     rf_status status = rf_device_info_at(runtime, params->index, &share->info);
     if (!status) status = rf_budget_parse(budget, &lease.spec);
     if (status) goto fail;
@@ -79,9 +80,9 @@ rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_para
     status = rf_witness_create_with((enum rf_driver_kind)rf_runtime_probe(runtime)->source[params->index].kind, sysfs,
                                     *nvml ? nvml : NULL, share->info.pci, share->info.uuid, &share->witness);
     if (!status && params->exclusive)
-        status = take_turn(share, dir, lease.uuid,
-                           rf_deadline_after(params->timeout_ns == RF_TIMEOUT_DEFAULT ? runtime->timeout_ns
-                                                                                      : params->timeout_ns));
+        status = take_turn(
+            share, dir, lease.uuid,
+            rf_deadline_after(params->timeout_ns == RF_TIMEOUT_DEFAULT ? runtime->timeout_ns : params->timeout_ns));
     if (!status) status = rf_lease_open(&lease, &share->lease, &share->terms);
     if (status) goto fail;
     *out = share;
@@ -107,7 +108,9 @@ void rf_share_destroy(struct rf_share **pointer) {
     rf_error_restore(&saved);
 }
 
-uint64_t rf_share_bytes(const struct rf_share *share) { return share ? share->terms.promised_bytes : 0; }
+uint64_t rf_share_bytes(const struct rf_share *share) {
+    return share ? share->terms.promised_bytes : 0;
+}
 
 rf_status rf_share_lend(struct rf_share *share, uint64_t bytes, char *spec, size_t size) {
     if (!share) return rf_fail(RF_E_INVALID, "rf_share_lend: share is NULL");

@@ -18,7 +18,8 @@ static void report(struct rf_device *device, struct rf_sweep *sweep) {
     bool showing = sweep->visit != NULL;
     pthread_mutex_lock(&device->memory_mutex);
     for (struct rf_ledger_entry *entry = device->ledger_first; entry; entry = entry->next) {
-        if (entry->record.id <= sweep->mark || entry->record.kind == RF_ALLOC_DRIVER || entry->record.abandoned) continue;
+        if (entry->record.id <= sweep->mark || entry->record.kind == RF_ALLOC_DRIVER || entry->record.abandoned)
+            continue;
         struct rf_allocation shown = entry->record;
         shown.age_ns = now - shown.age_ns;
         sweep->allocations++;
@@ -77,7 +78,8 @@ rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep) {
         if (!first) first = destroyed;
     }
     if (!status && !first && !rf_device_is_lost(device)) first = rf_device_check_guards(device, sweep->timeout_ns);
-    if (!status && !first && device->damage_id > sweep->mark) first = rf_fail(RF_E_CORRUPT, "%s", device->damage_text);
+    if (!status && !first && device->damage_id > sweep->mark)
+        first = rf_fail(RF_E_CORRUPT, "%s", device->damage_text);
     if (!status) status = rf_device_is_lost(device) ? rf_device_lost_status(device) : first;
     rf_leave(&entry);
     return status;

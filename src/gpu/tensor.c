@@ -13,20 +13,30 @@ static const struct {
     const char *name;
     size_t block, block_bytes;
 } dtypes[RF_DTYPE_COUNT] = {
-    [RF_F32] = {"f32", 1, 4},         [RF_F16] = {"f16", 1, 2},         [RF_BF16] = {"bf16", 1, 2},
-    [RF_I32] = {"i32", 1, 4},         [RF_I8] = {"i8", 1, 1},           [RF_U8] = {"u8", 1, 1},
-    [RF_Q4_0] = {"q4_0", 32, 18},     [RF_Q4_1] = {"q4_1", 32, 20},     [RF_Q5_0] = {"q5_0", 32, 22},
-    [RF_Q5_1] = {"q5_1", 32, 24},     [RF_Q8_0] = {"q8_0", 32, 34},     [RF_Q2_K] = {"q2_k", 256, 84},
-    [RF_Q3_K] = {"q3_k", 256, 110},   [RF_Q4_K] = {"q4_k", 256, 144},   [RF_Q5_K] = {"q5_k", 256, 176},
-    [RF_Q6_K] = {"q6_k", 256, 210},   [RF_IQ4_NL] = {"iq4_nl", 32, 18}, [RF_IQ4_XS] = {"iq4_xs", 256, 136},
+    [RF_F32] = {"f32", 1, 4},       [RF_F16] = {"f16", 1, 2},         [RF_BF16] = {"bf16", 1, 2},
+    [RF_I32] = {"i32", 1, 4},       [RF_I8] = {"i8", 1, 1},           [RF_U8] = {"u8", 1, 1},
+    [RF_Q4_0] = {"q4_0", 32, 18},   [RF_Q4_1] = {"q4_1", 32, 20},     [RF_Q5_0] = {"q5_0", 32, 22},
+    [RF_Q5_1] = {"q5_1", 32, 24},   [RF_Q8_0] = {"q8_0", 32, 34},     [RF_Q2_K] = {"q2_k", 256, 84},
+    [RF_Q3_K] = {"q3_k", 256, 110}, [RF_Q4_K] = {"q4_k", 256, 144},   [RF_Q5_K] = {"q5_k", 256, 176},
+    [RF_Q6_K] = {"q6_k", 256, 210}, [RF_IQ4_NL] = {"iq4_nl", 32, 18}, [RF_IQ4_XS] = {"iq4_xs", 256, 136},
 };
 
-static bool known(enum rf_dtype dtype) { return (unsigned)dtype < RF_DTYPE_COUNT; }
+static bool known(enum rf_dtype dtype) {
+    return (unsigned)dtype < RF_DTYPE_COUNT;
+}
 
-const char *rf_dtype_name(enum rf_dtype dtype) { return known(dtype) ? dtypes[dtype].name : "?"; }
-size_t rf_dtype_block(enum rf_dtype dtype) { return known(dtype) ? dtypes[dtype].block : 0; }
-size_t rf_dtype_block_bytes(enum rf_dtype dtype) { return known(dtype) ? dtypes[dtype].block_bytes : 0; }
-size_t rf_dtype_bytes(enum rf_dtype dtype) { return rf_dtype_block(dtype) == 1 ? dtypes[dtype].block_bytes : 0; }
+const char *rf_dtype_name(enum rf_dtype dtype) {
+    return known(dtype) ? dtypes[dtype].name : "?";
+}
+size_t rf_dtype_block(enum rf_dtype dtype) {
+    return known(dtype) ? dtypes[dtype].block : 0;
+}
+size_t rf_dtype_block_bytes(enum rf_dtype dtype) {
+    return known(dtype) ? dtypes[dtype].block_bytes : 0;
+}
+size_t rf_dtype_bytes(enum rf_dtype dtype) {
+    return rf_dtype_block(dtype) == 1 ? dtypes[dtype].block_bytes : 0;
+}
 
 rf_status rf_tensor_desc_check(struct rf_tensor_desc *desc, uint64_t *bytes) {
     if (!desc || !bytes) return rf_fail(RF_E_INVALID, "tensor: desc or bytes is NULL");

@@ -173,8 +173,8 @@ static rf_status record_mark(struct rf_timeline *line) {
         if (line->spare_count) {
             event = line->spare_events[--line->spare_count];
         } else {
-            rf_status status = rf_device_result(
-                device, driver->event_create(&event, RF_EVENT_DISABLE_TIMING), "event_create", NULL);
+            rf_status status =
+                rf_device_result(device, driver->event_create(&event, RF_EVENT_DISABLE_TIMING), "event_create", NULL);
             if (status) return status;
         }
         last = (line->mark_first + line->mark_count++) % RF_MARKS_MAX;
@@ -208,7 +208,8 @@ static rf_status look(struct rf_timeline *line, uint64_t ticket) {
     if (rf_device_is_lost(device)) return rf_device_lost_status(device);
     if (rf_timeline_passed(line, ticket)) return RF_OK;
     unsigned before = 0; /* marks that do not cover the ticket */
-    while (before < line->mark_count && line->marks[(line->mark_first + before) % RF_MARKS_MAX].ticket < ticket) before++;
+    while (before < line->mark_count && line->marks[(line->mark_first + before) % RF_MARKS_MAX].ticket < ticket)
+        before++;
     if (before == line->mark_count) {
         rf_status status = record_mark(line);
         if (status) return status;
@@ -283,7 +284,8 @@ void rf_timelines_reap(struct rf_device *device) {
     for (unsigned i = 0; i < device->timeline_count && !rf_device_is_lost(device); i++) {
         struct rf_timeline *line = device->timelines[i];
         pthread_mutex_lock(&line->mutex);
-        if (line->stream && !line->in_use && !look(line, line->submitted) && rf_timeline_passed(line, line->submitted)) {
+        if (line->stream && !line->in_use && !look(line, line->submitted) &&
+            rf_timeline_passed(line, line->submitted)) {
             rf_device_result(device, device->driver->stream_destroy(line->stream), "stream_destroy", NULL);
             line->stream = NULL;
         }

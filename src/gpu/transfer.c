@@ -187,8 +187,9 @@ rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64
     status = rf_enter(queue->object.device, &entry);
     if (status) return status;
     uint64_t ticket = 0;
-    status = submit_copy(queue->line, ON_DEVICE, rf_buffer_pointer(to, to_offset), rf_buffer_pointer(from, from_offset),
-                         bytes, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
+    status =
+        submit_copy(queue->line, ON_DEVICE, rf_buffer_pointer(to, to_offset), rf_buffer_pointer(from, from_offset),
+                    bytes, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
     if (ticket) {
         rf_uses_note(&to->block->uses, queue->line, ticket);
         rf_uses_note(&from->block->uses, queue->line, ticket);
@@ -197,7 +198,8 @@ rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64
     return status;
 }
 
-rf_status rf_fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset, uint64_t bytes, unsigned char value) {
+rf_status rf_fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset, uint64_t bytes,
+                  unsigned char value) {
     struct rf_entry entry;
     rf_status status = check_both("rf_fill", queue, to, offset, bytes);
     if (status) return status;

@@ -81,7 +81,9 @@ static uint64_t next_random(uint64_t *state) {
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return x ^ x >> 31;
 }
-static double random_unit(uint64_t *state) { return (double)(next_random(state) >> 11) * 0x1p-53; }
+static double random_unit(uint64_t *state) {
+    return (double)(next_random(state) >> 11) * 0x1p-53;
+}
 
 static double draw(enum rf_case_data data, uint64_t index, const struct rf_tensor_desc *desc, uint64_t *state) {
     double value = random_unit(state) * 8 - 4;

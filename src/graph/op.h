@@ -61,7 +61,7 @@ struct rf_op {
     rf_status (*check)(const struct rf_op_call *call);
     void (*reference)(const struct rf_op_call *call);
     rf_status (*gpu)(struct rf_queue *queue, const struct rf_op_call *call); /* NULL: not offered */
-    rf_status (*cpu)(const struct rf_op_call *call);                        /* NULL: not offered */
+    rf_status (*cpu)(const struct rf_op_call *call);                         /* NULL: not offered */
     void (*cases)(struct rf_case_list *list);
     /* What a call must move and compute at least; for the benchmark. */
     void (*cost)(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops);
@@ -91,7 +91,7 @@ static inline struct rf_arg rf_op_arg(const struct rf_op_tensor *tensor) {
 uint64_t rf_op_elements(const struct rf_tensor_desc *desc);
 bool rf_op_contiguous(const struct rf_tensor_desc *desc);
 bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b);
-bool rf_op_is_float(enum rf_dtype dtype);                 /* f32, f16, bf16 */
+bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */
 /* Rounding of one result to a type: the relative step. */
 double rf_op_step(enum rf_dtype dtype);
 /* Launches a one-dimensional grid. */

@@ -61,8 +61,8 @@ static void add_lengths(struct rf_case_list *list, const char *types, const enum
     struct rf_op_case large = {
         .attributes = attributes, .count = count, .bench = true, .absolute = 1e-30, .relative = relative};
     for (int t = 0; t < count; t++)
-        large.tensors[t] =
-            (struct rf_tensor_desc){.dtype = dtypes[t], .rank = 1, .shape = {(uint64_t)(256 << 20) / rf_dtype_bytes(dtypes[0])}};
+        large.tensors[t] = (struct rf_tensor_desc){
+            .dtype = dtypes[t], .rank = 1, .shape = {(uint64_t)(256 << 20) / rf_dtype_bytes(dtypes[0])}};
     snprintf(large.label, sizeof large.label, "%s 256 MiB", types);
     rf_case_add(list, &large);
 }
@@ -101,7 +101,9 @@ const struct rf_op rf_op_fill = {
 
 /* ---- copy: out = in, cast to out's type ---- */
 
-static rf_status copy_check(const struct rf_op_call *call) { return check_floats(call, false); }
+static rf_status copy_check(const struct rf_op_call *call) {
+    return check_floats(call, false);
+}
 static void copy_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     rf_ref_copy(out->desc.dtype, rf_op_host(out), in->desc.dtype, rf_op_host(in), rf_op_elements(&in->desc));
@@ -138,7 +140,9 @@ const struct rf_op rf_op_copy = {
 
 /* ---- add, scale ---- */
 
-static rf_status same_check(const struct rf_op_call *call) { return check_floats(call, true); }
+static rf_status same_check(const struct rf_op_call *call) {
+    return check_floats(call, true);
+}
 static void add_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *a = rf_op_in(call, 0), *b = rf_op_in(call, 1), *out = rf_op_out(call, 0);
     rf_ref_add(a->desc.dtype, rf_op_host(out), rf_op_host(a), rf_op_host(b), rf_op_elements(&a->desc));
@@ -172,8 +176,12 @@ static void cases_of(struct rf_case_list *list, int tensors) {
                     rf_op_step(floats[i]));
     }
 }
-static void add_cases(struct rf_case_list *list) { cases_of(list, 3); }
-static void scale_cases(struct rf_case_list *list) { cases_of(list, 2); }
+static void add_cases(struct rf_case_list *list) {
+    cases_of(list, 3);
+}
+static void scale_cases(struct rf_case_list *list) {
+    cases_of(list, 2);
+}
 
 const struct rf_op rf_op_add = {
     .name = "add",

@@ -7,7 +7,7 @@
 
 static const struct {
     uint64_t rows, columns;
-} shapes[] = {{1, 1},   {3, 2},    {5, 7},    {2, 33},    {17, 65},   {4, 512},  {3, 1021}, {2, 1024},
+} shapes[] = {{1, 1},    {3, 2},    {5, 7},     {2, 33},    {17, 65},   {4, 512},  {3, 1021}, {2, 1024},
               {2, 4096}, {5, 2049}, {1, 16384}, {1, 20011}, {2, 32768}, {64, 128}, {33, 31}};
 
 static rf_status check_rows(const struct rf_op_call *call) {
@@ -53,12 +53,15 @@ static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, bool weig
             struct rf_tensor_desc matrix = {.dtype = dtype, .rank = 2, .shape = {rows, columns}};
             matrix.byte_offset = (uint64_t)shift * 3 * rf_dtype_bytes(dtype);
             one.tensors[count++] = matrix;
-            if (weight) one.tensors[count++] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {columns}};
+            if (weight)
+                one.tensors[count++] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {columns}};
             one.tensors[count++] = matrix;
             one.count = count;
             snprintf(one.label, sizeof one.label, "%s %llux%llu%s%s", rf_dtype_name(dtype), (unsigned long long)rows,
                      (unsigned long long)columns, shift ? " off by three" : "",
-                     one.data == RF_DATA_MASKED ? ", masked" : one.data == RF_DATA_EXTREME ? ", extreme" : "");
+                     one.data == RF_DATA_MASKED    ? ", masked"
+                     : one.data == RF_DATA_EXTREME ? ", extreme"
+                                                   : "");
             rf_case_add(list, &one);
         }
 }
@@ -84,7 +87,8 @@ static void softmax_cases(struct rf_case_list *list) {
     static const enum rf_case_data data[] = {RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME};
     for (size_t i = 0; i < RF_COUNT(data); i++)
         add_shapes(list, RF_F32, false,
-                   (struct rf_op_case){.data = data[i], .absolute = 1e-7, .relative = data[i] == RF_DATA_EXTREME ? 1e-4 : 1e-5});
+                   (struct rf_op_case){
+                       .data = data[i], .absolute = 1e-7, .relative = data[i] == RF_DATA_EXTREME ? 1e-4 : 1e-5});
 }
 const struct rf_op rf_op_softmax = {
     .name = "softmax",

@@ -49,7 +49,9 @@ bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_des
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof a->shape[0]);
 }
 
-bool rf_op_is_float(enum rf_dtype dtype) { return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16; }
+bool rf_op_is_float(enum rf_dtype dtype) {
+    return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
+}
 
 double rf_op_step(enum rf_dtype dtype) {
     switch (dtype) {
@@ -85,7 +87,9 @@ void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one) {
     list->cases[list->count++] = *one;
 }
 
-size_t rf_op_count(void) { return rf_op_table_count; }
+size_t rf_op_count(void) {
+    return rf_op_table_count;
+}
 
 rf_status rf_op_info_at(size_t index, struct rf_op_info *info) {
     if (!info || info->struct_size < sizeof *info)

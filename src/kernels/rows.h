@@ -33,7 +33,9 @@ RF_DEVICE uint32_t rf_row_held(enum rf_type type, bool vector) {
     return !vector ? RF_ROW_SINGLES : type == RF_TYPE_F32 ? RF_ROW_WORDS : 2 * RF_ROW_WORDS;
 }
 /* Words they are held in. */
-RF_DEVICE uint32_t rf_row_words(bool vector) { return vector ? RF_ROW_WORDS : RF_ROW_SINGLES; }
+RF_DEVICE uint32_t rf_row_words(bool vector) {
+    return vector ? RF_ROW_WORDS : RF_ROW_SINGLES;
+}
 /* Elements the team holds: a piece of a row. */
 RF_DEVICE uint32_t rf_row_piece(enum rf_type type, bool vector, bool wave) {
     return (wave ? (uint32_t)RF_WAVE : rf_block_dim_x()) * rf_row_held(type, vector);

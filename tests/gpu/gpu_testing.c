@@ -87,7 +87,9 @@ static void keep_line(void *user, enum rf_log_level level, const char *line) {
     RF_NOTE("log: %s", line);
 }
 
-const char *gpu_log(void) { return log_text; }
+const char *gpu_log(void) {
+    return log_text;
+}
 
 void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     static char driver[64], leases[320], helper[600], library[600], folder[512];
@@ -130,7 +132,9 @@ rf_status gpu_try_open(struct gpu *gpu, const char *budget) {
     return rf_queue_create(gpu->device, NULL, &gpu->queue);
 }
 
-void gpu_open(struct gpu *gpu, const char *budget) { RF_ASSERT_OK(gpu_try_open(gpu, budget)); }
+void gpu_open(struct gpu *gpu, const char *budget) {
+    RF_ASSERT_OK(gpu_try_open(gpu, budget));
+}
 
 void gpu_close(struct gpu *gpu) {
     RF_ASSERT_OK(rf_queue_destroy(&gpu->queue));
@@ -198,9 +202,15 @@ static struct rfsim_stats sim_stats(void) {
     return stats;
 }
 
-uint64_t gpu_sim_calls(void) { return sim_stats().calls; }
-uint64_t gpu_sim_traps(void) { return sim_stats().traps; }
-uint64_t gpu_sim_device_bytes(void) { return sim_stats().charged_bytes; }
+uint64_t gpu_sim_calls(void) {
+    return sim_stats().calls;
+}
+uint64_t gpu_sim_traps(void) {
+    return sim_stats().traps;
+}
+uint64_t gpu_sim_device_bytes(void) {
+    return sim_stats().charged_bytes;
+}
 void gpu_sim_release_hangs(void) {
     void (*release)(void) = NULL;
     void *symbol = sim_symbol("rfsim_release_hangs");

@@ -46,8 +46,8 @@ const struct rf_kernel *gpu_kernel(struct gpu *gpu, const char *name);
 /* Launches with so many threads in all, in blocks of 256. */
 rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uint64_t threads,
                      const struct rf_arg *args, size_t count);
-#define GPU_LAUNCH(queue, kernel, threads, ...)                                                                       \
-    gpu_launch((queue), (kernel), (threads), (const struct rf_arg[]){__VA_ARGS__},                                    \
+#define GPU_LAUNCH(queue, kernel, threads, ...)                                                                      \
+    gpu_launch((queue), (kernel), (threads), (const struct rf_arg[]){__VA_ARGS__},                                   \
                sizeof((const struct rf_arg[]){__VA_ARGS__}) / sizeof(struct rf_arg))
 
 /* The simulated driver's answer; 0 where the driver is real. */

@@ -190,9 +190,10 @@ RF_TEST(bad_input, two_devices_are_kept_apart) {
 }
 
 RF_TEST(bad_input, options_and_specs_are_refused_at_once) {
-    static const char *const bad[] = {"RF_BUDGET=200%",  "RF_BUDGET=-1",      "RF_BUDGET=keep=",   "RF_BUDGET=12Xib",
-                                      "RF_TIMEOUT_MS=0", "RF_TIMEOUT_MS=abc", "RF_CHECK=everything", "RF_LOG=loud",
-                                      "RF_DRIVER=opencl", "RF_HOST_BUDGET=x", "RF_NO_SUCH=1",      "nonsense"};
+    static const char *const bad[] = {
+        "RF_BUDGET=200%",   "RF_BUDGET=-1",      "RF_BUDGET=keep=",     "RF_BUDGET=12Xib",
+        "RF_TIMEOUT_MS=0",  "RF_TIMEOUT_MS=abc", "RF_CHECK=everything", "RF_LOG=loud",
+        "RF_DRIVER=opencl", "RF_HOST_BUDGET=x",  "RF_NO_SUCH=1",        "nonsense"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *options[] = {bad[i], NULL};
         RF_PARAMS(struct rf_runtime_params, params);

@@ -208,7 +208,8 @@ RF_TEST(buffer, pinned_transfers, .gpu = true) {
     uint32_t *sent = rf_pinned_data(from), *got = rf_pinned_data(to);
     for (uint32_t i = 0; i < COUNT; i++) sent[i] = i * 7;
     RF_ASSERT_OK(rf_upload_async(gpu.queue, buffer, 0, from, 0, COUNT * 4));
-    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "increment"), COUNT, rf_arg_buffer(buffer), rf_arg_i64(COUNT)));
+    RF_ASSERT_OK(
+        GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "increment"), COUNT, rf_arg_buffer(buffer), rf_arg_i64(COUNT)));
     RF_ASSERT_OK(rf_download_async(gpu.queue, to, 0, buffer, 0, COUNT * 4));
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
     for (uint32_t i = 0; i < COUNT; i++) RF_ASSERT(got[i] == i * 7 + 1);

@@ -150,7 +150,15 @@ static void countdown(int code) {
     RF_EXPECT_INT(failures, 0);
 }
 
-RF_TEST(faults, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") { countdown(2); }
-RF_TEST(faults, not_supported_at_every_call, .timeout_ms = 300000, .tags = "slow") { countdown(801); }
-RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") { countdown(700); }
-RF_TEST(faults, unknown_at_every_call, .timeout_ms = 300000, .tags = "slow") { countdown(999); }
+RF_TEST(faults, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+    countdown(2);
+}
+RF_TEST(faults, not_supported_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+    countdown(801);
+}
+RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+    countdown(700);
+}
+RF_TEST(faults, unknown_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+    countdown(999);
+}

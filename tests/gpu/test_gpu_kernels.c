@@ -48,7 +48,9 @@ static void compare(struct gpu *gpu, struct rf_buffer *buffer, const void *expec
     free(want);
 }
 
-static double ulp_of(enum rf_dtype dtype) { return dtype == RF_F32 ? 1e-6 : dtype == RF_F16 ? 1e-3 : 8e-3; }
+static double ulp_of(enum rf_dtype dtype) {
+    return dtype == RF_F32 ? 1e-6 : dtype == RF_F16 ? 1e-3 : 8e-3;
+}
 
 static void elementwise(struct gpu *gpu, enum rf_dtype dtype, const char *suffix) {
     struct rf_random random = {rf_test_seed() + (uint64_t)dtype};
@@ -163,8 +165,12 @@ static void all_kernels(const char *const *options) {
 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
-RF_TEST(kernels, match_the_reference, .gpu = true, .timeout_ms = 300000) { all_kernels(NULL); }
-RF_TEST(kernels, stay_inside_poisoned_guarded_memory, .gpu = true, .timeout_ms = 300000) { all_kernels(guarded); }
+RF_TEST(kernels, match_the_reference, .gpu = true, .timeout_ms = 300000) {
+    all_kernels(NULL);
+}
+RF_TEST(kernels, stay_inside_poisoned_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+    all_kernels(guarded);
+}
 RF_TEST(kernels, match_at_wave_64, .timeout_ms = 300000) {
     gpu_need_simulated("arch=gfx942");
     all_kernels(NULL);

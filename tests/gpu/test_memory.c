@@ -28,10 +28,14 @@ RF_TEST(budget, creep_stays_within_every_spec, .tags = "sim") {
         const char *spec;
         uint64_t most; /* by hand: free0 is 8 GiB - 1 GiB desktop - 64 MiB context */
     } cases[] = {
-        {"70%", (7 * GIB - 64 * MIB) * 7 / 10},     {"10%", (7 * GIB - 64 * MIB) / 10},
-        {"1GiB", GIB},                              {"100%", 7 * GIB - 64 * MIB},
-        {"keep=2GiB", 5 * GIB - 64 * MIB},          {"keep=50%", (7 * GIB - 64 * MIB) / 2},
-        {"90%,512MiB,keep=1GiB", 512 * MIB},        {"90%,keep=5GiB", 2 * GIB - 64 * MIB},
+        {"70%", (7 * GIB - 64 * MIB) * 7 / 10},
+        {"10%", (7 * GIB - 64 * MIB) / 10},
+        {"1GiB", GIB},
+        {"100%", 7 * GIB - 64 * MIB},
+        {"keep=2GiB", 5 * GIB - 64 * MIB},
+        {"keep=50%", (7 * GIB - 64 * MIB) / 2},
+        {"90%,512MiB,keep=1GiB", 512 * MIB},
+        {"90%,keep=5GiB", 2 * GIB - 64 * MIB},
     };
     static struct rf_buffer *buffers[4096];
     gpu_need_simulated("vram=8GiB,desktop=1GiB,context=64MiB");
@@ -62,7 +66,8 @@ RF_TEST(budget, creep_by_the_kernels_figure, .gpu = true) {
         snprintf(rfsim, sizeof rfsim, "vram=16GiB,context=300MiB,sysfs=%s/sys", gpu_folder());
         gpu_set_sim(rfsim);
     }
-    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s%s", gpu_simulated() ? gpu_folder() : "/sys", gpu_simulated() ? "/sys" : "");
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s%s", gpu_simulated() ? gpu_folder() : "/sys",
+             gpu_simulated() ? "/sys" : "");
     struct gpu gpu = {0};
     size_t count;
     gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});

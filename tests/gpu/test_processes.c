@@ -123,7 +123,8 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 300000
             int status;
             if (waitpid(alive[i], &status, kill_it ? 0 : WNOHANG) != alive[i]) continue;
             if (WIFEXITED(status) && WEXITSTATUS(status)) RF_FAIL("a process ended with %d", WEXITSTATUS(status));
-            if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) RF_FAIL("a process died of signal %d", WTERMSIG(status));
+            if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+                RF_FAIL("a process died of signal %d", WTERMSIG(status));
             alive[i] = 0;
             ended++;
         }

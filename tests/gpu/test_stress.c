@@ -27,8 +27,8 @@ struct worker {
 
 static void differs(struct worker *worker, const char *what, size_t at, double got, double want) {
     if (!worker->differences++)
-        snprintf(worker->first, sizeof worker->first, "thread %d: %s[%zu] is %g, expected %g", worker->index, what, at,
-                 got, want);
+        snprintf(worker->first, sizeof worker->first, "thread %d: %s[%zu] is %g, expected %g", worker->index, what,
+                 at, got, want);
 }
 
 static struct rf_buffer *take(struct worker *worker, struct rf_queue *queue, uint64_t bytes, bool hint) {

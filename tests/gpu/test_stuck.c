@@ -10,13 +10,14 @@
 static int64_t call_started;
 static void within(const char *what, int64_t allowed_ms) {
     int64_t took = (gpu_now_ns() - call_started) / 1000000;
-    if (took > allowed_ms + 3000) RF_FAIL("%s took %lld ms, allowed were %lld", what, (long long)took, (long long)allowed_ms);
+    if (took > allowed_ms + 3000)
+        RF_FAIL("%s took %lld ms, allowed were %lld", what, (long long)took, (long long)allowed_ms);
 }
-#define TIMED(call, expected, allowed_ms)                                                                             \
-    do {                                                                                                              \
-        call_started = gpu_now_ns();                                                                                  \
-        RF_EXPECT_STATUS(call, expected);                                                                             \
-        within(#call, allowed_ms);                                                                                    \
+#define TIMED(call, expected, allowed_ms)                                                                            \
+    do {                                                                                                             \
+        call_started = gpu_now_ns();                                                                                 \
+        RF_EXPECT_STATUS(call, expected);                                                                            \
+        within(#call, allowed_ms);                                                                                   \
     } while (0)
 
 RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 120000) {
@@ -34,8 +35,8 @@ RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 12
     RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &stuck));
     RF_ASSERT_OK(rf_event_create(gpu.device, false, &event));
     RF_ASSERT_OK(rf_fill(stuck, flag, 0, 4, 0));
-    RF_ASSERT_OK(GPU_LAUNCH(stuck, gpu_kernel(&gpu, "spin_forever_flag"), 1, rf_arg_buffer(flag), rf_arg_buffer(outcome),
-                            rf_arg_i64(stuck_for_ns)));
+    RF_ASSERT_OK(GPU_LAUNCH(stuck, gpu_kernel(&gpu, "spin_forever_flag"), 1, rf_arg_buffer(flag),
+                            rf_arg_buffer(outcome), rf_arg_i64(stuck_for_ns)));
     RF_ASSERT_OK(GPU_LAUNCH(stuck, gpu_kernel(&gpu, "increment"), 1, rf_arg_buffer(outcome), rf_arg_i64(1)));
 
     /* The stuck queue itself. */
