@@ -13,7 +13,9 @@ shapes are small, at least one regular and one odd for each kernel.
 import argparse
 import importlib.util
 import json
+import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,12 @@ try:
     import numpy as np
 except ImportError:
     absent('numpy is not installed (package python3-numpy)')
+
+
+sys.dont_write_bytecode = True  # nothing but sources in the source tree
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import emulate_attention  # noqa: E402
+import emulate_quant  # noqa: E402
 
 
 def load_emulator():
@@ -59,7 +67,7 @@ def to_type(name, values):
     values = np.asarray(values, np.float32)
     with np.errstate(over='ignore'):
         return {'f32': lambda: values.copy(), 'f16': lambda: values.astype(np.float16).view(np.uint16),
-                'bf16': lambda: bf16_bits(values)}[name]()
+                'bf16': lambda: bf16_bits(values), 'u8': lambda: values.astype(np.uint8)}[name]()
 
 
 def to_f64(name, data):
@@ -68,7 +76,7 @@ def to_f64(name, data):
     return (data.view(np.float16) if name == 'f16' else data).astype(np.float64)
 
 
-TOLERANCE = {'f32': 2e-6, 'f16': 1e-3, 'bf16': 8e-3}  # relative and absolute: 2 units of the type, or of exp2
+TOLERANCE = {'f32': 2e-6, 'f16': 1e-3, 'bf16': 8e-3, 'u8': 0}  # relative and absolute: 2 units of the type, or of exp2
 
 
 class Output:
@@ -111,7 +119,8 @@ def misaligned(array, offset):
     return room[start:start + array.size]
 
 
-# ---- cases: kernel name to a list of (label, grid, block, arguments, output, wanted values, exact) ----
+# ---- cases: kernel name to a list of (label, grid, block, arguments, output, wanted values, exact[, more]) ----
+# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads}.
 
 def numbers(random, count):
     return (random.standard_normal(count) * 3).astype(np.float32)
@@ -214,6 +223,394 @@ FAMILIES = (('fill_', cases_fill), ('copy_2d_', cases_copy_2d), ('copy_', cases_
             ('scale_', cases_scale), ('softmax_', cases_softmax), ('rms_norm_', cases_rms_norm))
 
 
+FAMILIES += emulate_attention.families(sys.modules[__name__])
+FAMILIES += emulate_quant.families(sys.modules[__name__])
+
+
+# ---- a transformer's glue ----
+
+def struct_of(fmt, *values):
+    """A struct that is passed by value."""
+    return np.frombuffer(struct.pack(fmt, *values), 'V%d' % struct.calcsize(fmt))[0]
+
+
+def bytes_of(array):
+    return np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+
+
+def byte_output(before, offset=0):
+    """An output of any type, compared byte by byte; what it holds before the launch."""
+    raw = bytes_of(before)
+    out = Output('u8', raw.size, offset)
+    out.data[:] = raw
+    return out
+
+
+def cases_activation(name, kind, random):
+    function, kind = kind.rsplit('_gate_', 1) if '_gate_' in kind else (name.split('_gate_')[0], kind)
+    function = name.split('_gate_')[0]
+    for rows, columns, gate_row, offset in ((2, 256, 512, 0), (3, 37, 41, 1)):
+        gate = misaligned(to_type(kind, numbers(random, rows * gate_row)), offset)
+        up = misaligned(to_type(kind, numbers(random, rows * columns)), offset)
+        x = to_f64(kind, gate).reshape(rows, gate_row)[:, :columns]
+        erf = np.vectorize(math.erf)
+        act = {'silu': lambda: x / (1 + np.exp(-x)),
+               'gelu': lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
+               'gelu_erf': lambda: 0.5 * x * (1 + erf(x / np.sqrt(2)))}[function]()
+        out = Output(kind, rows * columns, offset)
+        u = np.uint64
+        args = [out.data, gate, up, u(rows), u(columns), u(columns), u(gate_row), u(columns)]
+        yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, act * to_f64(kind, up).reshape(rows, columns), False
+
+
+def cases_multiply(name, kind, random):
+    add = name.startswith('multiply_add_')
+    u = np.uint64
+    for rows, columns, offset in ((2, 1024, 0), (3, 61, 1)):
+        a, b = (misaligned(to_type(kind, numbers(random, rows * columns)), offset) for _ in range(2))
+        c = misaligned(to_type(kind, numbers(random, columns)), offset)
+        out = Output(kind, rows * columns, offset)
+        want = (to_f64(kind, a) * to_f64(kind, b)).reshape(rows, columns)
+        args = [out.data, a, b] + ([c] if add else []) + [u(rows), u(columns)] + [u(columns)] * 3 + ([u(0)] if add else [])
+        yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, want + to_f64(kind, c) if add else want, not add or kind != 'f32'
+
+
+def cases_layer_norm(name, kind, random):
+    eps = np.float32(1e-5)
+    for rows, columns, block in ROWS:
+        x = misaligned(to_type(kind, numbers(random, rows * columns)), 0)
+        weight, bias = (misaligned(numbers(random, columns), 0) for _ in range(2))
+        wide = to_f64(kind, x).reshape(rows, columns)
+        want = (wide - wide.mean(axis=1, keepdims=True)) / np.sqrt(wide.var(axis=1, keepdims=True) + np.float64(eps))
+        out = Output(kind, rows * columns)
+        yield ('%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1),
+               [out.data, x, weight, bias, np.uint64(rows), np.uint64(columns), eps], out, want * weight + bias, False)
+
+
+def cases_add_norm(name, kind, random):
+    eps = np.float32(1e-5)
+    for rows, columns, block in ROWS:
+        a, b = (misaligned(to_type(kind, numbers(random, rows * columns)), 0) for _ in range(2))
+        weight = misaligned(numbers(random, columns), 0)
+        wide = to_f64(kind, to_type(kind, to_f64(kind, a) + to_f64(kind, b))).reshape(rows, columns)
+        want = wide / np.sqrt((wide * wide).mean(axis=1, keepdims=True) + np.float64(eps)) * weight
+        for which in ('sum', 'norm'):
+            out, other = Output(kind, rows * columns), Output(kind, rows * columns)
+            pair = [out.data, other.data] if which == 'sum' else [other.data, out.data]
+            yield ('%dx%d block %d %s' % (rows, columns, block, which), (2, 1, 1), (block, 1, 1),
+                   pair + [a, b, weight, np.uint64(rows), np.uint64(columns), eps], out,
+                   wide if which == 'sum' else want, which == 'sum')
+
+
+def cases_softmax_mask(name, kind, random):
+    for rows, columns, block in ((4, 64, 128), (4, 37, 64), (2, 1100, 128), (2, 2311, 64)):
+        x = misaligned(numbers(random, rows * columns), 0).reshape(rows, columns)
+        mask = to_type(kind, np.where(random.random((rows // 2, columns)) < 0.3, -np.inf, 0.5))
+        mask[0, 0] = 0
+        mask = misaligned(mask, 0)
+        s = x.astype(np.float64) * 0.25 + to_f64(kind, mask).reshape(rows // 2, columns)[np.arange(rows) % (rows // 2)]
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        out = Output('f32', rows * columns)
+        u = np.uint64
+        args = [out.data, x, mask, u(rows), u(columns), u(rows // 2), u(2), np.float32(0.25)]
+        yield '%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1), args, out, e / e.sum(axis=1, keepdims=True), False
+
+
+def cases_permute(name, kinds, random):
+    source, target = kinds.split('_')
+    for shape, order in (((2, 3, 4, 16), (0, 2, 1, 3)), ((2, 3, 5, 7), (3, 1, 0, 2))):
+        count = int(np.prod(shape))
+        values = misaligned(to_type(source, numbers(random, count)), 1)
+        in_stride = [int(np.prod(shape[i + 1:])) for i in range(4)]
+        moved = [shape[i] for i in order]
+        out_stride = [0] * 4
+        for at, i in enumerate(order):
+            out_stride[i] = int(np.prod(moved[at + 1:]))
+        out = Output(target, count)
+        want = to_f64(source, values).reshape(shape).transpose(order)
+        args = [out.data, values] + [struct_of('<4Q', *v) for v in (shape, out_stride, in_stride)]
+        yield str(order), (1, 2, 3), (16, 4, 1), args, out, want, True
+
+
+def cases_transpose(name, size, random):
+    u, kind = np.uint64, 'f32' if size == '4' else 'f16'
+    for matrices, rows, columns in ((1, 32, 64), (2, 37, 45)):
+        values = to_type(kind, numbers(random, matrices * rows * columns))
+        out = Output(kind, values.size)
+        want = to_f64(kind, values).reshape(matrices, rows, columns).transpose(0, 2, 1)
+        args = [out.data, values, u(matrices), u(rows), u(columns), u(rows * columns), u(rows), u(rows * columns), u(columns)]
+        yield '%dx%dx%d' % (matrices, rows, columns), (2, 1, 1), (32, 8, 1), args, out, want, True
+
+
+def cases_concat(name, size, random):
+    u, kind = np.uint64, 'f32' if size == '4' else 'f16'
+    for outer, widths in ((2, (64, 32, 0, 0)), (3, (5, 1, 7, 2))):
+        parts = [to_type(kind, numbers(random, outer * w)) if w else np.zeros(1, to_type(kind, [0]).dtype) for w in widths]
+        out = Output(kind, outer * sum(widths))
+        want = np.concatenate([to_f64(kind, p).reshape(outer, w) for p, w in zip(parts, widths) if w], axis=1)
+        yield str(widths), (1, 2, 1), (64, 1, 1), [out.data] + parts + [u(outer)] + [u(w) for w in widths], out, want, True
+
+
+def rope_steps(rotated):
+    return [round(10000.0 ** (-2 * i / rotated) / (2 * math.pi) * 2 ** 64) % 2 ** 64 for i in range(rotated // 2)]
+
+
+def rotated_by(x, positions, rotated, halves, steps):
+    """x: [tokens, heads, dim]"""
+    x = x.copy()
+    for t, position in enumerate(positions):
+        for i, step in enumerate(steps):
+            angle = (step * int(position) % 2 ** 64) / 2 ** 64 * 2 * math.pi
+            first, second = (i, i + rotated // 2) if halves else (2 * i, 2 * i + 1)
+            a, b = x[t, :, first].copy(), x[t, :, second].copy()
+            x[t, :, first], x[t, :, second] = a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)
+    return x
+
+
+def cases_rope(name, kind, random):
+    u, w = np.uint64, np.uint32
+    for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (3, 2, 10, 6, 0)):
+        values = to_type(kind, numbers(random, tokens * heads * dim))
+        positions = np.array([70001, -5, 3][:tokens], np.int32)
+        steps = rope_steps(rotated)
+        want = rotated_by(to_f64(kind, values).reshape(tokens, heads, dim), positions, rotated, halves, steps)
+        out = Output(kind, values.size)
+        args = [out.data, values, positions, np.array(steps, np.uint64), u(tokens), w(heads), w(dim), w(rotated), w(halves),
+                u(heads * dim), u(dim), u(heads * dim), u(dim), np.float32(1)]
+        yield '%dx%dx%d' % (tokens, heads, dim), (2, 1, 1), (64, 1, 1), args, out, want, False
+
+
+def cases_kv_append(name, kind, random):
+    u, w = np.uint64, np.uint32
+    rope = name.startswith('rope_')
+    for heads, dim, halves in ((2, 64, 1), (1, 96 if kind == 'q8_0' else 74, 0)):
+        positions, sequences = np.array([5, -1, 0, 9], np.int32), np.array([0, 0, 1, 0], np.uint32)
+        table, page_rows, pages, tokens = np.array([[2, 0], [1, 7]], np.uint32), 4, 3, 4
+        rotated = dim // 4 * 2
+        steps = rope_steps(rotated)
+        k, v = (numbers(random, tokens * heads * dim).reshape(tokens, heads, dim) for _ in range(2))
+        new = rotated_by(k.astype(np.float64), positions, rotated, halves, steps) if rope else k.astype(np.float64)
+        for which in ('k', 'v'):
+            source = new if which == 'k' else v.astype(np.float64)
+            want = np.full((pages, heads, page_rows, dim), 7.0)
+            for t, place in ((0, (0, 1)), (2, (1, 0))):  # position 5 is row 1 of page 0, position 0 row 0 of page 1
+                want[place[0], :, place[1]] = source[t]
+            if kind == 'q8_0':
+                blocks = source.astype(np.float32).reshape(tokens, heads, dim // 32, 32)
+                d = (np.abs(blocks).max(axis=3) / np.float32(127)).astype(np.float32)
+                x = blocks * (np.float32(1) / d)[..., None]
+                q = (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.int8)
+                raw = np.concatenate([bytes_of(d.astype(np.float16)).reshape(*d.shape, 2), q.view(np.uint8)], axis=3)
+                want = np.full((pages, heads, page_rows, dim // 32 * 34), 7, np.uint8)
+                for t, place in ((0, (0, 1)), (2, (1, 0))):
+                    want[place[0], :, place[1]] = raw[t].reshape(heads, -1)
+                if rope and which == 'k':  # a quotient near a half may round to its neighbour
+                    continue
+            element = 'u8' if kind == 'q8_0' else kind
+            out, other = Output(element, want.size), Output(element, want.size)
+            caches = [out.data, other.data] if which == 'k' else [other.data, out.data]
+            args = caches + [k, v, positions, sequences, table, u(2), u(2),
+                             struct_of('<QQQII', heads * page_rows * dim, page_rows * dim, dim, page_rows, pages), u(tokens),
+                             w(heads), w(dim), u(heads * dim), u(heads * dim)]
+            if rope:
+                args += [np.array(steps, np.uint64), w(rotated), w(halves), np.float32(1)]
+            yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, kind != 'f32' and not rope
+
+
+# ---- argmax and the sampler: the workspace after each stage, byte by byte ----
+
+def sampling_key(values):
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    bits = np.where(bits == 0x80000000, 0, bits).astype(np.uint32)
+    key = np.where(bits >> 31, ~bits, bits | 0x80000000).astype(np.uint32)
+    return np.where(np.isnan(values), np.uint32(0), key)
+
+
+def sampling_weight(y):
+    power = 0x38e48
+    for c in (0x29b919, 0x139d6cc, 0x71a4bb5, 0x1ebfaaa0, 0x58b90ae7, 0x80000000):
+        power = c - (power * ((y << 8) & 0xffffffff) >> 32)
+    return 0 if y >> 24 > 40 else (power << 9) >> (y >> 24)
+
+
+class Sampling:
+    """The stages of kernels/sample.hip in Python's integers; one row, chunks of 1024."""
+    LAYOUT = [('state', '<u8', (6, 4)), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
+              ('histogram', [('weight', '<u8', 1024), ('count', '<u4', 1024)], 5)]
+
+    def __init__(self, random, count, top_k, top_p):
+        self.count, self.top_k, self.top_p, self.chunks = count, top_k, top_p, -(-count // 1024)
+        self.logits = numbers(random, count)
+        self.logits[count // 3] = np.nan
+        self.logits[count // 2] = -np.inf
+        self.logits[count // 4] = self.logits.astype(np.float64)[np.isfinite(self.logits)].max()  # a tie of the best
+        self.window = np.array([0, count // 4, -1, count + 5], np.int32)
+        self.space = np.frombuffer(bytes([7]) * np.dtype(self.LAYOUT).itemsize, self.LAYOUT).copy()
+        self.values = np.full(count, 0x07070707, np.uint32)
+        self.scale = np.float32(1.4426950408889634)
+        self.least, self.draw = 1 << 34, 1 << 24
+        self.random = np.array([0x123456789abcdef, 42], np.uint64)
+
+    def workspace(self):
+        return np.concatenate([bytes_of(self.space), bytes_of(self.values)])
+
+    def keys(self):
+        x = self.logits.copy()
+        for token in set(self.window.tolist()):
+            if 0 <= token < self.count:
+                x[token] = x[token] * np.float32(0.5) if x[token] > 0 else x[token] * np.float32(2)
+        self.values = sampling_key(x)
+        packed = [(int(k) << 32) | (~i & 0xffffffff) for i, k in enumerate(self.values)]
+        for c in range(self.chunks):
+            self.space['best'][0, c] = max(packed[c * 1024:(c + 1) * 1024])
+        for part in ('weight', 'count'):
+            self.space['histogram'][part][:] = 0
+        self.best = max(packed)
+
+    def count_into(self, stage, chosen):
+        h = self.space['histogram'][0, stage]
+        sums = [0] * 1024
+        for bin_, y in chosen:
+            h['count'][bin_] += 1
+            sums[bin_] += sampling_weight(y)
+        h['weight'][:] = sums
+
+    def weigh(self):
+        most = self.best >> 32
+        value = lambda k: np.uint32(k & 0x7fffffff if k >> 31 else ~k & 0xffffffff).view(np.float32)
+        y = []
+        for key in map(int, self.values):
+            if key <= 0x7fffff:
+                y.append(0xffffffff)
+            elif key == most:
+                y.append(0)
+            else:
+                octaves = np.float32(np.float32(value(most) - value(key)) * self.scale)
+                y.append(int(octaves * np.float32(2 ** 24)) if octaves < 64 else 2 ** 30 - 1)
+        self.values = np.array(y, np.uint32)
+        self.count_into(0, [(v >> 20, v) for v in y if v < 2 ** 30])
+
+    def order(self):
+        return sorted((int(y), i) for i, y in enumerate(self.values) if y < 2 ** 30)
+
+    def refine(self, stage):
+        """By the whole order rather than by histograms: the cut is where they must end up."""
+        order = self.order()
+        if stage == 1:
+            self.target = min(self.top_k, len(order))
+        if stage == 3:
+            total = sum(sampling_weight(y) for y, _ in order[:self.target_k])
+            self.target = max(1, total * self.top_p >> 32)
+        shift = 20 if stage in (1, 3) else 10
+        if stage in (1, 2):
+            self.target_k = min(self.top_k, len(order))
+            cut = order[self.target_k - 1][0]
+            before = [y for y, _ in order if y >> shift < cut >> shift]
+            left = self.target_k - len(before)
+        else:
+            running = 0
+            for y, _ in order:
+                running += sampling_weight(y)
+                if running >= self.target:
+                    cut = y
+                    break
+            before = [y for y, _ in order if y >> shift < cut >> shift]
+            left = self.target - sum(map(sampling_weight, before))
+        self.space['state'][0, stage, :2] = cut >> shift, left
+        self.space['state'][0, stage, 2] = sum(map(sampling_weight, before))
+        self.count_into(stage, [(y >> shift - 10 & 1023, y) for y, _ in order if y >> shift == cut >> shift])
+        self.cut = cut
+
+    def sums(self):
+        order = self.order()
+        running, kept = 0, 0
+        for y, _ in order[:self.target_k]:
+            if running >= self.target:
+                break
+            running += sampling_weight(y)
+            kept += 1
+        self.kept = order[:kept]
+        at = sum(y == self.cut for y, _ in self.kept)
+        self.space['state'][0, 5, :3] = self.cut, at, 0
+        drawn = lambda y: sampling_weight(y) if sampling_weight(y) >= self.least else 0
+        for c in range(self.chunks):
+            part = [int(y) for y in self.values[c * 1024:(c + 1) * 1024]]
+            self.space['sum'][0, c] = sum(drawn(y) for y in part if y < self.cut)
+            self.space['at_cut'][0, c] = part.count(self.cut)
+        self.drawn = drawn
+
+    def token(self):
+        k0, k1 = (int(self.random[0]) >> s & 0xffffffff for s in (0, 32))
+        c = [int(self.random[1]) & 0xffffffff, int(self.random[1]) >> 32, 0, 0]
+        for _ in range(10):
+            a, b = 0xd2511f53 * c[0], 0xcd9e8d57 * c[2]
+            c = [b >> 32 ^ c[1] ^ k0, b & 0xffffffff, a >> 32 ^ c[3] ^ k1, a & 0xffffffff]
+            k0, k1 = k0 + 0x9e3779b9 & 0xffffffff, k1 + 0xbb67ae85 & 0xffffffff
+        point = (c[0] | c[1] << 32) * sum(self.drawn(y) for y, _ in self.kept) >> 64
+        for y, i in sorted(self.kept, key=lambda pair: pair[1]):
+            point -= self.drawn(y)
+            if point < 0:
+                return i
+
+
+def cases_sample(name, kind, random):
+    u, w = np.uint64, np.uint32
+    for count, top_k, top_p in ((1500, 300, 0.9), (37, 9, 0.7)):
+        s = Sampling(random, count, top_k, int(top_p * 2 ** 32))
+        grid, block, label = (s.chunks, 1, 1), (256, 1, 1), '%d top_k %d top_p %g' % (count, top_k, top_p)
+        stages = [('sample_keys', s.keys), ('sample_weigh', s.weigh)]
+        stages += [('sample_refine', lambda stage=stage: s.refine(stage)) for stage in (1, 2, 3, 4)]
+        stages += [('sample_sums', s.sums)]
+        for number, (kernel, step) in enumerate(stages):
+            out = byte_output(s.workspace())
+            step()
+            if kernel != name:
+                continue
+            args = [out.data, u(out.count)]
+            if name == 'sample_keys':
+                args += [s.logits, u(count), w(count), w(1024), s.window, u(4), w(4), np.float32(2), np.float32(0.5)]
+            elif name == 'sample_weigh':
+                args += [w(count), w(1024), s.scale]
+            elif name == 'sample_refine':
+                args += [w(count), w(1024), w(number - 1), w(top_k), w(s.top_p)]
+            else:
+                args += [w(count), w(1024), w(top_k), w(s.top_p), u(s.least), w(s.draw)]
+            yield '%s, %d' % (label, number), grid, block, args, out, s.workspace(), True
+        if name == 'sample_draw':
+            out, workspace = byte_output(np.zeros(1, np.int32)), s.workspace()
+            args = [out.data, workspace, u(workspace.size), w(count), w(1024), w(s.chunks), u(s.least), w(s.draw), s.random]
+            yield label, (1, 1, 1), block, args, out, bytes_of(np.array([s.token()], np.int32)), True
+
+
+def cases_argmax(name, kind, random):
+    u, w = np.uint64, np.uint32
+    for rows, columns in ((2, 1024), (3, 1037)):
+        x = numbers(random, rows * columns).reshape(rows, columns)
+        x[0, 5] = np.nan
+        x[1, 7] = x[1, columns - 1] = 50
+        chunks = -(-columns // 1024)
+        packed = [[max((int(k) << 32) | (~(c * 1024 + i) & 0xffffffff) for i, k in enumerate(sampling_key(row[c * 1024:(c + 1) * 1024])))
+                   for c in range(chunks)] for row in x]
+        best = np.array(packed, np.uint64)
+        label = '%dx%d' % (rows, columns)
+        if name == 'argmax_rows':
+            out = byte_output(np.zeros(rows, np.int32))
+            want = bytes_of(np.array([np.nanargmax(row) for row in x], np.int32))
+            yield label, (2, 1, 1), (256, 1, 1), [out.data, best, u(rows), u(chunks), w(chunks)], out, want, True
+        else:
+            out = byte_output(np.zeros((rows, chunks), np.uint64))
+            yield (label, (chunks, 2, 1), (256, 1, 1), [out.data, x, u(rows), u(columns), u(columns), u(chunks), w(1024)], out,
+                   bytes_of(best), True)
+
+
+FAMILIES = (('silu_gate_', cases_activation), ('gelu_gate_', cases_activation), ('gelu_erf_gate_', cases_activation),
+            ('multiply_add_', cases_multiply), ('multiply_', cases_multiply), ('layer_norm_', cases_layer_norm),
+            ('add_rms_norm_', cases_add_norm), ('softmax_mask_f32_', cases_softmax_mask), ('permute_', cases_permute),
+            ('transpose_', cases_transpose), ('concat_', cases_concat), ('rope_kv_append_', cases_kv_append),
+            ('kv_append_', cases_kv_append), ('rope_', cases_rope), ('argmax_', cases_argmax),
+            ('sample_', cases_sample)) + FAMILIES
+
+
 def cases_of(kernel, random):
     for prefix, family in FAMILIES:
         if kernel.startswith(prefix):
@@ -240,17 +637,19 @@ def run_folder(code_object, folder, only):
             failures += 1
         if entry['file'] not in objects:
             objects[entry['file']] = code_object(os.path.join(folder, entry['file']))
-        for label, grid, block, args, out, want, exact in cases:
+        for label, grid, block, args, out, want, exact, *more in cases:
             start = time.monotonic()
+            more = more[0] if more else {}
+            block = block if block[0] else (more['waves'] * (64 if target.startswith('gfx9') else 32), 1, 1)
             sizes = [a['bytes'] for a in entry['arguments']]
             if sizes != [size_of(a) for a in args]:
                 wrong, largest = 'argument sizes %s, the manifest says %s' % ([size_of(a) for a in args], sizes), 0.0
             elif block[0] * block[1] > entry['max_threads']:
                 wrong, largest = 'the block is larger than the manifest allows', 0.0
             else:
-                objects[entry['file']].launch(kernel, grid=grid, block=block, args=args)
+                objects[entry['file']].launch(kernel, grid=grid, block=block, args=args, shared=more.get('shared', 0))
                 kind = out.kind
-                wrong, largest = out.errors(want, TOLERANCE[kind], exact)
+                wrong, largest = out.errors(want, more.get('tolerance', TOLERANCE[kind]), exact)
             runs += 1
             failures += wrong is not None
             print('%-8s %-20s %-24s %s  largest error %.2g, %.1f s%s' % (

@@ -78,8 +78,11 @@ rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep) {
         if (!first) first = destroyed;
     }
     if (!status && !first && !rf_device_is_lost(device)) first = rf_device_check_guards(device, sweep->timeout_ns);
+    pthread_mutex_lock(&device->memory_mutex);
     if (!status && !first && device->damage_id > sweep->mark)
         first = rf_fail(RF_E_CORRUPT, "%s", device->damage_text);
+    device->damage_id = 0; /* said once */
+    pthread_mutex_unlock(&device->memory_mutex);
     if (!status) status = rf_device_is_lost(device) ? rf_device_lost_status(device) : first;
     rf_leave(&entry);
     return status;

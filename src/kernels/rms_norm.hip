@@ -67,8 +67,8 @@ RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, vo
     while (start) {
         start -= piece;
         rf_row_load(type, vector, wave, rf_at(type, in, start), piece, 0, words);
-        norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, piece, factor,
-                   words);
+        norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, piece,
+                   factor, words);
     }
 }
 

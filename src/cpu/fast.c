@@ -1,0 +1,57 @@
+/* The object of the fast CPU ops (see fast.h). */
+#include "cpu/fast_impl.h"
+
+#include <stdlib.h>
+
+rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out) {
+    static const struct rf_cpu_params defaults = {0};
+    if (!params) params = &defaults;
+    if (!out) return rf_fail(RF_E_INVALID, "rf_cpu_create: out is NULL");
+    if ((unsigned)params->level >= RF_SIMD_LEVELS)
+        return rf_fail(RF_E_INVALID, "rf_cpu_create: %d is no SIMD level", (int)params->level);
+    const struct rf_simd *simd = rf_simd_table(params->level);
+    if (!simd)
+        return rf_fail(RF_E_UNSUPPORTED, "this processor has not the SIMD level %s: choose auto",
+                       rf_simd_name(params->level));
+    struct rf_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return rf_fail(RF_E_NO_MEMORY, "no memory for the CPU backend");
+    rf_status status = rf_pool_create(params->threads, &cpu->pool);
+    if (status) {
+        free(cpu);
+        return status;
+    }
+    cpu->simd = simd;
+    cpu->threads = rf_pool_threads(cpu->pool);
+    *out = cpu;
+    return RF_OK;
+}
+
+void rf_cpu_destroy(struct rf_cpu **handle) {
+    struct rf_cpu *cpu = handle ? *handle : NULL;
+    if (!cpu) return;
+    *handle = NULL;
+    rf_pool_destroy(&cpu->pool);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+unsigned rf_cpu_threads(const struct rf_cpu *cpu) {
+    return cpu->threads;
+}
+const struct rf_simd *rf_cpu_simd(const struct rf_cpu *cpu) {
+    return cpu->simd;
+}
+
+rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes) {
+    if (bytes <= cpu->scratch_bytes) return RF_OK;
+    uint64_t rounded;
+    if (rf_round_up_overflows(bytes, 1 << 16, &rounded) || rounded > PTRDIFF_MAX)
+        return rf_fail(RF_E_NO_MEMORY, "%s: its scratch memory would overflow", op);
+    char *memory = aligned_alloc(64, (size_t)rounded);
+    if (!memory)
+        return rf_fail(RF_E_NO_MEMORY, "%s: no memory for %llu bytes of scratch", op, (unsigned long long)rounded);
+    free(cpu->scratch);
+    cpu->scratch = memory;
+    cpu->scratch_bytes = (size_t)rounded;
+    return RF_OK;
+}

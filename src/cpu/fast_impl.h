@@ -1,0 +1,31 @@
+/* What the files of the fast CPU ops share. */
+#ifndef RF_CPU_FAST_IMPL_H
+#define RF_CPU_FAST_IMPL_H
+
+#include "base/base.h"
+#include "cpu/fast.h"
+#include "cpu/pool.h"
+
+struct rf_cpu {
+    struct rf_pool *pool;
+    const struct rf_simd *simd;
+    unsigned threads;
+    char *scratch; /* aligned to 64 bytes */
+    size_t scratch_bytes;
+};
+
+/* Makes scratch at least this large; what was in it is lost. op: for the message. */
+rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes);
+
+static inline bool rf_cpu_is_float(enum rf_dtype dtype) {
+    return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
+}
+/* Rows so that a task is some tens of thousands of elements: worth a thread's while. */
+static inline size_t rf_cpu_grain(size_t columns) {
+    return columns >= 16384 ? 1 : 16384 / (columns ? columns : 1);
+}
+static inline uint64_t rf_cpu_round_64(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+#endif

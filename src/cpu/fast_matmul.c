@@ -1,0 +1,452 @@
+/* Products with weights (see fast.h): which loop for which type and shape, and how it is cut.
+ *
+ * Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of at
+ * most MOST_COLUMNS) go to the thread's own tile in f32, then through bias, residual, gate and
+ * rounding to the output. A chunk's weights are read from memory once, whatever the columns.
+ *   few columns    rows against one column after the other, the chunk staying in the L2 cache
+ *   many columns   rows are unpacked to a panel first (see struct rf_panel), then panel by column
+ * Which of the two depends on the shape alone.
+ *
+ * Scratch: activations as the loop wants them, then for each thread two tiles and a panel. */
+#include "cpu/fast_impl.h"
+#include "cpu/quant.h"
+
+#include <math.h>
+
+enum {
+    MOST_COLUMNS = 512,
+    CHUNK_BYTES = 96 * 1024,
+    CHUNK_ROWS = 64, /* at most, a multiple of the rows in any panel */
+    PART = 512,      /* of k, widened at a time; a multiple of every block */
+    QUANTIZE_PART = 2048,
+};
+
+/* Columns from which unpacking to a panel pays, as measured. */
+static size_t panel_from(enum rf_dtype dtype) {
+    switch (dtype) {
+    case RF_Q8_0:
+    case RF_Q6_K: return 12;
+    case RF_Q4_K: return 24;
+    case RF_Q4_0: return 32;
+    case RF_F16:
+    case RF_BF16: return 48;
+    case RF_F32: return 24;
+    default: return 6; /* widened anyway */
+    }
+}
+
+enum path { FEW_QUANT, MANY_QUANT, FEW_FLOAT, MANY_FLOAT, FEW_WIDENED };
+
+struct job {
+    struct rf_cpu *cpu;
+    const struct rf_ref_matmul *op;
+    const struct rf_q8_block *q8; /* where the activations are these */
+    enum path path;
+    rf_matvec_quant matvec;
+    enum rf_act_order order;
+    size_t row_bytes, chunk_rows;
+    size_t first, columns; /* of x, in this batch */
+    /* In scratch: */
+    struct rf_act_group *groups; /* per column: k / 128, rounded up */
+    size_t column_groups;
+    float *x; /* per column: k; or the caller's own */
+    size_t x_stride;
+    char *threads;
+    size_t thread_bytes, tile_floats;
+};
+
+static size_t element_bytes(enum rf_dtype dtype) {
+    return dtype == RF_F32 ? 4 : 2;
+}
+
+/* ---- activations ---- */
+
+/* Blocks that are in 8 bits already, in the loop's order. */
+static void take_blocks(struct rf_act_group *groups, const struct rf_q8_block *blocks, size_t count,
+                        enum rf_act_order order) {
+    memset(groups, 0, (count + 127) / 128 * sizeof *groups);
+    for (size_t i = 0; i < count / RF_Q8_BLOCK; i++) {
+        struct rf_act_group *group = groups + i / 4;
+        size_t b = i % 4;
+        for (size_t e = 0; e < RF_Q8_BLOCK; e++) {
+            size_t place = order == RF_ACT_SPLIT   ? e / 16 * 64 + 16 * b + e % 16
+                           : order == RF_ACT_PAIRS ? 32 * (b % 2 * 2 + b / 2) + e
+                                                   : 32 * b + e;
+            group->quants[place] = blocks[i].quants[e];
+            group->half[2 * b + e / 16] += blocks[i].quants[e];
+            group->sum[b] += blocks[i].quants[e];
+        }
+        group->scale[b] = blocks[i].scale;
+    }
+}
+
+static void quantize_parts(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    struct job *job = user;
+    const struct rf_ref_matmul *op = job->op;
+    size_t parts = (op->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
+    for (size_t i = begin; i < end; i++) {
+        size_t column = i / parts, from = i % parts * QUANTIZE_PART;
+        size_t count = RF_MIN((size_t)QUANTIZE_PART, op->k - from);
+        struct rf_act_group *groups = job->groups + column * job->column_groups + from / 128;
+        float copy[QUANTIZE_PART];
+        size_t index = (job->first + column) * op->x_stride + from;
+        if (job->q8) {
+            take_blocks(groups, job->q8 + ((job->first + column) * op->k + from) / RF_Q8_BLOCK, count, job->order);
+            continue;
+        }
+        const float *x = op->type == RF_F32 ? (const float *)op->x + index : copy;
+        if (op->type != RF_F32) {
+            job->cpu->simd->cast[RF_F32][op->type](copy, (const uint16_t *)op->x + index, count);
+        }
+        job->cpu->simd->quantize(groups, x, count, job->order);
+    }
+}
+
+static void widen_columns(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    struct job *job = user;
+    const struct rf_ref_matmul *op = job->op;
+    for (size_t c = begin; c < end; c++) {
+        float *x = job->x + c * op->k;
+        if (job->q8) {
+            const struct rf_q8_block *blocks = job->q8 + (job->first + c) * op->k / RF_Q8_BLOCK;
+            for (size_t i = 0; i < op->k; i++)
+                x[i] = blocks[i / RF_Q8_BLOCK].scale * (float)blocks[i / RF_Q8_BLOCK].quants[i % RF_Q8_BLOCK];
+        } else {
+            const uint16_t *from = (const uint16_t *)op->x + (job->first + c) * op->x_stride;
+            job->cpu->simd->cast[RF_F32][op->type](x, from, op->k);
+        }
+    }
+}
+
+/* ---- one chunk of rows ---- */
+
+/* All columns of `rows` rows from weights on; tile[column][row] with chunk_rows between columns. */
+static void few_quant(struct job *job, float *tile, const char *weights, size_t rows) {
+    for (size_t c = 0; c < job->columns; c++)
+        job->matvec(tile + c * job->chunk_rows, weights, job->row_bytes, rows, job->groups + c * job->column_groups,
+                    job->op->k);
+}
+
+static void few_float(struct job *job, float *tile, const char *weights, size_t rows) {
+    for (size_t c = 0; c < job->columns; c++)
+        job->cpu->simd->matvec[job->op->weight_type](tile + c * job->chunk_rows, weights, job->row_bytes, rows,
+                                                     job->x + c * job->x_stride, job->op->k);
+}
+
+static void widen_weights(const struct job *job, float *out, const char *row, size_t from, size_t count) {
+    enum rf_dtype dtype = job->op->weight_type;
+    const char *at = row + from / rf_dtype_block(dtype) * rf_dtype_block_bytes(dtype);
+    if (rf_cpu_is_float(dtype))
+        job->cpu->simd->cast[RF_F32][dtype](out, at, count);
+    else
+        job->cpu->simd->widen(dtype, at, out, count);
+}
+
+static void few_widened(struct job *job, float *tile, const char *weights, size_t rows, float *space) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t from = 0; from < job->op->k; from += PART) {
+            size_t count = RF_MIN((size_t)PART, job->op->k - from);
+            widen_weights(job, space, weights + r * job->row_bytes, from, count);
+            for (size_t c = 0; c < job->columns; c++) {
+                float part, *sum = &tile[c * job->chunk_rows + r];
+                job->cpu->simd->matvec[RF_F32](&part, space, 0, 1, job->x + c * job->x_stride + from, count);
+                *sum = from == 0 ? part : *sum + part;
+            }
+        }
+}
+
+static void many_quant(struct job *job, float *tile, const char *weights, size_t rows, char *space) {
+    const struct rf_simd *simd = job->cpu->simd;
+    size_t k = job->op->k, width = simd->width;
+    struct rf_panel panel = {.quants = (uint8_t *)space};
+    panel.scale = (float *)(void *)(space + rf_cpu_round_64(k * width));
+    panel.minimum = panel.scale + rf_cpu_round_64(k / 16 * width * sizeof(float)) / sizeof(float);
+    for (size_t r = 0; r < rows; r += width) {
+        size_t count = RF_MIN(width, rows - r);
+        simd->pack(&panel, job->op->weight_type, weights + r * job->row_bytes, job->row_bytes, count, k);
+        simd->panel_dot(tile + r, job->chunk_rows, count, &panel, job->op->weight_type, job->groups,
+                        job->column_groups, job->columns, k);
+    }
+}
+
+static void many_float(struct job *job, float *tile, const char *weights, size_t rows, float *space) {
+    const struct rf_simd *simd = job->cpu->simd;
+    size_t width = 2 * simd->width;
+    float *panel = space + PART * width;
+    for (size_t r = 0; r < rows; r += width) {
+        size_t count = RF_MIN(width, rows - r);
+        for (size_t from = 0; from < job->op->k; from += PART) {
+            size_t part = RF_MIN((size_t)PART, job->op->k - from);
+            for (size_t i = 0; i < count; i++)
+                widen_weights(job, space + i * PART, weights + (r + i) * job->row_bytes, from, part);
+            simd->pack_float(panel, space, PART, count, part);
+            simd->panel_float(tile + r, job->chunk_rows, count, panel, job->x + from, job->x_stride, job->columns,
+                              part, from == 0);
+        }
+    }
+}
+
+static void product(struct job *job, float *tile, const void *matrix, size_t row, size_t rows, char *space) {
+    const char *weights = (const char *)matrix + row * job->row_bytes;
+    if (job->op->k == 0) {
+        for (size_t i = 0; i < job->columns * job->chunk_rows; i++) tile[i] = 0;
+        return;
+    }
+    switch (job->path) {
+    case FEW_QUANT: few_quant(job, tile, weights, rows); break;
+    case MANY_QUANT: many_quant(job, tile, weights, rows, space); break;
+    case FEW_FLOAT: few_float(job, tile, weights, rows); break;
+    case MANY_FLOAT: many_float(job, tile, weights, rows, (float *)(void *)space); break;
+    case FEW_WIDENED: few_widened(job, tile, weights, rows, (float *)(void *)space); break;
+    }
+}
+
+/* From the tile to the output: bias, residual, rounding. */
+static void finish(const struct job *job, float *tile, const float *gate, size_t row, size_t rows) {
+    const struct rf_ref_matmul *op = job->op;
+    const struct rf_simd *simd = job->cpu->simd;
+    for (size_t c = 0; c < job->columns; c++) {
+        float *y = tile + c * job->chunk_rows, wide[CHUNK_ROWS];
+        size_t index = (job->first + c) * op->out_stride + row;
+        if (gate) simd->activate[RF_F32](RF_ACTIVATION_SILU, y, y, gate + c * job->chunk_rows, rows);
+        if (op->bias) simd->add[RF_F32](y, y, op->bias + row, rows);
+        if (op->residual) {
+            const char *from = (const char *)op->residual + index * element_bytes(op->type);
+            simd->cast[RF_F32][op->type](wide, from, rows);
+            simd->add[RF_F32](y, y, wide, rows);
+        }
+        simd->cast[op->type][RF_F32]((char *)op->out + index * element_bytes(op->type), y, rows);
+    }
+}
+
+static void chunks(void *user, size_t begin, size_t end, unsigned thread) {
+    struct job *job = user;
+    float *tile = (float *)(void *)(job->threads + thread * job->thread_bytes), *gate = tile + job->tile_floats;
+    char *space = (char *)(gate + job->tile_floats);
+    for (size_t i = begin; i < end; i++) {
+        size_t row = i * job->chunk_rows, rows = RF_MIN(job->chunk_rows, job->op->n - row);
+        product(job, tile, job->op->weights, row, rows, space);
+        if (job->op->gate) product(job, gate, job->op->gate, row, rows, space);
+        finish(job, tile, job->op->gate ? gate : NULL, row, rows);
+    }
+}
+
+/* ---- the whole ---- */
+
+static rf_status check(const struct rf_cpu *cpu, const struct rf_ref_matmul *op) {
+    if (!cpu || !op) return rf_fail(RF_E_INVALID, "matmul: cpu or its arguments are NULL");
+    size_t block = rf_dtype_block(op->weight_type);
+    if (block == 0 || (block == 1 && !rf_cpu_is_float(op->weight_type)))
+        return rf_fail(RF_E_INVALID, "matmul: type %s is none of weights", rf_dtype_name(op->weight_type));
+    if (!rf_cpu_is_float(op->type))
+        return rf_fail(RF_E_INVALID, "matmul: activations of type %s are not f32, f16 or bf16",
+                       rf_dtype_name(op->type));
+    if (op->k % block)
+        return rf_fail(RF_E_INVALID, "matmul: k = %zu is not a multiple of the %zu elements of a block of %s", op->k,
+                       block, rf_dtype_name(op->weight_type));
+    if (!op->x && op->x_q8 && op->k % RF_Q8_BLOCK)
+        return rf_fail(RF_E_INVALID, "matmul: k = %zu is not a multiple of %d, which activations in 8 bits need",
+                       op->k, RF_Q8_BLOCK);
+    if (op->gate && (op->bias || op->residual))
+        return rf_fail(RF_E_INVALID, "matmul: bias and residual are not possible with a gate");
+    if (op->m == 0 || op->n == 0) return RF_OK;
+    if (!op->out || (op->k && (!op->weights || (!op->x && !op->x_q8))))
+        return rf_fail(RF_E_INVALID, "matmul: weights, activations or output are NULL");
+    if (op->out_stride < op->n || (op->x && op->x_stride < op->k))
+        return rf_fail(RF_E_INVALID, "matmul: a stride is shorter than its row");
+    uintptr_t together = (uintptr_t)op->out | (uintptr_t)op->residual | (uintptr_t)op->x;
+    if (together % element_bytes(op->type) || (uintptr_t)op->bias % 4 || (uintptr_t)op->x_q8 % 4 ||
+        (block == 1 && ((uintptr_t)op->weights | (uintptr_t)op->gate) % rf_dtype_block_bytes(op->weight_type)))
+        return rf_fail(RF_E_INVALID, "matmul: a tensor is not aligned to its elements");
+    uint64_t bytes;
+    if (rf_mul_overflows(op->k / block, rf_dtype_block_bytes(op->weight_type), &bytes) ||
+        rf_mul_overflows(bytes, op->n, &bytes) || rf_mul_overflows(op->m, op->out_stride, &bytes) ||
+        rf_mul_overflows(op->m, op->x_stride, &bytes))
+        return rf_fail(RF_E_INVALID, "matmul: %zu x %zu x %zu overflows", op->m, op->n, op->k);
+    return RF_OK;
+}
+
+static void choose(struct job *job) {
+    const struct rf_simd *simd = job->cpu->simd;
+    const struct rf_ref_matmul *op = job->op;
+    job->order = RF_ACT_PLAIN;
+    switch (op->weight_type) {
+    case RF_Q8_0: job->matvec = simd->matvec_q8_0; break;
+    case RF_Q4_0:
+        job->matvec = simd->matvec_q4_0;
+        job->order = simd->order_q4_0;
+        break;
+    case RF_Q4_K:
+        job->matvec = simd->matvec_q4_k;
+        job->order = simd->order_q4_k;
+        break;
+    case RF_Q6_K: job->matvec = simd->matvec_q6_k; break;
+    default: break;
+    }
+    if (job->matvec) {
+        job->path = op->m < panel_from(op->weight_type) ? FEW_QUANT : MANY_QUANT;
+        if (job->path == MANY_QUANT) job->order = RF_ACT_PLAIN;
+    } else if (op->m >= panel_from(op->weight_type)) {
+        job->path = MANY_FLOAT;
+    } else {
+        job->path = rf_cpu_is_float(op->weight_type) ? FEW_FLOAT : FEW_WIDENED;
+    }
+    size_t block = rf_dtype_block(op->weight_type);
+    job->row_bytes = op->k / block * rf_dtype_block_bytes(op->weight_type);
+    if (job->path == MANY_QUANT)
+        job->chunk_rows = simd->width;
+    else if (job->path == MANY_FLOAT)
+        job->chunk_rows = 2 * simd->width;
+    else
+        job->chunk_rows =
+            RF_MIN(RF_MAX(CHUNK_BYTES / RF_MAX(job->row_bytes, (size_t)1) / 8, (size_t)1) * 8, (size_t)CHUNK_ROWS);
+}
+
+/* Lays the scratch out; columns: the most of a batch. */
+static rf_status reserve(struct job *job, size_t columns) {
+    const struct rf_ref_matmul *op = job->op;
+    size_t width = job->cpu->simd->width;
+    bool quant = job->path == FEW_QUANT || job->path == MANY_QUANT,
+         copied = !quant && (job->q8 || op->type != RF_F32);
+    job->column_groups = (op->k + 127) / 128;
+    uint64_t activations = quant    ? columns * job->column_groups * sizeof(struct rf_act_group)
+                           : copied ? rf_cpu_round_64(columns * op->k * sizeof(float))
+                                    : 0;
+    uint64_t space = 0;
+    if (job->path == MANY_QUANT)
+        space = rf_cpu_round_64(op->k * width) + rf_cpu_round_64(op->k / 16 * width * 4) +
+                rf_cpu_round_64(op->k / 32 * width * 4);
+    else if (job->path == MANY_FLOAT)
+        space = 2 * PART * 2 * width * sizeof(float);
+    else if (job->path == FEW_WIDENED)
+        space = PART * sizeof(float);
+    job->tile_floats = rf_cpu_round_64(columns * job->chunk_rows * sizeof(float)) / sizeof(float);
+    job->thread_bytes = 2 * job->tile_floats * sizeof(float) + space;
+    rf_status status = rf_cpu_reserve(job->cpu, "matmul", activations + job->cpu->threads * job->thread_bytes);
+    if (status) return status;
+    if (quant)
+        job->groups = (struct rf_act_group *)(void *)job->cpu->scratch;
+    else if (copied)
+        job->x = (float *)(void *)job->cpu->scratch;
+    job->threads = job->cpu->scratch + activations;
+    return RF_OK;
+}
+
+rf_status rf_cpu_matmul(struct rf_cpu *cpu, const struct rf_ref_matmul *op) {
+    rf_status status = check(cpu, op);
+    if (status || op->m == 0 || op->n == 0) return status;
+    struct job job = {.cpu = cpu, .op = op, .q8 = op->x ? NULL : op->x_q8};
+    choose(&job);
+    status = reserve(&job, RF_MIN(op->m, (size_t)MOST_COLUMNS));
+    if (status) return status;
+    size_t parts = (op->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
+    for (; job.first < op->m; job.first += job.columns) {
+        job.columns = RF_MIN(op->m - job.first, (size_t)MOST_COLUMNS);
+        if (job.groups) {
+            rf_pool_run(cpu->pool, job.columns * parts, 1 + 4 / RF_MAX(parts, (size_t)1), quantize_parts, &job);
+        } else if (job.q8 || op->type != RF_F32) {
+            job.x_stride = op->k;
+            rf_pool_run(cpu->pool, job.columns, 1, widen_columns, &job);
+        } else {
+            job.x = (float *)(uintptr_t)op->x + job.first * op->x_stride; /* read only */
+            job.x_stride = op->x_stride;
+        }
+        rf_pool_run(cpu->pool, (op->n + job.chunk_rows - 1) / job.chunk_rows, 1, chunks, &job);
+    }
+    return RF_OK;
+}
+
+/* ---- weights to floats ---- */
+
+struct widening {
+    struct rf_cpu *cpu;
+    enum rf_dtype from, type;
+    const char *blocks;
+    char *out;
+    size_t count;
+    /* Embedding: */
+    const int32_t *indices;
+    size_t table_rows;
+};
+
+/* Elements first to first + count - 1 of a row of blocks. */
+static void widen_range(const struct widening *op, char *out, const char *blocks, size_t count) {
+    const struct rf_simd *simd = op->cpu->simd;
+    if (rf_cpu_is_float(op->from)) {
+        simd->cast[op->type][op->from](out, blocks, count);
+        return;
+    }
+    size_t block = rf_dtype_block(op->from), block_bytes = rf_dtype_block_bytes(op->from);
+    for (size_t from = 0; from < count; from += PART) {
+        float wide[PART];
+        size_t part = RF_MIN((size_t)PART, count - from);
+        const char *at = blocks + from / block * block_bytes;
+        if (op->type == RF_F32 && (uintptr_t)out % sizeof(float) == 0) {
+            simd->widen(op->from, at, (float *)(void *)out + from, part);
+            continue;
+        }
+        simd->widen(op->from, at, wide, part);
+        simd->cast[op->type][RF_F32](out + from * element_bytes(op->type), wide, part);
+    }
+}
+static void dequantize_parts(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    struct widening *op = user;
+    size_t first = begin * PART, last = RF_MIN(op->count, end * PART);
+    size_t block = rf_dtype_block(op->from), block_bytes = rf_dtype_block_bytes(op->from);
+    widen_range(op, op->out + first * element_bytes(op->type), op->blocks + first / block * block_bytes,
+                last - first);
+}
+static void embedding_rows(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    struct widening *op = user;
+    size_t row_bytes = op->count / rf_dtype_block(op->from) * rf_dtype_block_bytes(op->from);
+    size_t out_bytes = op->count * element_bytes(op->type);
+    for (size_t i = begin; i < end; i++) {
+        bool known = op->indices[i] >= 0 && (size_t)op->indices[i] < op->table_rows;
+        if (known)
+            widen_range(op, op->out + i * out_bytes, op->blocks + (size_t)op->indices[i] * row_bytes, op->count);
+        else
+            memset(op->out + i * out_bytes, 0, out_bytes);
+    }
+}
+
+static rf_status check_widening(const struct rf_cpu *cpu, const char *name, enum rf_dtype from, enum rf_dtype type,
+                                size_t count) {
+    if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", name);
+    size_t block = rf_dtype_block(from);
+    if (block == 0 || (block == 1 && !rf_cpu_is_float(from)) || !rf_cpu_is_float(type))
+        return rf_fail(RF_E_INVALID, "%s: %s to %s is not possible", name, rf_dtype_name(from), rf_dtype_name(type));
+    if (count % block)
+        return rf_fail(RF_E_INVALID, "%s: %zu elements are no whole number of blocks of %zu", name, count, block);
+    return RF_OK;
+}
+
+rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out,
+                            size_t count) {
+    rf_status status = check_widening(cpu, "dequantize", from, type, count);
+    if (status) return status;
+    if (count && (!blocks || !out)) return rf_fail(RF_E_INVALID, "dequantize: a tensor is NULL");
+    struct widening op = {.cpu = cpu, .from = from, .type = type, .blocks = blocks, .out = out, .count = count};
+    rf_pool_run(cpu->pool, (count + PART - 1) / PART, 32, dequantize_parts, &op);
+    return RF_OK;
+}
+
+rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const void *table, size_t table_rows,
+                           size_t columns, const int32_t *indices, size_t count, enum rf_dtype type, void *out) {
+    rf_status status = check_widening(cpu, "embedding", table_type, type, columns);
+    if (status || count == 0 || columns == 0) return status;
+    if (!indices || !out || (table_rows && !table)) return rf_fail(RF_E_INVALID, "embedding: a tensor is NULL");
+    struct widening op = {.cpu = cpu,
+                          .from = table_type,
+                          .type = type,
+                          .blocks = table,
+                          .out = out,
+                          .count = columns,
+                          .indices = indices,
+                          .table_rows = table_rows};
+    rf_pool_run(cpu->pool, count, rf_cpu_grain(columns), embedding_rows, &op);
+    return RF_OK;
+}

@@ -1,0 +1,226 @@
+/* Products of quantized rows with activations in 8 bits: AVX-512 with VNNI and VBMI (after simd_dots.h).
+ *
+ * vpdpbusd multiplies unsigned by signed bytes and adds four products to a 32-bit lane, without
+ * saturation on the way. Weights are the unsigned side; what their zero adds (8, 32, or 128 for
+ * Q8_0, whose sign bit is flipped) is put, negated, into one lane of each group before the products:
+ * integers, so exact. A step takes several blocks and computes their scales together, lane by
+ * lane: that, not the products, is where the time would go. */
+#ifndef RF_CPU_QUANT_AVX512_H
+#define RF_CPU_QUANT_AVX512_H
+
+/* Lane tables are computed by the compiler: EACH16(f) is f(0) to f(15). */
+#define EACH16(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
+#define EACH16_FROM(f, o)                                                                                            \
+    f((o) + 0), f((o) + 1), f((o) + 2), f((o) + 3), f((o) + 4), f((o) + 5), f((o) + 6), f((o) + 7), f((o) + 8),      \
+        f((o) + 9), f((o) + 10), f((o) + 11), f((o) + 12), f((o) + 13), f((o) + 14), f((o) + 15)
+#define EACH32(f) EACH16_FROM(f, 0), EACH16_FROM(f, 16)
+#define EACH64(f) EACH32(f), EACH16_FROM(f, 32), EACH16_FROM(f, 48)
+
+static inline __m512i load_64(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+static inline __m128i load_16(const void *p) {
+    return _mm_loadu_si128((const __m128i *)p);
+}
+static inline __m256i load_32(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+static inline __m512i lanes(const uint32_t table[16]) {
+    return _mm512_loadu_si512(table);
+}
+/* -factor * each sum, as a power of two, in the first lane of each group of lanes. */
+static inline __m512i zeros_out(__m128i sums, int shift, __mmask16 firsts, const uint32_t table[16]) {
+    __m128i negative = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sums, (unsigned)shift));
+    return _mm512_maskz_permutexvar_epi32(firsts, lanes(table), _mm512_castsi128_si512(negative));
+}
+static inline __m512 spread(__m128 values, const uint32_t table[16]) {
+    return _mm512_permutexvar_ps(lanes(table), _mm512_castps128_ps512(values));
+}
+
+#define FOURTH(i) ((i) / 4)
+#define EIGHTH(i) ((i) / 8)
+#define EIGHTH_PLUS_2(i) (2 + (i) / 8)
+static const uint32_t by_fours[16] = {EACH16(FOURTH)};
+static const uint32_t by_eights[16] = {EACH16(EIGHTH)};
+static const uint32_t by_eights_2[16] = {EACH16(EIGHTH_PLUS_2)};
+
+/* ---- Q8_0: 4 blocks of 34 bytes against one group, plain order ---- */
+
+#define Q8_SCALE(i) (17 * ((i) / 8)) /* in 16-bit words */
+static const uint16_t q8_0_scales[32] = {EACH32(Q8_SCALE)};
+
+ALWAYS_INLINE __m512 step_q8_0(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    __m512i halves = _mm512_permutex2var_epi16(load_64(w), load_64(q8_0_scales), load_64(w + 64));
+    __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(load_32(w + 2)), load_32(w + 36), 1);
+    __m512i b = _mm512_inserti64x4(_mm512_castsi256_si512(load_32(w + 70)), load_32(w + 104), 1);
+    __m128i sums = load_16(x->sum);
+    __m128 act = _mm_loadu_ps(x->scale);
+    __m512i dot_a =
+        _mm512_dpbusd_epi32(zeros_out(sums, 7, 0x0101, by_eights), _mm512_xor_si512(a, sign), load_64(x->quants));
+    __m512i dot_b = _mm512_dpbusd_epi32(zeros_out(sums, 7, 0x0101, by_eights_2), _mm512_xor_si512(b, sign),
+                                        load_64(x->quants + 64));
+    __m512 scale_a = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(halves)), spread(act, by_eights));
+    __m512 scale_b = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)), spread(act, by_eights_2));
+    sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_a), scale_a, sum);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_b), scale_b, sum);
+}
+
+/* ---- Q4_0: 8 blocks of 18 bytes against two groups, split order ---- */
+
+#define Q4_SCALE(i) (9 * ((i) / 4))
+/* The quants of blocks 0 to 3 in bytes 0 to 127, of 4 to 7 in bytes 64 to 127 and then 80 to 143. */
+#define Q4_FIRST(i) (2 + 18 * ((i) / 16) + (i) % 16)
+#define Q4_SECOND_AT(i) (74 + 18 * ((i) / 16) + (i) % 16)
+#define Q4_SECOND(i) (Q4_SECOND_AT(i) < 128 ? Q4_SECOND_AT(i) - 64 : Q4_SECOND_AT(i) - 80 + 64)
+static const uint16_t q4_0_scales[32] = {EACH32(Q4_SCALE)};
+static const uint8_t q4_0_first[64] = {EACH64(Q4_FIRST)};
+static const uint8_t q4_0_second[64] = {EACH64(Q4_SECOND)};
+
+/* 64 bytes of nibbles against a group's 128 quants. */
+ALWAYS_INLINE __m512i nibble_dot(__m512i dot, __m512i bytes, const struct rf_act_group *x) {
+    const __m512i mask = _mm512_set1_epi8(15);
+    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(bytes, mask), load_64(x->quants));
+    return _mm512_dpbusd_epi32(dot, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask), load_64(x->quants + 64));
+}
+
+ALWAYS_INLINE __m512 step_q4_0(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
+    __m512i z0 = load_64(w), z1 = load_64(w + 64), z2 = load_64(w + 80);
+    __m512i halves = _mm512_permutex2var_epi16(z0, load_64(q4_0_scales), z1);
+    __m512i a = _mm512_permutex2var_epi8(z0, load_64(q4_0_first), z1);
+    __m512i b = _mm512_permutex2var_epi8(z1, load_64(q4_0_second), z2);
+    __m512i dot_a = nibble_dot(zeros_out(load_16(x[0].sum), 3, 0x1111, by_fours), a, x);
+    __m512i dot_b = nibble_dot(zeros_out(load_16(x[1].sum), 3, 0x1111, by_fours), b, x + 1);
+    __m512 act_a = spread(_mm_loadu_ps(x[0].scale), by_fours), act_b = spread(_mm_loadu_ps(x[1].scale), by_fours);
+    __m512 scale_a = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_castsi512_si256(halves)), act_a);
+    __m512 scale_b = _mm512_mul_ps(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)), act_b);
+    sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_a), scale_a, sum);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_b), scale_b, sum);
+}
+
+/* ---- Q4_K: a block of 144 bytes against two groups, order of pairs ---- */
+
+#define K4_LOW(i) (2 * ((i) / 8))
+#define K4_HIGH(i) (1 + 2 * ((i) / 8))
+#define K4_LOW_2(i) (4 + 2 * ((i) / 8))
+#define K4_HIGH_2(i) (5 + 2 * ((i) / 8))
+static const uint32_t q4_k_lanes[4][16] = {
+    {EACH16(K4_LOW)}, {EACH16(K4_HIGH)}, {EACH16(K4_LOW_2)}, {EACH16(K4_HIGH_2)}};
+
+/* Two groups' values as 8 floats. */
+static inline __m256 pair(const float *a, const float *b) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(b), 1);
+}
+static inline __m256i pair_integers(const int32_t *a, const int32_t *b) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(a)), load_16(b), 1);
+}
+
+ALWAYS_INLINE __m512 step_q4_k(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
+    const __m512i mask = _mm512_set1_epi8(15);
+    uint32_t words[4];
+    memcpy(words, w, sizeof words); /* scale and minimum, then 12 bytes of 6-bit numbers */
+    __m128i numbers = _mm_setr_epi32(
+        (int)(words[1] & 0x3f3f3f3f), (int)((words[3] & 0x0f0f0f0f) | (words[1] >> 2 & 0x30303030)),
+        (int)(words[2] & 0x3f3f3f3f), (int)((words[3] >> 4 & 0x0f0f0f0f) | (words[2] >> 2 & 0x30303030)));
+    __m512 both = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(numbers));
+    both = _mm512_mul_ps(both, spread(_mm_cvtph_ps(_mm_cvtsi32_si128((int)words[0])), by_eights));
+    /* Lanes 0 to 7: the scales with the activations'; 8 to 15: what the minima take away. */
+    __m256 act = pair(x[0].scale, x[1].scale);
+    __m256 act_sum = _mm256_mul_ps(act, _mm256_cvtepi32_ps(pair_integers(x[0].sum, x[1].sum)));
+    act_sum = _mm256_sub_ps(_mm256_setzero_ps(), act_sum);
+    both = _mm512_mul_ps(both, _mm512_insertf32x8(_mm512_castps256_ps512(act), act_sum, 1));
+    sum = _mm512_mask_add_ps(sum, 0xff00, sum, both);
+    for (size_t h = 0; h < 2; h++) {
+        __m512i bytes = load_64(w + 16 + 64 * h), low = _mm512_and_si512(bytes, mask);
+        __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask);
+        __m512i dot_low = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, load_64(x[h].quants));
+        __m512i dot_high = _mm512_dpbusd_epi32(_mm512_setzero_si512(), high, load_64(x[h].quants + 64));
+        sum =
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_low), _mm512_permutexvar_ps(lanes(q4_k_lanes[2 * h]), both), sum);
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_high), _mm512_permutexvar_ps(lanes(q4_k_lanes[2 * h + 1]), both),
+                              sum);
+    }
+    return sum;
+}
+
+/* ---- Q6_K: a block of 210 bytes against two groups, plain order ---- */
+
+#define K6_ACT(i) ((i) / 2)
+#define K6_1(i) (4 + (i) / 4)
+#define K6_2(i) (8 + (i) / 4)
+#define K6_3(i) (12 + (i) / 4)
+static const uint32_t by_twos[16] = {EACH16(K6_ACT)};
+static const uint32_t q6_k_lanes[4][16] = {{EACH16(FOURTH)}, {EACH16(K6_1)}, {EACH16(K6_2)}, {EACH16(K6_3)}};
+
+ALWAYS_INLINE __m512 step_q6_k(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
+    const __m512i mask = _mm512_set1_epi8(15), two_bits = _mm512_set1_epi8(0x30);
+    const __m512i shifts = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+    __m512 act = _mm512_permutexvar_ps(lanes(by_twos), _mm512_castps256_ps512(pair(x[0].scale, x[1].scale)));
+    __m512 scales = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(w + 192))), act);
+    scales = _mm512_mul_ps(scales, _mm512_set1_ps(half_at(w + 208)));
+    for (size_t h = 0; h < 2; h++) {
+        __m512i bytes = load_64(w + 64 * h);
+        __m512i high = _mm512_srlv_epi16(_mm512_broadcast_i64x4(load_32(w + 128 + 32 * h)), shifts);
+        __m512i first_64 =
+            _mm512_or_si512(_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_slli_epi16(high, 4), two_bits));
+        __m512i second_64 =
+            _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask), _mm512_and_si512(high, two_bits));
+        __m512i dot_a =
+            _mm512_dpbusd_epi32(zeros_out(load_16(x[h].half), 5, 0x1111, by_fours), first_64, load_64(x[h].quants));
+        __m512i dot_b = _mm512_dpbusd_epi32(zeros_out(load_16(x[h].half + 4), 5, 0x1111, by_fours), second_64,
+                                            load_64(x[h].quants + 64));
+        sum =
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_a), _mm512_permutexvar_ps(lanes(q6_k_lanes[2 * h]), scales), sum);
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_b), _mm512_permutexvar_ps(lanes(q6_k_lanes[2 * h + 1]), scales),
+                              sum);
+    }
+    return sum;
+}
+
+/* Several rows at once share what is made of the activations. Each row's sum is the same alone or
+ * beside others.
+ *
+ * Weights are asked for far ahead and in the order they lie in memory, though the rows are walked
+ * side by side; and into the L2 cache, since the few misses that L1 can have under way are what
+ * would limit the rate (measured on Zen 4: 14 GB/s a core with L1 prefetches or along the rows, 29
+ * so, of 31 that plain reading gets). */
+#define ROWS_AT_ONCE 4
+#define PREFETCH_BYTES 65536
+
+#define DEFINE_MATVEC_QUANT(name, elements, bytes)                                                                   \
+    ALWAYS_INLINE void rows_##name(float *y, const uint8_t *weights, size_t row_bytes, const size_t rows,            \
+                                   const struct rf_act_group *x, size_t k) {                                         \
+        __m512 sums[ROWS_AT_ONCE];                                                                                   \
+        size_t steps = k / (elements), rest_bytes = k % (elements) * (bytes) / (elements);                           \
+        for (size_t r = 0; r < rows; r++) sums[r] = _mm512_setzero_ps();                                             \
+        for (size_t s = 0; s < steps; s++)                                                                           \
+            for (size_t r = 0; r < rows; r++) {                                                                      \
+                const uint8_t *w = weights + r * row_bytes + s * (bytes);                                            \
+                const uint8_t *ahead = weights + (s * rows + r) * (bytes) + PREFETCH_BYTES;                          \
+                for (size_t p = 0; p < (bytes); p += 64) __builtin_prefetch(ahead + p, 0, 2);                        \
+                sums[r] = step_##name(sums[r], w, x + s * ((elements) / 128));                                       \
+            }                                                                                                        \
+        for (size_t r = 0; rest_bytes && r < rows; r++) {                                                            \
+            uint8_t rest[bytes] = {0};                                                                               \
+            struct rf_act_group groups[(elements) / 128];                                                            \
+            memset(groups, 0, sizeof groups);                                                                        \
+            memcpy(rest, weights + r * row_bytes + steps * (bytes), rest_bytes);                                     \
+            memcpy(groups, x + steps * ((elements) / 128), (k % (elements) + 127) / 128 * sizeof *groups);           \
+            sums[r] = step_##name(sums[r], rest, groups);                                                            \
+        }                                                                                                            \
+        for (size_t r = 0; r < rows; r++) y[r] = vf_sum(sums[r]);                                                    \
+    }                                                                                                                \
+    static void matvec_##name(float *y, const void *weights, size_t row_bytes, size_t rows,                          \
+                              const struct rf_act_group *x, size_t k) {                                              \
+        const uint8_t *w = weights;                                                                                  \
+        size_t r = 0;                                                                                                \
+        for (; r + ROWS_AT_ONCE <= rows; r += ROWS_AT_ONCE)                                                          \
+            rows_##name(y + r, w + r * row_bytes, row_bytes, ROWS_AT_ONCE, x, k);                                    \
+        for (; r < rows; r++) rows_##name(y + r, w + r * row_bytes, row_bytes, 1, x, k);                             \
+    }
+DEFINE_MATVEC_QUANT(q8_0, 128, 136)
+DEFINE_MATVEC_QUANT(q4_0, 256, 144)
+DEFINE_MATVEC_QUANT(q4_k, 256, 144)
+DEFINE_MATVEC_QUANT(q6_k, 256, 210)
+
+#endif

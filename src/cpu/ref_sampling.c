@@ -1,0 +1,148 @@
+/* The reference of sampling (see ref_sampling.h): sorts the candidates and walks along them.
+ *
+ * Must not be compiled to fused multiply-adds in places where the definition has two roundings; there is none: no
+ * product of floats is ever added to anything here. */
+#include "cpu/ref_sampling.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sampling_numbers *numbers) {
+    if (!isfinite(s->temperature) || s->temperature < 0) return "the temperature must be 0 or above";
+    if (!isfinite(s->top_p) || s->top_p < 0) return "top_p must be from 0 to 1";
+    if (!isfinite(s->min_p) || s->min_p < 0 || s->min_p > 1) return "min_p must be from 0 to 1";
+    if (!isfinite(s->penalty) || s->penalty < 0) return "the penalty must be above 0, or 0 for none";
+    struct rf_sampling_numbers n = {.greedy = s->temperature == 0, .top_k = s->top_k, .draw = 1u << 24};
+    double temperature = n.greedy ? 1 : (double)s->temperature;
+    n.scale = (float)(M_LOG2E / (s->temperature_last ? 1 : temperature));
+    if (!isfinite(n.scale)) return "the temperature is too small for a float's inverse: use 0";
+    if (s->temperature_last) n.draw = (uint32_t)fmin(4294967295.0, fmax(1, nearbyint(0x1p24 / temperature)));
+    if (s->top_p > 0 && s->top_p < 1) n.top_p = (uint32_t)fmax(1, floor((double)s->top_p * 0x1p32));
+    n.least_weight = (uint64_t)floor((double)s->min_p * 0x1p40);
+    n.penalty = s->penalty > 0 ? s->penalty : 1;
+    n.inverse = 1 / n.penalty;
+    if (!isfinite(n.inverse)) return "the penalty is too small for a float's inverse";
+    *numbers = n;
+    return NULL;
+}
+
+/* 2^-f for the fraction f, as a polynomial with alternating signs in units of 2^-31; 2^-0 and 2^-1 exactly. */
+uint64_t rf_sampling_weight(uint32_t y) {
+    static const uint32_t coefficients[] = {0x80000000, 0x58b90ae7, 0x1ebfaaa0, 0x71a4bb5,
+                                            0x139d6cc,  0x29b919,   0x38e48};
+    uint32_t octaves = y >> 24, fraction = y << 8;
+    uint64_t power = coefficients[6];
+    for (int k = 5; k >= 0; k--) power = coefficients[k] - (power * fraction >> 32);
+    return octaves > 40 ? 0 : (power << 9) >> octaves;
+}
+
+void rf_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
+    uint32_t k0 = key[0], k1 = key[1], c[4];
+    memcpy(c, counter, sizeof c);
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xd2511f53 * c[0], b = (uint64_t)0xcd9e8d57 * c[2];
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1,
+                            (uint32_t)a};
+        memcpy(c, next, sizeof c);
+        k0 += 0x9e3779b9;
+        k1 += 0xbb67ae85;
+    }
+    memcpy(out, c, sizeof c);
+}
+
+uint64_t rf_sampling_random(uint64_t seed, uint64_t counter) {
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, out[4];
+    uint32_t words[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
+    rf_philox(key, words, out);
+    return out[0] | (uint64_t)out[1] << 32;
+}
+
+int32_t rf_ref_argmax(const float *values, size_t count) {
+    int32_t best = -1;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(values[i]) && (best < 0 || values[i] > values[best])) best = (int32_t)i;
+    return best;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+static int by_index(const void *a, const void *b) {
+    uint32_t x = (uint32_t)*(const uint64_t *)a, y = (uint32_t)*(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A logit with the penalty on it, as bits in the upper half of each element of scratch; its index in the lower. */
+static void penalize(const struct rf_sampling_numbers *n, const float *logits, size_t count, const int32_t *window,
+                     size_t window_count, uint64_t *scratch) {
+    for (size_t i = 0; i < count; i++) scratch[i] = 0;
+    for (size_t i = 0; i < window_count; i++)
+        if (window[i] >= 0 && (size_t)window[i] < count) scratch[window[i]] = 1;
+    for (size_t i = 0; i < count; i++) {
+        float logit = logits[i];
+        uint32_t bits;
+        if (scratch[i]) logit = logit > 0 ? logit * n->inverse : logit * n->penalty;
+        memcpy(&bits, &logit, 4);
+        scratch[i] = (uint64_t)bits << 32 | i;
+    }
+}
+static float logit_of(uint64_t element) {
+    uint32_t bits = (uint32_t)(element >> 32);
+    float logit;
+    memcpy(&logit, &bits, 4);
+    return logit;
+}
+
+static uint32_t distance(float best, float logit, float scale) {
+    if (logit == best) return 0;
+    float octaves = (best - logit) * scale;
+    if (!(octaves < 64)) return RF_SAMPLING_Y_MOST;
+    return (uint32_t)(octaves * 0x1p24f);
+}
+
+int32_t rf_ref_sample(const struct rf_sampling_numbers *n, const float *logits, size_t count, const int32_t *window,
+                      size_t window_count, uint64_t seed, uint64_t counter, uint64_t *scratch) {
+    penalize(n, logits, count, window, window_count, scratch);
+    int64_t best = -1;
+    for (size_t i = 0; i < count; i++) {
+        float logit = logit_of(scratch[i]);
+        if (!isnan(logit) && (best < 0 || logit > logit_of(scratch[best]))) best = (int64_t)i;
+    }
+    if (n->greedy || best < 0) return (int32_t)best;
+    float most = logit_of(scratch[best]);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        float logit = logit_of(scratch[i]);
+        if (isnan(logit) || logit == -INFINITY) continue;
+        scratch[kept++] = (uint64_t)distance(most, logit, n->scale) << 32 | i;
+    }
+    qsort(scratch, kept, sizeof *scratch, by_value);
+    if (n->top_k && n->top_k < kept) kept = n->top_k;
+    uint64_t sum = 0, before = 0;
+    for (size_t i = 0; i < kept; i++) sum += rf_sampling_weight((uint32_t)(scratch[i] >> 32));
+    if (n->top_p && kept) {
+        uint64_t enough = (sum >> 32) * n->top_p + ((sum & 0xffffffff) * n->top_p >> 32);
+        size_t i = 0;
+        do before += rf_sampling_weight((uint32_t)(scratch[i++] >> 32));
+        while (i < kept && before < enough);
+        kept = i < kept ? i : kept;
+    }
+    qsort(scratch, kept, sizeof *scratch, by_index);
+    sum = before = 0;
+    for (size_t i = 0; i < kept; i++) { /* from here on the upper half is y of the draw */
+        uint32_t y = (uint32_t)(scratch[i] >> 32);
+        uint64_t later = (uint64_t)y * n->draw >> 24;
+        bool left_out = rf_sampling_weight(y) < n->least_weight;
+        if (left_out || later > RF_SAMPLING_Y_MOST) later = RF_SAMPLING_Y_MOST;
+        scratch[i] = later << 32 | (uint32_t)scratch[i];
+        sum += rf_sampling_weight((uint32_t)later);
+    }
+    uint64_t point = (uint64_t)((unsigned __int128)rf_sampling_random(seed, counter) * sum >> 64);
+    for (size_t i = 0; i < kept; i++) {
+        before += rf_sampling_weight((uint32_t)(scratch[i] >> 32));
+        if (before > point) return (int32_t)(uint32_t)scratch[i];
+    }
+    return -1; /* no candidate: all are -inf or NaN */
+}

@@ -1,0 +1,578 @@
+/* Launchers of a transformer's glue (see gpu_transformer.h).
+ *
+ * Each op: names its operands, checks them all, then launches once. Grids depend on shapes and on the device's
+ * size; results do not depend on them. */
+#include "graph/gpu_transformer.h"
+
+#include <stdio.h>
+
+#define TRY(call)                                                                                                    \
+    do {                                                                                                             \
+        rf_status try_status = (call);                                                                               \
+        if (try_status) return try_status;                                                                           \
+    } while (0)
+
+static const uint32_t MOST_GRID_X = 1u << 30, MOST_GRID_YZ = 65535;
+
+/* "f32", "f16", "bf16"; NULL for another. */
+static const char *suffix(enum rf_dtype dtype) {
+    return dtype == RF_F32 ? "f32" : dtype == RF_F16 ? "f16" : dtype == RF_BF16 ? "bf16" : NULL;
+}
+static rf_status float_type(const char *op, enum rf_dtype dtype) {
+    if (suffix(dtype)) return RF_OK;
+    const char *name = rf_dtype_name(dtype);
+    return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for type %s: f32, f16 or bf16", op, name ? name : "?");
+}
+static rf_status nulls(const char *op, const void *queue, const void *args) {
+    return queue && args ? RF_OK : rf_fail(RF_E_INVALID, "%s: queue or arguments are NULL", op);
+}
+static uint32_t clamp(uint64_t value, uint32_t most) {
+    return (uint32_t)(value < 1 ? 1 : value > most ? most : value);
+}
+
+static void device_shape(struct rf_queue *queue, uint32_t *wave, uint32_t *units) {
+    RF_PARAMS(struct rf_device_info, info);
+    if (rf_device_get_info(rf_queue_device(queue), &info)) info.wave_size = info.compute_units = 0;
+    *wave = info.wave_size == 64 ? 64 : 32;
+    *units = clamp((uint64_t)(info.compute_units > 0 ? info.compute_units : 1), 1024);
+}
+
+/* ---- row kernels: grids as kernels/rows.h says ---- */
+
+static void row_grid(struct rf_queue *queue, enum rf_dtype dtype, uint64_t rows, uint64_t columns, uint32_t *grid,
+                     uint32_t *block) {
+    uint32_t wave, units;
+    device_shape(queue, &wave, &units);
+    uint64_t held = (uint64_t)wave * (dtype == RF_F32 ? 16 : 32); /* by a wave, in vectors */
+    if (columns <= held) {
+        block[0] = 256;
+        grid[0] = clamp(rf_ceil_div(rows, 256 / wave), MOST_GRID_X);
+    } else {
+        block[0] = clamp(rf_ceil_div(columns, held), 1024 / wave) * wave;
+        grid[0] = clamp(rows, MOST_GRID_X);
+    }
+}
+
+static rf_status row_launch(struct rf_queue *queue, const char *op, enum rf_dtype dtype, uint64_t rows,
+                            uint64_t columns, const struct rf_arg *args, size_t count) {
+    uint32_t grid[3] = {0}, block[3] = {0};
+    char name[64];
+    row_grid(queue, dtype, rows, columns, grid, block);
+    snprintf(name, sizeof name, "%s_%s", op, suffix(dtype));
+    return rf_slice_launch(queue, name, grid, block, args, count);
+}
+
+static rf_status row_size(const char *op, uint64_t rows, uint64_t columns, uint64_t *elements) {
+    if (rf_mul_overflows(rows, columns, elements))
+        return rf_fail(RF_E_INVALID, "%s: %llu rows of %llu columns are more than 64 bits can count", op,
+                       (unsigned long long)rows, (unsigned long long)columns);
+    return RF_OK;
+}
+
+rf_status rf_gpu_layer_norm(struct rf_queue *queue, const struct rf_layer_norm_args *args) {
+    const char *op = "layer_norm";
+    uint64_t count;
+    TRY(nulls(op, queue, args));
+    TRY(float_type(op, args->dtype));
+    TRY(row_size(op, args->rows, args->columns, &count));
+    if (!count) return RF_OK;
+    struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, weight = {"weight", args->weight, 0},
+                      bias = {"bias", args->bias, 0};
+    uint64_t element = rf_dtype_bytes(args->dtype);
+    TRY(rf_operand_check(op, &out, count, element, element));
+    TRY(rf_operand_check(op, &in, count, element, element));
+    if (args->weight.buffer) TRY(rf_operand_check(op, &weight, args->columns, 4, 4));
+    if (args->bias.buffer) TRY(rf_operand_check(op, &bias, args->columns, 4, 4));
+    TRY(rf_operands_apart(op, &out, &in, true));
+    TRY(rf_operands_apart(op, &out, &weight, false));
+    TRY(rf_operands_apart(op, &out, &bias, false));
+    struct rf_arg list[] = {rf_slice_arg(args->out),  rf_slice_arg(args->in), rf_slice_arg(args->weight),
+                            rf_slice_arg(args->bias), rf_arg_u64(args->rows), rf_arg_u64(args->columns),
+                            rf_arg_f32(args->eps)};
+    return row_launch(queue, op, args->dtype, args->rows, args->columns, list, RF_COUNT(list));
+}
+
+rf_status rf_gpu_add_rms_norm(struct rf_queue *queue, const struct rf_add_rms_norm_args *args) {
+    const char *op = "add_rms_norm";
+    uint64_t count;
+    TRY(nulls(op, queue, args));
+    TRY(float_type(op, args->dtype));
+    TRY(row_size(op, args->rows, args->columns, &count));
+    if (!count) return RF_OK;
+    struct rf_operand sum = {"sum", args->sum, 0}, out = {"out", args->out, 0}, a = {"a", args->a, 0},
+                      b = {"b", args->b, 0}, weight = {"weight", args->weight, 0};
+    struct rf_operand *all[] = {&sum, &out, &a, &b};
+    uint64_t element = rf_dtype_bytes(args->dtype);
+    for (size_t i = 0; i < RF_COUNT(all); i++) TRY(rf_operand_check(op, all[i], count, element, element));
+    if (args->weight.buffer) TRY(rf_operand_check(op, &weight, args->columns, 4, 4));
+    TRY(rf_operands_apart(op, &sum, &out, false));
+    for (size_t i = 2; i < RF_COUNT(all); i++) {
+        TRY(rf_operands_apart(op, &sum, all[i], true));
+        TRY(rf_operands_apart(op, &out, all[i], true));
+    }
+    TRY(rf_operands_apart(op, &sum, &weight, false));
+    TRY(rf_operands_apart(op, &out, &weight, false));
+    struct rf_arg list[] = {rf_slice_arg(args->sum),   rf_slice_arg(args->out),    rf_slice_arg(args->a),
+                            rf_slice_arg(args->b),     rf_slice_arg(args->weight), rf_arg_u64(args->rows),
+                            rf_arg_u64(args->columns), rf_arg_f32(args->eps)};
+    return row_launch(queue, op, args->dtype, args->rows, args->columns, list, RF_COUNT(list));
+}
+
+rf_status rf_gpu_softmax_mask(struct rf_queue *queue, const struct rf_softmax_mask_args *args) {
+    const char *op = "softmax_mask";
+    uint64_t count, period = 1;
+    TRY(nulls(op, queue, args));
+    TRY(row_size(op, args->rows, args->columns, &count));
+    if (!count) return RF_OK;
+    bool masked = args->mask.buffer != NULL;
+    enum rf_dtype mask_dtype = masked ? args->mask_dtype : RF_F32;
+    if (mask_dtype != RF_F32 && mask_dtype != RF_F16)
+        return rf_fail(RF_E_UNSUPPORTED, "%s: the mask's type is %s: f32 or f16", op, rf_dtype_name(mask_dtype));
+    if (masked && (rf_mul_overflows(args->rows_each, args->heads, &period) || !period || args->rows % period))
+        return rf_fail(RF_E_INVALID, "%s: %llu rows are no multiple of %llu heads of %llu rows each", op,
+                       (unsigned long long)args->rows, (unsigned long long)args->heads,
+                       (unsigned long long)args->rows_each);
+    struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, mask = {"mask", args->mask, 0};
+    TRY(rf_operand_check(op, &out, count, 4, 4));
+    TRY(rf_operand_check(op, &in, count, 4, 4));
+    if (masked) {
+        uint64_t element = rf_dtype_bytes(mask_dtype), rows = args->rows / period * args->rows_each;
+        TRY(rf_operand_check(op, &mask, rows * args->columns, element, element));
+    }
+    TRY(rf_operands_apart(op, &out, &in, true));
+    TRY(rf_operands_apart(op, &out, &mask, false));
+    struct rf_arg list[] = {rf_slice_arg(args->out),
+                            rf_slice_arg(args->in),
+                            rf_slice_arg(args->mask),
+                            rf_arg_u64(args->rows),
+                            rf_arg_u64(args->columns),
+                            rf_arg_u64(masked ? args->rows_each : 1),
+                            rf_arg_u64(masked ? args->heads : 1),
+                            rf_arg_f32(args->scale)};
+    uint32_t grid[3] = {0}, block[3] = {0};
+    row_grid(queue, RF_F32, args->rows, args->columns, grid, block);
+    return rf_slice_launch(queue, mask_dtype == RF_F32 ? "softmax_mask_f32_f32" : "softmax_mask_f32_f16", grid, block,
+                           list, RF_COUNT(list));
+}
+
+/* ---- sheets: rows at strides, see kernels/sheet.h ---- */
+
+enum { SHEETS_MOST = 4 };
+struct sheets {
+    const char *op;
+    enum rf_dtype dtype;
+    uint64_t rows, columns;
+    int count; /* the output first */
+    struct rf_operand operands[SHEETS_MOST];
+    uint64_t row[SHEETS_MOST];
+};
+
+/* Checks all; makes one row of sheets without gaps. The inputs may be the output, if their strides agree. */
+static rf_status sheets_check(struct sheets *s) {
+    bool dense = true, any = false;
+    uint64_t element = rf_dtype_bytes(s->dtype), total;
+    TRY(row_size(s->op, s->rows, s->columns, &total));
+    for (int i = 0; i < s->count; i++) any |= s->row[i] != 0;
+    for (int i = 0; i < s->count; i++) {
+        if (!any) s->row[i] = s->columns;
+        if (!s->operands[i].slice.buffer && i > 1) continue; /* left out, where the op allows it */
+        uint64_t sizes[] = {s->rows, s->columns}, strides[] = {s->row[i], 1}, extent;
+        if (rf_extent_overflows(sizes, strides, 2, &extent))
+            return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", s->op,
+                           s->operands[i].name);
+        TRY(rf_operand_check(s->op, &s->operands[i], extent, element, element));
+        dense &= s->row[i] == s->columns;
+    }
+    if (s->rows > 1 && s->row[0] < s->columns)
+        return rf_fail(RF_E_INVALID, "%s: rows of %s overlap: a stride of %llu for %llu columns", s->op,
+                       s->operands[0].name, (unsigned long long)s->row[0], (unsigned long long)s->columns);
+    for (int i = 1; i < s->count; i++)
+        TRY(rf_operands_apart(s->op, &s->operands[0], &s->operands[i], s->rows == 1 || s->row[i] == s->row[0]));
+    if (dense && s->rows > 1) {
+        s->columns = total;
+        s->rows = 1;
+        for (int i = 0; i < s->count; i++) s->row[i] = total;
+    }
+    return RF_OK;
+}
+
+/* Small sheets get small blocks, so that more of the device works on them. */
+static rf_status sheets_launch(struct rf_queue *queue, const struct sheets *s, const char *kernel) {
+    uint32_t wave, units, grid[3] = {0}, block[3] = {0};
+    struct rf_arg list[2 * SHEETS_MOST + 2];
+    size_t count = 0;
+    char name[64];
+    device_shape(queue, &wave, &units);
+    uint64_t groups = rf_ceil_div(s->columns, s->dtype == RF_F32 ? 4 : 8); /* a thread takes 4 */
+    block[0] = groups * s->rows > (uint64_t)units * 2048 ? 256 : 64;
+    grid[0] = clamp(rf_ceil_div(groups, 4 * (uint64_t)block[0]), MOST_GRID_X);
+    grid[1] = clamp(s->rows, MOST_GRID_YZ);
+    for (int i = 0; i < s->count; i++) list[count++] = rf_slice_arg(s->operands[i].slice);
+    list[count++] = rf_arg_u64(s->rows);
+    list[count++] = rf_arg_u64(s->columns);
+    for (int i = 0; i < s->count; i++) list[count++] = rf_arg_u64(s->row[i]);
+    snprintf(name, sizeof name, "%s_%s", kernel, suffix(s->dtype));
+    return rf_slice_launch(queue, name, grid, block, list, count);
+}
+
+rf_status rf_gpu_activation(struct rf_queue *queue, const struct rf_activation_args *args) {
+    static const char *const names[RF_ACTIVATION_COUNT] = {"silu_gate", "gelu_gate", "gelu_erf_gate"};
+    TRY(nulls("activation", queue, args));
+    if ((unsigned)args->kind >= RF_ACTIVATION_COUNT)
+        return rf_fail(RF_E_INVALID, "activation: there is no kind %d", (int)args->kind);
+    const char *op = names[args->kind];
+    TRY(float_type(op, args->dtype));
+    if (!args->rows || !args->columns) return RF_OK;
+    struct sheets s = {op, args->dtype, args->rows, args->columns, 3, {{0}}, {0}};
+    s.operands[0] = (struct rf_operand){"out", args->out, 0};
+    s.operands[1] = (struct rf_operand){"gate", args->gate, 0};
+    s.operands[2] = (struct rf_operand){"up", args->up, 0};
+    s.row[0] = args->out_row, s.row[1] = args->gate_row, s.row[2] = args->up_row;
+    TRY(sheets_check(&s));
+    return sheets_launch(queue, &s, op);
+}
+
+rf_status rf_gpu_multiply(struct rf_queue *queue, const struct rf_multiply_args *args) {
+    TRY(nulls("multiply", queue, args));
+    bool add = args->c.buffer != NULL;
+    const char *op = add ? "multiply_add" : "multiply";
+    TRY(float_type(op, args->dtype));
+    if (!args->rows || !args->columns) return RF_OK;
+    struct sheets s = {op, args->dtype, args->rows, args->columns, add ? 4 : 3, {{0}}, {0}};
+    s.operands[0] = (struct rf_operand){"out", args->out, 0};
+    s.operands[1] = (struct rf_operand){"a", args->a, 0};
+    s.operands[2] = (struct rf_operand){"b", args->b, 0};
+    s.operands[3] = (struct rf_operand){"c", args->c, 0};
+    s.row[0] = args->out_row, s.row[1] = args->a_row, s.row[2] = args->b_row, s.row[3] = args->c_row;
+    if (!args->b.buffer) return rf_fail(RF_E_INVALID, "%s: no buffer for b", op);
+    TRY(sheets_check(&s));
+    return sheets_launch(queue, &s, op);
+}
+
+/* ---- moving ---- */
+
+struct axis {
+    uint64_t size, out, in;
+};
+
+/* Drops dimensions of 1 and puts those that are furthest apart in the output first. Returns how many are left. */
+static int order(struct axis *axes, int rank) {
+    int count = 0;
+    for (int i = 0; i < rank; i++)
+        if (axes[i].size > 1) axes[count++] = axes[i];
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && axes[k - 1].out < axes[k].out; k--) {
+            struct axis swap = axes[k];
+            axes[k] = axes[k - 1];
+            axes[k - 1] = swap;
+        }
+    return count;
+}
+/* And joins neighbours that are dense in both arrays. */
+static int simplify(struct axis *axes, int rank) {
+    int count = order(axes, rank);
+    for (int i = count - 1; i > 0; i--)
+        if (axes[i - 1].out == axes[i].out * axes[i].size && axes[i - 1].in == axes[i].in * axes[i].size) {
+            axes[i - 1] = (struct axis){axes[i - 1].size * axes[i].size, axes[i].out, axes[i].in};
+            for (int k = i; k + 1 < count; k++) axes[k] = axes[k + 1];
+            count--;
+        }
+    return count;
+}
+
+/* Whether the elements of the output lie apart from one another: sorted by stride, each dimension steps over all
+ * that the smaller ones span. (Stricter than needed for some interleaved layouts, never too lax.) */
+static bool distinct(const struct axis *axes, int count) {
+    for (int i = count - 1; i >= 0; i--) {
+        uint64_t span = 0;
+        for (int k = i + 1; k < count; k++) span += (axes[k].size - 1) * axes[k].out;
+        if (axes[i].out <= span) return false;
+    }
+    return true;
+}
+
+/* Two dimensions swapped in elements of one type, perhaps of several matrices: through shared memory. */
+static bool transpose_fits(const struct axis *axes, int count) {
+    if (count != 2 && count != 3) return false;
+    const struct axis *column = &axes[count - 2], *row = &axes[count - 1]; /* of the input */
+    return column->in == 1 && row->out == 1 && row->size >= 8 && column->size >= 8;
+}
+
+/* Dense rows, or one: the kernels of copy.hip, which move vectors. */
+static rf_status copy_rows(struct rf_queue *queue, const struct rf_permute_args *args, enum rf_dtype from,
+                           enum rf_dtype to, const struct axis *axes, int count) {
+    struct axis row = count == 2 ? axes[0] : (struct axis){1, 0, 0};
+    uint64_t columns = count ? axes[count - 1].size : 1, groups = rf_ceil_div(columns, 4);
+    uint32_t grid[3] = {0}, block[3] = {256, 1, 1};
+    char name[64];
+    if (count < 2) {
+        struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in), rf_arg_u64(columns)};
+        grid[0] = clamp(rf_ceil_div(groups, 1024), MOST_GRID_X);
+        snprintf(name, sizeof name, "copy_%s_%s", suffix(from), suffix(to));
+        return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
+    }
+    while (block[0] > 32 && block[0] / 2 >= groups) block[0] /= 2, block[1] *= 2;
+    grid[0] = clamp(rf_ceil_div(groups, block[0]), MOST_GRID_X);
+    grid[1] = clamp(rf_ceil_div(row.size, block[1]), MOST_GRID_YZ);
+    struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in), rf_arg_u64(row.size),
+                            rf_arg_u64(columns),     rf_arg_u64(row.out),    rf_arg_u64(1),
+                            rf_arg_u64(row.in),      rf_arg_u64(1)};
+    snprintf(name, sizeof name, "copy_2d_%s_%s", suffix(from), suffix(to));
+    return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
+}
+
+rf_status rf_gpu_permute(struct rf_queue *queue, const struct rf_permute_args *args) {
+    const char *op = "permute";
+    TRY(nulls(op, queue, args));
+    enum rf_dtype from = args->from == RF_I32 && args->to == RF_I32 ? RF_F32 : args->from; /* bits either way */
+    enum rf_dtype to = args->from == RF_I32 && args->to == RF_I32 ? RF_F32 : args->to;
+    TRY(float_type(op, from));
+    TRY(float_type(op, to));
+    if (args->rank < 1 || args->rank > 4) return rf_fail(RF_E_INVALID, "%s: rank %d: 1 to 4", op, args->rank);
+    struct axis axes[4] = {{0}};
+    struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0};
+    uint64_t out_extent, in_extent;
+    if (rf_extent_overflows(args->size, args->out_stride, args->rank, &out_extent) ||
+        rf_extent_overflows(args->size, args->in_stride, args->rank, &in_extent))
+        return rf_fail(RF_E_INVALID, "%s: sizes and strides are more than 64 bits can count", op);
+    if (!out_extent) return RF_OK;
+    TRY(rf_operand_check(op, &out, out_extent, rf_dtype_bytes(to), rf_dtype_bytes(to)));
+    TRY(rf_operand_check(op, &in, in_extent, rf_dtype_bytes(from), rf_dtype_bytes(from)));
+    TRY(rf_operands_apart(op, &out, &in, false));
+    for (int i = 0; i < args->rank; i++)
+        axes[i] = (struct axis){args->size[i], args->out_stride[i], args->in_stride[i]};
+    int count = simplify(axes, args->rank);
+    if (!distinct(axes, count))
+        return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
+    uint32_t grid[3], block[3] = {32, 8, 1};
+    if (from == to && transpose_fits(axes, count)) {
+        struct axis matrix = count == 3 ? axes[0] : (struct axis){1, 0, 0};
+        const struct axis *column = &axes[count - 2], *row = &axes[count - 1];
+        grid[0] = clamp(rf_ceil_div(column->size, 32), MOST_GRID_YZ);
+        grid[1] = clamp(rf_ceil_div(row->size, 32), MOST_GRID_YZ);
+        grid[2] = clamp(matrix.size, MOST_GRID_YZ);
+        struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in),   rf_arg_u64(matrix.size),
+                                rf_arg_u64(row->size),   rf_arg_u64(column->size), rf_arg_u64(matrix.out),
+                                rf_arg_u64(column->out), rf_arg_u64(matrix.in),    rf_arg_u64(row->in)};
+        return rf_slice_launch(queue, rf_dtype_bytes(to) == 4 ? "transpose_4" : "transpose_2", grid, block, list,
+                               RF_COUNT(list));
+    }
+    if (count <= 2 && (!count || (axes[count - 1].out == 1 && axes[count - 1].in == 1)))
+        return copy_rows(queue, args, from, to, axes, count);
+    /* To the end of four dimensions. */
+    uint64_t size[4] = {1, 1, 1, 1}, out_stride[4] = {0}, in_stride[4] = {0};
+    for (int i = 0; i < count; i++) {
+        size[4 - count + i] = axes[i].size;
+        out_stride[4 - count + i] = axes[i].out;
+        in_stride[4 - count + i] = axes[i].in;
+    }
+    block[0] = 256;
+    while (block[0] > 8 && block[0] / 2 >= size[3]) block[0] /= 2;
+    block[1] = clamp(size[2], 256 / block[0]);
+    grid[0] = clamp(rf_ceil_div(size[3], block[0]), MOST_GRID_X);
+    grid[1] = clamp(rf_ceil_div(size[2], block[1]), MOST_GRID_YZ);
+    grid[2] = clamp(size[0] * size[1], MOST_GRID_YZ);
+    struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in), rf_arg_raw(size, 32),
+                            rf_arg_raw(out_stride, 32), rf_arg_raw(in_stride, 32)};
+    char name[64];
+    snprintf(name, sizeof name, "permute_%s_%s", suffix(from), suffix(to));
+    return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
+}
+
+rf_status rf_gpu_concat(struct rf_queue *queue, const struct rf_concat_args *args) {
+    static const char *const names[4] = {"in[0]", "in[1]", "in[2]", "in[3]"};
+    const char *op = "concat";
+    TRY(nulls(op, queue, args));
+    if (args->dtype != RF_I32) TRY(float_type(op, args->dtype));
+    if (args->count < 1 || args->count > 4)
+        return rf_fail(RF_E_INVALID, "%s: %d arrays: 1 to 4; join more in turns", op, args->count);
+    uint64_t element = rf_dtype_bytes(args->dtype), width = 0, total;
+    struct rf_operand out = {"out", args->out, 0}, in[4] = {{0}};
+    for (int i = 0; i < args->count; i++)
+        if (rf_add_overflows(width, args->width[i], &width))
+            return rf_fail(RF_E_INVALID, "%s: the widths are more than 64 bits can count", op);
+    TRY(row_size(op, args->outer, width, &total));
+    if (!total) return RF_OK;
+    TRY(rf_operand_check(op, &out, total, element, element));
+    struct rf_arg list[10] = {rf_slice_arg(args->out)};
+    for (int i = 0; i < 4; i++) {
+        uint64_t wide = i < args->count ? args->width[i] : 0;
+        list[1 + i] = rf_arg_buffer(NULL);
+        list[6 + i] = rf_arg_u64(wide);
+        if (!wide) continue;
+        in[i] = (struct rf_operand){names[i], args->in[i], 0};
+        TRY(rf_operand_check(op, &in[i], args->outer * wide, element, element));
+        TRY(rf_operands_apart(op, &out, &in[i], false));
+        list[1 + i] = rf_slice_arg(args->in[i]);
+    }
+    list[5] = rf_arg_u64(args->outer);
+    uint32_t grid[3] = {clamp(rf_ceil_div(width, 4096), 1024), clamp(args->outer, MOST_GRID_YZ), 1};
+    uint32_t block[3] = {width > 1024 ? 256 : 64, 1, 1};
+    return rf_slice_launch(queue, element == 4 ? "concat_4" : "concat_2", grid, block, list, RF_COUNT(list));
+}
+
+/* ---- rotation and the cache ---- */
+
+static rf_status rope_check(const char *op, const struct rf_rope_table *table, uint64_t dim,
+                            struct rf_operand *steps) {
+    if (dim % 2 || table->rotated % 2 || !table->rotated || table->rotated > dim)
+        return rf_fail(RF_E_INVALID, "%s: %u of %llu elements to rotate: both even, and not more than there are", op,
+                       table->rotated, (unsigned long long)dim);
+    *steps = (struct rf_operand){"steps", table->steps, 0};
+    return rf_operand_check(op, steps, table->rotated / 2, 8, 8);
+}
+
+rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
+    const char *op = "rope";
+    TRY(nulls(op, queue, args));
+    TRY(float_type(op, args->dtype));
+    if (!args->tokens || !args->heads || !args->dim) return RF_OK;
+    if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
+        return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
+    uint64_t element = rf_dtype_bytes(args->dtype);
+    bool dense = !args->out_token && !args->out_head && !args->in_token && !args->in_head;
+    uint64_t whole = args->heads * args->dim;
+    uint64_t sizes[] = {args->tokens, args->heads, args->dim};
+    uint64_t to[] = {dense ? whole : args->out_token, dense ? args->dim : args->out_head, 1};
+    uint64_t from[] = {dense ? whole : args->in_token, dense ? args->dim : args->in_head, 1};
+    uint64_t out_extent, in_extent;
+    if (rf_extent_overflows(sizes, to, 3, &out_extent) || rf_extent_overflows(sizes, from, 3, &in_extent))
+        return rf_fail(RF_E_INVALID, "%s: sizes and strides are more than 64 bits can count", op);
+    struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, steps,
+                      positions = {"positions", args->positions, 0};
+    TRY(rope_check(op, &args->table, args->dim, &steps));
+    TRY(rf_operand_check(op, &out, out_extent, element, element));
+    TRY(rf_operand_check(op, &in, in_extent, element, element));
+    TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
+    struct axis axes[3];
+    for (int i = 0; i < 3; i++) axes[i] = (struct axis){sizes[i], to[i], from[i]};
+    if (!distinct(axes, simplify(axes, 3)))
+        return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
+    TRY(rf_operands_apart(op, &out, &in, to[0] == from[0] && to[1] == from[1]));
+    TRY(rf_operands_apart(op, &out, &steps, false));
+    TRY(rf_operands_apart(op, &out, &positions, false));
+    uint32_t wave, units, block[3] = {256, 1, 1};
+    device_shape(queue, &wave, &units);
+    uint64_t pairs = args->dim / 2, teams = pairs < 256 ? 256 / pairs : 1;
+    /* Few tokens: their heads over more blocks. */
+    uint64_t split = args->tokens < units ? rf_ceil_div(args->heads, teams) : 1;
+    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(split, MOST_GRID_YZ), 1};
+    struct rf_arg list[] = {rf_slice_arg(args->out),
+                            rf_slice_arg(args->in),
+                            rf_slice_arg(args->positions),
+                            rf_slice_arg(args->table.steps),
+                            rf_arg_u64(args->tokens),
+                            rf_arg_u32((uint32_t)args->heads),
+                            rf_arg_u32((uint32_t)args->dim),
+                            rf_arg_u32(args->table.rotated),
+                            rf_arg_u32(args->table.halves),
+                            rf_arg_u64(to[0]),
+                            rf_arg_u64(to[1]),
+                            rf_arg_u64(from[0]),
+                            rf_arg_u64(from[1]),
+                            rf_arg_f32(args->table.magnitude)};
+    char name[16];
+    snprintf(name, sizeof name, "rope_%s", suffix(args->dtype));
+    return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
+}
+
+/* Strides, extents and places of the two caches. */
+static rf_status kv_caches(const char *op, const struct rf_kv_append_args *args, uint64_t strides[3],
+                           struct rf_operand caches[2]) {
+    bool dense = !args->page && !args->head && !args->row;
+    uint64_t block = rf_dtype_block(args->dtype), extent, rows_dim;
+    if (!args->page_rows || !args->page_count || args->page_rows > UINT32_MAX || args->page_count > UINT32_MAX)
+        return rf_fail(RF_E_INVALID, "%s: %llu pages of %llu rows: both from 1 to 2^32 - 1", op,
+                       (unsigned long long)args->page_count, (unsigned long long)args->page_rows);
+    if (rf_mul_overflows(args->page_rows, args->dim, &rows_dim) ||
+        rf_mul_overflows(rows_dim, args->heads, &strides[0]))
+        return rf_fail(RF_E_INVALID, "%s: a page is more than 64 bits can count", op);
+    if (!dense) strides[0] = args->page;
+    strides[1] = dense ? rows_dim : args->head;
+    strides[2] = dense ? args->dim : args->row;
+    if (args->dim % block || strides[0] % block || strides[1] % block || strides[2] % block)
+        return rf_fail(RF_E_INVALID, "%s: head size and strides of a cache of %s must be multiples of %llu", op,
+                       rf_dtype_name(args->dtype), (unsigned long long)block);
+    uint64_t sizes[] = {args->page_count, args->heads, args->page_rows, args->dim};
+    uint64_t all[] = {strides[0], strides[1], strides[2], 1};
+    if (rf_extent_overflows(sizes, all, 4, &extent))
+        return rf_fail(RF_E_INVALID, "%s: the cache is more than 64 bits can count", op);
+    struct axis axes[4];
+    for (int i = 0; i < 4; i++) axes[i] = (struct axis){sizes[i], all[i], 0};
+    if (!distinct(axes, order(axes, 4)))
+        return rf_fail(RF_E_INVALID, "%s: rows of the cache lie in one place: mind its strides", op);
+    caches[0] = (struct rf_operand){"k_cache", args->k_cache, 0};
+    caches[1] = (struct rf_operand){"v_cache", args->v_cache, 0};
+    for (int i = 0; i < 2; i++)
+        TRY(rf_operand_check(op, &caches[i], rf_ceil_div(extent, block), rf_dtype_block_bytes(args->dtype),
+                             args->dtype == RF_F32 ? 4 : 2));
+    return rf_operands_apart(op, &caches[0], &caches[1], false);
+}
+
+rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_args *args) {
+    TRY(nulls("kv_append", queue, args));
+    const char *op = args->rope ? "rope_kv_append" : "kv_append";
+    if (args->dtype != RF_F32 && args->dtype != RF_F16 && args->dtype != RF_Q8_0) {
+        const char *name = rf_dtype_name(args->dtype);
+        return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for a cache of %s: f32, f16 or q8_0", op, name ? name : "?");
+    }
+    if (!args->tokens || !args->heads || !args->dim) return RF_OK;
+    if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
+        return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
+    uint64_t strides[3] = {0}, whole = args->heads * args->dim, extent, entries;
+    struct rf_operand caches[2], inputs[2] = {{"k", args->k, 0}, {"v", args->v, 0}}, steps = {"steps", {0}, 0};
+    struct rf_operand positions = {"positions", args->positions, 0}, sequences = {"sequences", args->sequences, 0},
+                      table = {"table", args->table, 0};
+    uint64_t token[2] = {args->k_token ? args->k_token : whole, args->v_token ? args->v_token : whole};
+    TRY(kv_caches(op, args, strides, caches));
+    for (int i = 0; i < 2; i++) {
+        uint64_t sizes[] = {args->tokens, whole}, all[] = {token[i], 1};
+        if (rf_extent_overflows(sizes, all, 2, &extent))
+            return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, inputs[i].name);
+        TRY(rf_operand_check(op, &inputs[i], extent, 4, 4));
+    }
+    TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
+    if (args->sequences.buffer) TRY(rf_operand_check(op, &sequences, args->tokens, 4, 4));
+    if (args->table.buffer) {
+        if (!args->table_width || !args->sequence_count ||
+            rf_mul_overflows(args->table_width, args->sequence_count, &entries))
+            return rf_fail(RF_E_INVALID, "%s: a table of %llu sequences of %llu pages", op,
+                           (unsigned long long)args->sequence_count, (unsigned long long)args->table_width);
+        TRY(rf_operand_check(op, &table, entries, 4, 4));
+    }
+    if (args->rope) TRY(rope_check(op, args->rope, args->dim, &steps));
+    const struct rf_operand *others[] = {&inputs[0], &inputs[1], &positions, &sequences, &table, &steps};
+    for (size_t i = 0; i < RF_COUNT(others); i++)
+        for (int k = 0; k < 2; k++) TRY(rf_operands_apart(op, &caches[k], others[i], false));
+    struct {
+        uint64_t page, head, row;
+        uint32_t page_rows, page_count;
+    } pages = {strides[0], strides[1], strides[2], (uint32_t)args->page_rows, (uint32_t)args->page_count};
+    struct rf_arg list[19] = {rf_slice_arg(args->k_cache),
+                              rf_slice_arg(args->v_cache),
+                              rf_slice_arg(args->k),
+                              rf_slice_arg(args->v),
+                              rf_slice_arg(args->positions),
+                              rf_slice_arg(args->sequences),
+                              rf_slice_arg(args->table),
+                              rf_arg_u64(args->table_width),
+                              rf_arg_u64(args->table.buffer ? args->sequence_count : args->page_count),
+                              rf_arg_raw(&pages, sizeof pages),
+                              rf_arg_u64(args->tokens),
+                              rf_arg_u32((uint32_t)args->heads),
+                              rf_arg_u32((uint32_t)args->dim),
+                              rf_arg_u64(token[0]),
+                              rf_arg_u64(token[1])};
+    size_t count = 15;
+    if (args->rope) {
+        list[count++] = rf_slice_arg(args->rope->steps);
+        list[count++] = rf_arg_u32(args->rope->rotated);
+        list[count++] = rf_arg_u32(args->rope->halves);
+        list[count++] = rf_arg_f32(args->rope->magnitude);
+    }
+    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(args->heads, MOST_GRID_YZ), 2};
+    uint32_t block[3] = {args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : 256, 1, 1};
+    char name[32];
+    snprintf(name, sizeof name, "%s_%s", op, args->dtype == RF_F32 ? "f32" : args->dtype == RF_F16 ? "f16" : "q8_0");
+    return rf_slice_launch(queue, name, grid, block, list, count);
+}

@@ -1,0 +1,98 @@
+/* silu_gate, gelu_gate, gelu_erf_gate: out[r][c] = act(gate[r][c]) * up[r][c]; up may be NULL: act alone.
+ *
+ *     silu      x / (1 + exp(-x))
+ *     gelu      x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): the form with tanh
+ *     gelu_erf  x (1 + erf(x / sqrt(2))) / 2
+ *
+ * in f32, rounded once; act(-inf) is 0, their limit. The three arrays have one type and row strides of
+ * their own (gate and up may be the halves of one matrix). out may be gate or up with the same stride; it may
+ * not overlap them otherwise. Launched as sheet.h says. */
+#include "kernels/sheet.h"
+
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_ERF };
+
+/* 1 / (1 + exp(-x)), which is 0 or 1 far out. */
+RF_DEVICE float activation_logistic(float x) {
+    return rf_rcp(1.0f + rf_exp(-x));
+}
+
+/* Within 2e-7, absolutely (Abramowitz and Stegun 7.1.26). */
+RF_DEVICE float activation_erf(float x) {
+    float magnitude = __builtin_fabsf(x), t = rf_rcp(rf_fma(0.3275911f, magnitude, 1.0f));
+    float p = rf_fma(t, 1.061405429f, -1.453152027f);
+    p = rf_fma(t, p, 1.421413741f);
+    p = rf_fma(t, p, -0.284496736f);
+    p = rf_fma(t, p, 0.254829592f) * t;
+    float tail = 1.0f - p * rf_exp(-magnitude * magnitude);
+    return x < 0.0f ? -tail : tail;
+}
+
+RF_DEVICE float activation_of(enum activation kind, float x) {
+    float y;
+    if (kind == ACTIVATION_SILU) {
+        y = x * activation_logistic(x);
+    } else if (kind == ACTIVATION_GELU) {
+        y = x * activation_logistic(1.5957691216057308f * x * rf_fma(0.044715f * x, x, 1.0f));
+    } else {
+        y = 0.5f * x * (1.0f + activation_erf(0.70710678118654752f * x));
+    }
+    return x == -RF_INFINITY ? 0.0f : y;
+}
+
+RF_DEVICE void activation_row(enum activation kind, enum rf_type type, bool gated, void *out, const void *gate,
+                              const void *up, uint64_t columns) {
+    enum { most = 8 };
+    uint32_t group = rf_group_of(type, type);
+    struct rf_span span = rf_span_of(columns, group, type, out, type, gate, type, gated ? up : gate);
+    float x[RF_GROUPS][most], y[RF_GROUPS][most];
+    RF_FOR_GROUPS(
+        span, group,
+        {
+            rf_load_many(type, group, gate, at, x[slot]);
+            if (gated) rf_load_many(type, group, up, at, y[slot]);
+        },
+        {
+            RF_UNROLL
+            for (uint32_t k = 0; k < group; k++) {
+                x[slot][k] = activation_of(kind, x[slot][k]);
+                if (gated) x[slot][k] *= y[slot][k];
+            }
+            rf_store_many(type, group, out, at, x[slot]);
+        });
+    RF_FOR_SINGLES(
+        span, group,
+        {
+            x[slot][0] = activation_of(kind, rf_load(type, gate, at));
+            if (gated) x[slot][0] *= rf_load(type, up, at);
+        },
+        rf_store(type, out, at, x[slot][0]));
+}
+
+RF_DEVICE void activation_body(enum activation kind, enum rf_type type, void *out, const void *gate, const void *up,
+                               uint64_t rows, uint64_t columns, uint64_t out_row, uint64_t gate_row,
+                               uint64_t up_row) {
+    RF_FOR_ROWS(rows) {
+        void *to = rf_at_mutable(type, out, row * out_row);
+        const void *from = rf_at(type, gate, row * gate_row);
+        if (up) {
+            activation_row(kind, type, true, to, from, rf_at(type, up, row * up_row), columns);
+        } else {
+            activation_row(kind, type, false, to, from, from, columns);
+        }
+    }
+}
+
+#define ACTIVATION(name, kind, type_name, type, element)                                                             \
+    RF_KERNEL(name##_gate_##type_name, 256, (element *, out), (const element *, gate), (const element *, up),        \
+              (uint64_t, rows), (uint64_t, columns), (uint64_t, out_row), (uint64_t, gate_row),                      \
+              (uint64_t, up_row)) {                                                                                  \
+        activation_body(kind, type, out, gate, up, rows, columns, out_row, gate_row, up_row);                        \
+    }
+#define ACTIVATIONS(type_name, type, element)                                                                        \
+    ACTIVATION(silu, ACTIVATION_SILU, type_name, type, element)                                                      \
+    ACTIVATION(gelu, ACTIVATION_GELU, type_name, type, element)                                                      \
+    ACTIVATION(gelu_erf, ACTIVATION_GELU_ERF, type_name, type, element)
+
+ACTIVATIONS(f32, RF_TYPE_F32, float)
+ACTIVATIONS(f16, RF_TYPE_F16, rf_f16)
+ACTIVATIONS(bf16, RF_TYPE_BF16, rf_bf16)

@@ -1,0 +1,55 @@
+/* causal_mask: in place, scores[b][h][i][j] = -inf for j > i + offset. What stays visible is neither
+ * read nor written: the cost is the stores of the hidden part. scores are [batch, heads, rows,
+ * columns] with strides and a dense last dimension; the offset is the number of keys before the first
+ * query (columns - rows with a cache, 0 without), and may be negative.
+ *
+ * Launch: whole waves, any one-dimensional grid and block; a wave takes a row at a time. Fast: blocks
+ * of 256 threads and a wave for every row, or as many as fill the device several times. */
+#include "kernels/attention.h"
+
+/* Stores 16 bytes a lane, four times a turn; the ends element by element. */
+RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t columns) {
+    uint32_t bits = type == RF_TYPE_F32 ? 0xff800000u : type == RF_TYPE_F16 ? 0xfc00fc00u : 0xff80ff80u;
+    uint32_t group = 16 / rf_type_bytes(type), lane = rf_lane();
+    uint8_t *from = (uint8_t *)rf_at_mutable(type, row, first), *end = (uint8_t *)rf_at_mutable(type, row, columns);
+    uint8_t *aligned = from + (16 - ((uintptr_t)from & 15)) % 16;
+    if (aligned > end) aligned = end;
+    uint8_t *aligned_end = aligned + (uint64_t)(end - aligned) / 16 * 16;
+    rf_u32x4 hidden = {bits, bits, bits, bits};
+    uint8_t *to = aligned + lane * 16;
+    RF_NO_UNROLL
+    for (; to + 3 * RF_WAVE * 16 < aligned_end; to += 4 * RF_WAVE * 16) {
+        RF_UNROLL
+        for (uint32_t i = 0; i < 4; i++) rf_store_16(to + i * RF_WAVE * 16, hidden);
+    }
+    RF_NO_UNROLL
+    for (; to < aligned_end; to += RF_WAVE * 16) rf_store_16(to, hidden);
+    /* At most 16 bytes before and after. */
+    uint8_t *head = from + lane * rf_type_bytes(type), *tail = aligned_end + lane * rf_type_bytes(type);
+    if (lane < group && head < aligned) rf_store(type, head, 0, -RF_INFINITY);
+    if (lane < group && tail < end) rf_store(type, tail, 0, -RF_INFINITY);
+}
+
+RF_DEVICE void mask_rows(enum rf_type type, void *scores, struct rf_heads strides, uint32_t batch, uint32_t heads,
+                         uint32_t rows, uint64_t columns, int64_t offset) {
+    uint64_t waves = rf_block_dim_x() / RF_WAVE, step = waves * rf_grid_dim_x();
+    uint64_t count = (uint64_t)batch * heads * rows;
+    RF_NO_UNROLL
+    for (uint64_t item = rf_block_x() * waves + rf_thread_x() / RF_WAVE; item < count; item += step) {
+        uint64_t row = item % rows, head = item / rows;
+        int64_t first = (int64_t)row + offset + 1;
+        uint64_t at = head / heads * strides.batch + head % heads * strides.head + row * strides.row;
+        if (first < 0) first = 0;
+        if ((uint64_t)first < columns) mask_row(type, rf_at_mutable(type, scores, at), (uint64_t)first, columns);
+    }
+}
+
+#define CAUSAL_MASK(name, type, element)                                                                             \
+    RF_KERNEL(causal_mask_##name, 1024, (element *, scores), (struct rf_heads, strides), (uint32_t, batch),          \
+              (uint32_t, heads), (uint32_t, rows), (uint64_t, columns), (int64_t, offset)) {                         \
+        mask_rows(type, scores, strides, batch, heads, rows, columns, offset);                                       \
+    }
+
+CAUSAL_MASK(f32, RF_TYPE_F32, float)
+CAUSAL_MASK(f16, RF_TYPE_F16, rf_f16)
+CAUSAL_MASK(bf16, RF_TYPE_BF16, rf_bf16)

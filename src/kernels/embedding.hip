@@ -1,0 +1,70 @@
+/* embedding: out[r] = row indices[r] of a table of table_rows rows, as f32, f16 or bf16; an index
+ * outside the table gives a row of zeros.
+ *
+ * Rows of out are dense. A quantized table: columns a multiple of the type's block, table and out at
+ * multiples of 16 bytes. A float table: any columns and any alignment of elements. out does not
+ * overlap the rest. Rows in y, a row's units of 8 to 32 elements (quant.h) in x: any grid and
+ * one-dimensional block. */
+#include "kernels/quant.h"
+
+RF_DEVICE void embedding_quant(enum rf_weight weight, enum rf_type type, void *out, const void *table,
+                               const int32_t *indices, uint64_t count, uint64_t columns, uint64_t table_rows) {
+    uint64_t units = columns / (8 * rf_unit_parts(weight)), row_bytes = rf_weight_row_bytes(weight, columns);
+    RF_NO_UNROLL
+    for (uint64_t r = rf_block_y(); r < count; r += rf_grid_dim_y()) {
+        int32_t index = indices[r];
+        bool inside = index >= 0 && (uint64_t)index < table_rows;
+        const uint8_t *row = (const uint8_t *)table + (inside ? (uint64_t)index : 0) * row_bytes;
+        RF_NO_UNROLL
+        for (uint64_t unit = rf_global_x(); unit < units; unit += rf_global_count_x()) {
+            uint64_t element = r * columns + rf_unit_element(weight, unit);
+            struct rf_unit all;
+            if (inside) rf_read_unit(weight, row, unit, &all);
+            RF_UNROLL
+            for (uint32_t p = 0; p < rf_unit_parts(weight); p++) {
+                float values[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+                if (inside) rf_part_values(weight, &all.part[p], values);
+                rf_store_many(type, 8, out, element + p * rf_unit_stride(weight), values);
+            }
+        }
+    }
+}
+
+RF_DEVICE void embedding_float(enum rf_type from, enum rf_type type, void *out, const void *table,
+                               const int32_t *indices, uint64_t count, uint64_t columns, uint64_t table_rows) {
+    bool vector = columns % 8 == 0 && rf_aligned(table, 16) && rf_aligned(out, 16);
+    RF_NO_UNROLL
+    for (uint64_t r = rf_block_y(); r < count; r += rf_grid_dim_y()) {
+        int32_t index = indices[r];
+        bool inside = index >= 0 && (uint64_t)index < table_rows;
+        uint64_t start = (inside ? (uint64_t)index : 0) * columns;
+        if (vector) {
+            RF_NO_UNROLL
+            for (uint64_t at = rf_global_x() * 8; at < columns; at += rf_global_count_x() * 8) {
+                float values[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+                if (inside) rf_load_many(from, 8, table, start + at, values);
+                rf_store_many(type, 8, out, r * columns + at, values);
+            }
+        } else {
+            RF_NO_UNROLL
+            for (uint64_t at = rf_global_x(); at < columns; at += rf_global_count_x())
+                rf_store(type, out, r * columns + at, inside ? rf_load(from, table, start + at) : 0.0f);
+        }
+    }
+}
+
+#define EMBEDDING_ONE(kind, table_name, from, out_name, type, element)                                               \
+    RF_KERNEL(embedding_##table_name##_##out_name, 256, (element *, out), (const void *, table),                     \
+              (const int32_t *, indices), (uint64_t, count), (uint64_t, columns), (uint64_t, table_rows)) {          \
+        embedding_##kind(from, type, out, table, indices, count, columns, table_rows);                               \
+    }
+#define EMBEDDING_TO_ALL(kind, table_name, from)                                                                     \
+    EMBEDDING_ONE(kind, table_name, from, f32, RF_TYPE_F32, float)                                                   \
+    EMBEDDING_ONE(kind, table_name, from, f16, RF_TYPE_F16, rf_f16)                                                  \
+    EMBEDDING_ONE(kind, table_name, from, bf16, RF_TYPE_BF16, rf_bf16)
+#define EMBEDDING_QUANT(name, weight) EMBEDDING_TO_ALL(quant, name, weight)
+
+EMBEDDING_TO_ALL(float, f32, RF_TYPE_F32)
+EMBEDDING_TO_ALL(float, f16, RF_TYPE_F16)
+EMBEDDING_TO_ALL(float, bf16, RF_TYPE_BF16)
+RF_EACH_QUANT(EMBEDDING_QUANT)

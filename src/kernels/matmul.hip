@@ -1,0 +1,144 @@
+/* matmul: out[r][c] = sum over k of weights[c][k] * x[r][k] + bias[c] + residual[r][c], for many rows r.
+ *
+ * Exact products (a weight's value and an activation, both f32), sums in f32 in the order of k. Weights
+ * are dense rows [n, k] of any type (quant.h's rules), x rows of x_stride elements, out and residual
+ * rows of out_stride; with a quantized weight x starts, and x_stride keeps it, at multiples of 16
+ * bytes. bias and residual may be NULL; residual may be out; otherwise out overlaps nothing.
+ * Launch: 256 threads; a grid of n / 64 by m / 64 blocks, rounded up.
+ *
+ * matmul_tile_…: the same on the matrix units, where there are any; see matmul_tile.h.
+ *
+ * A block computes 64 by 64 outputs, a thread 4 by 4 of them, from tiles of 32 elements of k that
+ * all threads bring into shared memory, transposed. */
+#include "kernels/matmul_tile.h"
+
+#define MATMUL_SIDE 64
+#define MATMUL_STEP 32
+#define MATMUL_PITCH (MATMUL_SIDE + 4) /* rows of a tile at multiples of 16 bytes, off each other's banks */
+#define MATMUL_THREADS 256
+
+struct matmul {
+    const uint8_t *weights;
+    const void *x;
+    const float *bias;
+    const void *residual;
+    void *out;
+    uint64_t m, n, k, x_stride, out_stride;
+    bool vector; /* float rows may be read 8 elements at a time */
+};
+
+/* 8 elements of a float row from element `at` on; zeros past the end. */
+RF_DEVICE void matmul_floats(enum rf_type type, bool vector, const void *row, uint64_t at, uint64_t k,
+                             float *values) {
+    RF_UNROLL
+    for (uint32_t i = 0; i < 8; i++) values[i] = 0.0f;
+    if (vector) {
+        if (at < k) rf_load_many(type, 8, row, at, values);
+    } else {
+        RF_UNROLL
+        for (uint32_t i = 0; i < 8; i++)
+            if (at + i < k) values[i] = rf_load(type, row, at + i);
+    }
+}
+
+/* A thread's eight elements of the weights' tile and of the activations'. */
+RF_DEVICE void matmul_weights(enum rf_weight weight, const struct matmul *op, uint64_t row, uint64_t at,
+                              float *values) {
+    const uint8_t *from = op->weights + row * rf_weight_row_bytes(weight, op->k);
+    if (rf_weight_float(weight)) {
+        matmul_floats(rf_weight_type(weight), op->vector, from, at, op->k, values);
+    } else {
+        struct rf_part part = rf_read_part_at(weight, from, at); /* k is a multiple of the block, so of the step */
+        rf_part_values(weight, &part, values);
+    }
+}
+
+RF_DEVICE void matmul_tile(float *tile, uint32_t row, uint32_t group, const float *values) {
+    RF_UNROLL
+    for (uint32_t i = 0; i < 8; i++) tile[(group * 8 + i) * MATMUL_PITCH + row] = values[i];
+}
+
+RF_DEVICE void matmul_four(const float *tile, uint32_t k, uint32_t first, float *values) {
+    rf_load_many(RF_TYPE_F32, 4, tile, k * MATMUL_PITCH + first, values);
+}
+
+RF_DEVICE void matmul_body(enum rf_weight weight, enum rf_type type, const struct matmul *op, float *weight_tile,
+                           float *x_tile) {
+    uint32_t thread = rf_thread_x(), row = thread % MATMUL_SIDE, group = thread / MATMUL_SIDE;
+    uint32_t c4 = thread % 16 * 4, r4 = thread / 16 * 4;
+    uint64_t c0 = (uint64_t)rf_block_x() * MATMUL_SIDE, r0 = (uint64_t)rf_block_y() * MATMUL_SIDE;
+    /* Rows past the end are the last one again: computed, not stored. */
+    uint64_t weight_row = rf_min_u64(c0 + row, op->n - 1), x_row = rf_min_u64(r0 + row, op->m - 1);
+    const void *x = rf_at(type, op->x, x_row * op->x_stride);
+    float sums[4][4];
+    RF_UNROLL
+    for (uint32_t i = 0; i < 16; i++) sums[i / 4][i % 4] = 0.0f;
+    RF_NO_UNROLL
+    for (uint64_t step = 0; step < op->k; step += MATMUL_STEP) {
+        float values[8];
+        matmul_weights(weight, op, weight_row, step + group * 8, values);
+        matmul_tile(weight_tile, row, group, values);
+        matmul_floats(type, op->vector, x, step + group * 8, op->k, values);
+        matmul_tile(x_tile, row, group, values);
+        rf_barrier();
+        RF_UNROLL
+        for (uint32_t k = 0; k < MATMUL_STEP; k++) {
+            float w[4], a[4];
+            matmul_four(weight_tile, k, c4, w);
+            matmul_four(x_tile, k, r4, a);
+            RF_UNROLL
+            for (uint32_t i = 0; i < 16; i++) sums[i / 4][i % 4] = rf_fma(a[i / 4], w[i % 4], sums[i / 4][i % 4]);
+        }
+        rf_barrier();
+    }
+    RF_UNROLL
+    for (uint32_t i = 0; i < 16; i++) {
+        uint64_t r = r0 + r4 + i / 4, c = c0 + c4 + i % 4, at = r * op->out_stride + c;
+        if (r < op->m && c < op->n) {
+            float value = sums[i / 4][i % 4];
+            if (op->bias) value += op->bias[c];
+            if (op->residual) value += rf_load(type, op->residual, at);
+            rf_store(type, op->out, at, value);
+        }
+    }
+}
+
+#define MATMUL(name, weight, type, element)                                                                          \
+    RF_KERNEL(matmul_##name, MATMUL_THREADS, (element *, out), (const void *, weights), (const element *, x),        \
+              (const float *, bias), (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, k),       \
+              (uint64_t, x_stride), (uint64_t, out_stride)) {                                                        \
+        RF_SHARED(float, weight_tile, MATMUL_STEP *MATMUL_PITCH);                                                    \
+        RF_SHARED(float, x_tile, MATMUL_STEP *MATMUL_PITCH);                                                         \
+        struct matmul op = {(const uint8_t *)weights, x, bias, residual, out, m, n, k, x_stride, out_stride, true};  \
+        if (rf_weight_float(weight))                                                                                 \
+            op.vector = k % 8 == 0 && x_stride % 8 == 0 && rf_aligned(weights, 16) && rf_aligned(x, 16);             \
+        matmul_body(weight, type, &op, weight_tile, x_tile);                                                         \
+    }
+#define MATMUL_FLOAT(name, weight)                                                                                   \
+    MATMUL(name##_f32, weight, RF_TYPE_F32, float)                                                                   \
+    MATMUL(name##_f16, weight, RF_TYPE_F16, rf_f16)                                                                  \
+    MATMUL(name##_bf16, weight, RF_TYPE_BF16, rf_bf16)
+#define MATMUL_QUANT(name, weight) MATMUL(name##_f32, weight, RF_TYPE_F32, float)
+
+MATMUL_FLOAT(f32, RF_WEIGHT_F32)
+MATMUL_FLOAT(f16, RF_WEIGHT_F16)
+MATMUL_FLOAT(bf16, RF_WEIGHT_BF16)
+RF_EACH_QUANT(MATMUL_QUANT)
+
+#ifndef RF_TILE_ABSENT
+#define MATMUL_MATRIX(name, weight, type, element)                                                                   \
+    RF_KERNEL(matmul_tile_##name, TILE_THREADS, (element *, out), (const void *, weights), (const element *, x),     \
+              (const float *, bias), (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, k),       \
+              (uint64_t, x_stride), (uint64_t, out_stride)) {                                                        \
+        RF_SHARED(uint16_t, tiles, 4 * TILE_WORDS);                                                                  \
+        struct tile_op op = {(const uint8_t *)weights, x, bias, residual, out, m, n, k, x_stride, out_stride};       \
+        tile_body(weight, type, &op, tiles);                                                                         \
+    }
+#define MATMUL_MATRIX_QUANT(name, weight) MATMUL_MATRIX(name##_f32, weight, RF_TYPE_F32, float)
+
+MATMUL_MATRIX(f16_f16, RF_WEIGHT_F16, RF_TYPE_F16, rf_f16)
+MATMUL_MATRIX(f16_f32, RF_WEIGHT_F16, RF_TYPE_F32, float)
+MATMUL_MATRIX(bf16_bf16, RF_WEIGHT_BF16, RF_TYPE_BF16, rf_bf16)
+MATMUL_MATRIX(bf16_f32, RF_WEIGHT_BF16, RF_TYPE_F32, float)
+RF_EACH_QUANT(MATMUL_MATRIX_QUANT)
+#endif

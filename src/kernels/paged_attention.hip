@@ -1,0 +1,351 @@
+/* paged_attention: attention over keys and values that lie in pages of 2^shift rows.
+ *
+ * k and v are [page_count, heads_kv, 2^shift, dim]; key j of sequence b is row j % 2^shift of page
+ * table[b][j >> shift], table being [batch, width]. A page number that is not below page_count is no page,
+ * and its keys do not exist. table NULL: sequence b has page b alone, whatever the shift: a cache in one
+ * piece. In both cases the strides' batch is from page to page.
+ *
+ * Sequence b has lengths[b] keys, of which the first 'limit' count; its query i (of q_rows) stands at position
+ * lengths[b] - q_rows + i and sees the keys up to there: a query before the first key gives zeros.
+ * out and q are [batch, heads_q, q_rows, dim]. All tensors are of one type, with strides and a dense last
+ * dimension; sums in f32. dim: a multiple of 8, at most 256; tensors and strides aligned to 16 bytes.
+ * out and partial must not overlap anything else.
+ *
+ * paged_attention_prefill_*: any q_rows. Launch: blocks of 256 threads, one for each 32 queries: tiles,
+ * then heads_q, then batch, all in grid x.
+ *
+ * paged_attention_decode_*_gN: one query a sequence; N query heads of a key-value head together, so that
+ * each key and value is read once for N heads. The keys are split into 'splits' of 'chunk'. Launch: blocks
+ * of 128 threads: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
+ * split out is written; with more, partial gets for each batch, head and split dim sums, and behind all
+ * of those a maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the
+ * splits: blocks of up to 256 threads, one for each batch and head, in grid x. */
+#include "kernels/attention.h"
+
+struct paged {
+    uint32_t shift, page_count, width, limit;
+};
+
+RF_DEVICE struct rf_keys paged_keys(enum rf_type type, const void *k, const void *v, const uint32_t *table,
+                                    struct rf_heads k_strides, struct rf_heads v_strides, uint32_t batch,
+                                    uint32_t head, struct paged pages) {
+    bool tabled = table != 0;
+    uint64_t page = tabled ? 0 : batch; /* the only one, without a table */
+    struct rf_keys keys = {rf_at(type, k, page * k_strides.batch + head * k_strides.head),
+                           rf_at(type, v, page * v_strides.batch + head * v_strides.head),
+                           k_strides.row,
+                           v_strides.row,
+                           k_strides.batch,
+                           v_strides.batch,
+                           table,
+                           (uint64_t)batch * pages.width,
+                           tabled,
+                           pages.shift,
+                           pages.page_count};
+    return keys;
+}
+RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, struct paged pages) {
+    return lengths[batch] < pages.limit ? lengths[batch] : pages.limit;
+}
+
+#define PAGED_PREFILL(name, type, element)                                                                           \
+    RF_KERNEL(paged_attention_prefill_##name, 256, (element *, out), (const element *, q), (const element *, k),     \
+              (const element *, v), (const uint32_t *, table), (const uint32_t *, lengths),                          \
+              (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
+              (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
+              (uint32_t, dim), (struct paged, pages), (float, scale)) {                                              \
+        RF_SHARED(float, shared, RF_TILE_SHARED);                                                                    \
+        struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_TILE), heads_q);                   \
+        struct rf_keys keys = paged_keys(type, k, v, table, k_strides, v_strides, share.batch,                       \
+                                         share.head / (heads_q / heads_kv), pages);                                  \
+        uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
+        struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
+        rf_attend_tile(type, true, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row,         \
+                       q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, &view,             \
+                       share.tile * RF_TILE, dim, scale, shared);                                                    \
+    }
+
+PAGED_PREFILL(f32, RF_TYPE_F32, float)
+PAGED_PREFILL(f16, RF_TYPE_F16, rf_f16)
+PAGED_PREFILL(bf16, RF_TYPE_BF16, rf_bf16)
+
+/* ---- decoding --------------------------------------------------------------------------------------- */
+
+/* A key is read by a team of 2^n lanes, 8 elements each; a wave holds several teams, each with its own
+ * maximum, sum and sums, brought together at the end in a fixed order. */
+#define DECODE_THREADS 128
+#define DECODE_WAVES (DECODE_THREADS / RF_WAVE)
+#define DECODE_PITCH (256 + 2)
+#define DECODE_MAX_HEADS 8
+
+/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32. */
+struct decode_piece {
+    rf_u32x4 raw[2];
+};
+RF_DEVICE struct decode_piece decode_load(enum rf_type type, const void *base, uint64_t at, bool there) {
+    struct decode_piece piece = {{{0, 0, 0, 0}, {0, 0, 0, 0}}};
+    if (there) {
+        piece.raw[0] = rf_load_16(rf_at(type, base, at));
+        if (type == RF_TYPE_F32) piece.raw[1] = rf_load_16(rf_at(type, base, at + 4));
+    }
+    return piece;
+}
+RF_DEVICE float decode_value(enum rf_type type, const struct decode_piece *piece, uint32_t k) {
+    if (type == RF_TYPE_F32) return rf_f32_of_bits(piece->raw[k / 4][k % 4]);
+    return rf_f32_of_16(type, (uint16_t)(piece->raw[0][k / 2] >> k % 2 * 16));
+}
+
+struct decode_state {
+    float max[DECODE_MAX_HEADS], sum[DECODE_MAX_HEADS], sums[DECODE_MAX_HEADS][8];
+};
+
+/* Brings two states of head g to their common maximum and adds them. */
+RF_DEVICE void decode_merge(struct decode_state *state, uint32_t g, float max, float sum, const float *sums) {
+    float both = rf_max(state->max[g], max), shift = rf_softmax_shift(both);
+    float mine = rf_exp2(state->max[g] - shift), theirs = rf_exp2(max - shift);
+    state->max[g] = both;
+    state->sum[g] = state->sum[g] * mine + sum * theirs;
+    RF_UNROLL
+    for (uint32_t k = 0; k < 8; k++) state->sums[g][k] = state->sums[g][k] * mine + sums[k] * theirs;
+}
+
+/* Keys first to end of a split, all teams of the block side by side, 'depth' keys of a team at a time. */
+RF_DEVICE void decode_walk(enum rf_type type, uint32_t heads, uint32_t depth, const float q[][8],
+                           const struct rf_keys *keys, uint32_t first, uint32_t end, uint32_t team, uint32_t column,
+                           bool inside, struct decode_state *state) {
+    uint32_t teams = DECODE_THREADS / team, mine = rf_thread_x() / team;
+    RF_NO_UNROLL
+    for (uint32_t base = first; base < end; base += teams * depth) {
+        struct decode_piece k[4], v[4];
+        bool there[4];
+        RF_UNROLL
+        for (uint32_t u = 0; u < depth; u++) {
+            struct rf_key_place place = {0, 0, false};
+            uint32_t key = base + u * teams + mine;
+            if (key < end) place = rf_key_find(true, keys, key);
+            there[u] = place.there;
+            k[u] = decode_load(type, keys->k, place.k + column, place.there && inside);
+            v[u] = decode_load(type, keys->v, place.v + column, place.there && inside);
+        }
+        RF_UNROLL
+        for (uint32_t g = 0; g < heads; g++) {
+            float scores[4], max = state->max[g];
+            RF_UNROLL
+            for (uint32_t u = 0; u < depth; u++) {
+                scores[u] = 0.0f;
+                RF_UNROLL
+                for (uint32_t e = 0; e < 8; e++) scores[u] = rf_fma(q[g][e], decode_value(type, &k[u], e), scores[u]);
+                RF_UNROLL
+                for (uint32_t mask = 1; mask < 32; mask *= 2)
+                    if (mask < team) scores[u] += rf_wave_xor_f32(scores[u], mask);
+                if (!there[u]) scores[u] = -RF_INFINITY;
+                max = rf_max(max, scores[u]);
+            }
+            float shift = rf_softmax_shift(max), shrink = rf_exp2(state->max[g] - shift);
+            state->max[g] = max;
+            state->sum[g] *= shrink;
+            RF_UNROLL
+            for (uint32_t e = 0; e < 8; e++) state->sums[g][e] *= shrink;
+            RF_UNROLL
+            for (uint32_t u = 0; u < depth; u++) {
+                float weight = rf_exp2(scores[u] - shift);
+                state->sum[g] += weight;
+                RF_UNROLL
+                for (uint32_t e = 0; e < 8; e++)
+                    state->sums[g][e] = rf_fma(weight, decode_value(type, &v[u], e), state->sums[g][e]);
+            }
+        }
+    }
+}
+
+/* Where the result of a block goes. */
+struct decode_out {
+    bool direct;    /* to out, else to the other two */
+    void *out;      /* of the first head */
+    uint64_t head;  /* stride of out */
+    float *sums;    /* of the first head and this split */
+    float *extents; /* maximum and sum, likewise */
+    uint32_t splits;
+};
+
+/* Brings the teams and waves together, a head at a time. shared: DECODE_WAVES * DECODE_PITCH floats. */
+RF_DEVICE void decode_finish(enum rf_type type, uint32_t heads, uint32_t heads_left, uint32_t dim, uint32_t team,
+                             uint32_t column, bool inside, struct decode_state *state, const struct decode_out *to,
+                             float *shared) {
+    RF_UNROLL
+    for (uint32_t g = 0; g < heads; g++) {
+        RF_UNROLL
+        for (uint32_t mask = 1; mask < RF_WAVE; mask *= 2) {
+            if (mask < team) continue;
+            float sums[8], max = rf_wave_xor_f32(state->max[g], mask), sum = rf_wave_xor_f32(state->sum[g], mask);
+            RF_UNROLL
+            for (uint32_t e = 0; e < 8; e++) sums[e] = rf_wave_xor_f32(state->sums[g][e], mask);
+            decode_merge(state, g, max, sum, sums);
+        }
+        float *mine = shared + rf_thread_x() / RF_WAVE * DECODE_PITCH;
+        if (rf_lane() < team && inside) {
+            RF_UNROLL
+            for (uint32_t e = 0; e < 8; e++) mine[column + e] = state->sums[g][e];
+        }
+        if (rf_lane() == 0) {
+            mine[256] = state->max[g];
+            mine[257] = state->sum[g];
+        }
+        rf_barrier();
+        float max = -RF_INFINITY, sum = 0.0f;
+        RF_UNROLL
+        for (uint32_t w = 0; w < DECODE_WAVES; w++) max = rf_max(max, shared[w * DECODE_PITCH + 256]);
+        float shift = rf_softmax_shift(max);
+        RF_UNROLL
+        for (uint32_t w = 0; w < DECODE_WAVES; w++)
+            sum += shared[w * DECODE_PITCH + 257] * rf_exp2(shared[w * DECODE_PITCH + 256] - shift);
+        RF_NO_UNROLL
+        for (uint32_t d = rf_thread_x(); d < dim && g < heads_left; d += DECODE_THREADS) {
+            float total = 0.0f;
+            RF_UNROLL
+            for (uint32_t w = 0; w < DECODE_WAVES; w++)
+                total += shared[w * DECODE_PITCH + d] * rf_exp2(shared[w * DECODE_PITCH + 256] - shift);
+            if (to->direct) {
+                rf_store(type, to->out, g * to->head + d, total * rf_softmax_inverse(sum));
+            } else {
+                to->sums[(uint64_t)g * to->splits * dim + d] = total;
+            }
+        }
+        if (!to->direct && g < heads_left && rf_thread_x() == 0) {
+            to->extents[(uint64_t)g * to->splits * 2] = max;
+            to->extents[(uint64_t)g * to->splits * 2 + 1] = sum;
+        }
+        rf_barrier();
+    }
+}
+
+/* Lanes that read a key together. */
+RF_DEVICE uint32_t decode_team(uint32_t dim) {
+    uint32_t team = 1;
+    RF_UNROLL
+    for (uint32_t i = 0; i < 5; i++) team = team * 8 < dim ? team * 2 : team;
+    return team;
+}
+
+RF_DEVICE void decode_body(enum rf_type type, uint32_t heads, void *out, float *partial, const void *q, const void *k,
+                           const void *v, const uint32_t *table, const uint32_t *lengths, struct rf_heads out_strides,
+                           struct rf_heads q_strides, struct rf_heads k_strides, struct rf_heads v_strides,
+                           uint32_t heads_q, uint32_t heads_kv, uint32_t dim, struct paged pages, uint32_t chunk,
+                           uint32_t splits, float scale, float *shared) {
+    uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
+    struct rf_share_of_heads share = rf_share_of_block(head_tiles * splits, heads_kv);
+    uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
+    uint32_t first_head = share.head * group + tile * heads, heads_left = group - tile * heads;
+    struct rf_keys keys = paged_keys(type, k, v, table, k_strides, v_strides, share.batch, share.head, pages);
+    uint32_t length = paged_length(lengths, share.batch, pages), first = split * chunk;
+    uint32_t end = first >= length ? first : length - first < chunk ? length : first + chunk;
+    uint32_t team = decode_team(dim), column = rf_lane() % team * 8;
+    bool inside = column < dim;
+    struct decode_state state;
+    float query[DECODE_MAX_HEADS][8];
+    RF_UNROLL
+    for (uint32_t g = 0; g < heads; g++) {
+        RF_UNROLL
+        for (uint32_t e = 0; e < 8; e++) query[g][e] = state.sums[g][e] = 0.0f;
+        state.max[g] = -RF_INFINITY;
+        state.sum[g] = 0.0f;
+        if (g < heads_left && inside)
+            rf_load_many(type, 8, q, rf_heads_at(q_strides, share.batch, first_head + g) + column, query[g]);
+        RF_UNROLL
+        for (uint32_t e = 0; e < 8; e++) query[g][e] *= scale * RF_LOG2_E;
+    }
+    decode_walk(type, heads, type == RF_TYPE_F32 || heads > 4 ? 2 : 4, query, &keys, first, end, team, column, inside,
+                &state);
+    uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
+    uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
+    bool direct = splits == 1;
+    struct decode_out to = {direct,
+                            rf_at_mutable(type, out, direct ? rf_heads_at(out_strides, share.batch, first_head) : 0),
+                            out_strides.head,
+                            partial + (direct ? 0 : at * dim),
+                            partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2),
+                            splits};
+    decode_finish(type, heads, heads_left, dim, team, column, inside, &state, &to, shared);
+}
+
+#define PAGED_DECODE(name, type, element, heads)                                                                     \
+    RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, (element *, out), (float *, partial),                   \
+              (const element *, q), (const element *, k), (const element *, v), (const uint32_t *, table),           \
+              (const uint32_t *, lengths), (struct rf_heads, out_strides), (struct rf_heads, q_strides),             \
+              (struct rf_heads, k_strides), (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), \
+              (uint32_t, dim), (struct paged, pages), (uint32_t, chunk), (uint32_t, splits), (float, scale)) {       \
+        RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
+        decode_body(type, heads, out, partial, q, k, v, table, lengths, out_strides, q_strides, k_strides,           \
+                    v_strides, heads_q, heads_kv, dim, pages, chunk, splits, scale, shared);                         \
+    }
+
+PAGED_DECODE(f32_g1, RF_TYPE_F32, float, 1)
+PAGED_DECODE(f32_g4, RF_TYPE_F32, float, 4)
+PAGED_DECODE(f32_g8, RF_TYPE_F32, float, 8)
+PAGED_DECODE(f16_g1, RF_TYPE_F16, rf_f16, 1)
+PAGED_DECODE(f16_g4, RF_TYPE_F16, rf_f16, 4)
+PAGED_DECODE(f16_g8, RF_TYPE_F16, rf_f16, 8)
+PAGED_DECODE(bf16_g1, RF_TYPE_BF16, rf_bf16, 1)
+PAGED_DECODE(bf16_g4, RF_TYPE_BF16, rf_bf16, 4)
+PAGED_DECODE(bf16_g8, RF_TYPE_BF16, rf_bf16, 8)
+
+/* Every thread takes the maximum of all splits by itself: there are few, and they are in a cache. */
+RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struct rf_heads out_strides,
+                       uint32_t heads_q, uint32_t dim, uint32_t splits) {
+    uint64_t head = rf_block_x(), heads = rf_grid_dim_x();
+    const float *sums = partial + head * splits * dim, *extents = partial + heads * splits * dim + head * splits * 2;
+    float max = -RF_INFINITY, sum = 0.0f;
+    RF_NO_UNROLL
+    for (uint32_t s = 0; s < splits; s++) max = rf_max(max, extents[2 * s]);
+    float shift = rf_softmax_shift(max);
+    RF_NO_UNROLL
+    for (uint32_t s = 0; s < splits; s++) sum += extents[2 * s + 1] * rf_exp2(extents[2 * s] - shift);
+    float inverse = rf_softmax_inverse(sum);
+    uint64_t to = head / heads_q * out_strides.batch + head % heads_q * out_strides.head;
+    RF_NO_UNROLL
+    for (uint32_t d = rf_thread_x(); d < dim; d += rf_block_dim_x()) {
+        float total = 0.0f;
+        RF_NO_UNROLL
+        for (uint32_t s = 0; s < splits; s++)
+            total = rf_fma(sums[(uint64_t)s * dim + d], rf_exp2(extents[2 * s] - shift), total);
+        rf_store(type, out, to + d, total * inverse);
+    }
+}
+
+#define PAGED_COMBINE(name, type, element)                                                                           \
+    RF_KERNEL(paged_attention_combine_##name, 256, (element *, out), (const float *, partial),                       \
+              (struct rf_heads, out_strides), (uint32_t, heads_q), (uint32_t, dim), (uint32_t, splits)) {            \
+        combine(type, out, partial, out_strides, heads_q, dim, splits);                                              \
+    }
+
+PAGED_COMBINE(f32, RF_TYPE_F32, float)
+PAGED_COMBINE(f16, RF_TYPE_F16, rf_f16)
+PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
+
+/* ---- prefill on matrix units ---------------------------------------------------------------------------- */
+
+/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D, with weights rounded
+ * to the type. Launch: as flash_attention_matrix_*, with 8 * keys bytes more of dynamic shared memory. */
+#include "kernels/attention_matrix.h"
+
+#define PAGED_MATRIX(name, type_, dim_, queries_, keys_)                                                             \
+    RF_KERNEL(paged_attention_matrix_##name, RF_MATRIX_THREADS, (uint16_t *, out), (const uint16_t *, q),            \
+              (const uint16_t *, k), (const uint16_t *, v), (const uint32_t *, table), (const uint32_t *, lengths),  \
+              (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
+              (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
+              (uint32_t, dim), (struct paged, pages), (float, scale)) {                                              \
+        RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
+        struct rf_matrix_shape shape = {dim_, queries_, keys_, RF_MATRIX_WAVES};                                     \
+        uint32_t tiles = rf_tiles_of(q_rows, queries_);                                                              \
+        struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
+        struct rf_keys keys = paged_keys(type_, k, v, table, k_strides, v_strides, share.batch,                      \
+                                         share.head / (heads_q / heads_kv), pages);                                  \
+        uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
+        struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
+        rf_attend_matrix(type_, true, shape, out + rf_heads_at(out_strides, share.batch, share.head),                \
+                         out_strides.row, q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, \
+                         &view, (tiles - 1 - share.tile) * queries_, dim, scale, paged_shared);                      \
+    }
+
+RF_MATRIX_VARIANTS(PAGED_MATRIX, f16, RF_TYPE_F16)
+RF_MATRIX_VARIANTS(PAGED_MATRIX, bf16, RF_TYPE_BF16)

@@ -1,0 +1,43 @@
+/* Rotary embedding: the angle of a pair of elements, exactly, and its sine and cosine.
+ *
+ * A table holds for each pair the turns per position as a fraction of 2^64: the phase of position p is
+ * p * step modulo 2^64, without rounding, for any 32-bit position, negative ones too. Base frequency,
+ * frequency factors and scaling are in the table; the host makes it (rf_rope_steps). */
+#ifndef RF_KERNELS_ROPE_H
+#define RF_KERNELS_ROPE_H
+
+#include "kernels/kernel.h"
+
+struct rope_turn {
+    float cosine, sine;
+};
+
+/* Of a phase in turns, as a fraction of 2^64; times magnitude. Within 2e-7 of it. */
+RF_DEVICE struct rope_turn rope_turn_of(uint64_t phase, float magnitude) {
+    /* The nearest quarter of a turn, and what is left: within an eighth, 29 bits and a sign. */
+    uint32_t fine = (uint32_t)(phase >> 32), quarter = (fine + 0x20000000u) >> 30;
+    float x = (float)(int32_t)(fine - (quarter << 30)) * 1.4629180792671596e-09f; /* 2 pi / 2^32 */
+    float z = x * x;
+    float s = rf_fma(z, -1.9515295891e-4f, 8.3321608736e-3f);
+    s = rf_fma(rf_fma(s, z, -1.6666654611e-1f) * z, x, x);
+    float c = rf_fma(z, 2.443315711809948e-5f, -1.388731625493765e-3f);
+    c = rf_fma(rf_fma(rf_fma(c, z, 4.166664568298827e-2f), z, -0.5f), z, 1.0f);
+    struct rope_turn turn;
+    turn.cosine = (quarter & 1 ? s : c) * (quarter == 1 || quarter == 2 ? -magnitude : magnitude);
+    turn.sine = (quarter & 1 ? c : s) * (quarter & 2 ? -magnitude : magnitude);
+    return turn;
+}
+
+RF_DEVICE struct rope_turn rope_turn_at(const uint64_t *steps, uint32_t pair, int32_t position, float magnitude) {
+    return rope_turn_of(steps[pair] * (uint64_t)(int64_t)position, magnitude);
+}
+
+/* The two elements of a pair. halves: i and i + rotated / 2; else 2 i and 2 i + 1. */
+RF_DEVICE uint32_t rope_first(bool halves, uint32_t pair) {
+    return halves ? pair : 2 * pair;
+}
+RF_DEVICE uint32_t rope_second(bool halves, uint32_t pair, uint32_t rotated) {
+    return halves ? pair + rotated / 2 : 2 * pair + 1;
+}
+
+#endif

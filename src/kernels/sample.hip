@@ -1,0 +1,409 @@
+/* sample_*: a token of each row of logits, by temperature, top-k, top-p, min-p and a penalty, with a seed; defined
+ * to the bit in cpu/ref_sampling.h. Everything after one subtraction and one product is integer arithmetic, so that
+ * sums can be taken in any order and the token is the same on every device.
+ *
+ * A row's candidates are never sorted. Those kept are the first of the order (y, index), so they are named by a cut:
+ * all with y below it, and so many of those at it, by index. y has 30 bits; a cut is found by three histograms of 10
+ * bits each, with count and weight in each bin: first of all candidates, then of those in the bin in which the cut
+ * lies, twice. The top-k cut is where a count is reached, the top-p cut where a weight is.
+ *
+ * The launches, in this order, each with the same workspace; grid: the row's chunks in x, rows in y (all of them);
+ * blocks of 256 threads:
+ *   sample_keys    the logits' keys with the penalty on them; each chunk's best; histograms emptied
+ *   sample_weigh   keys become y; the first histogram
+ *   sample_refine  stage 1 and 2 if there is a top-k, 3 and 4 if there is a top-p
+ *   sample_sums    what of each chunk is kept: its weight, and how many at the cut
+ *   sample_draw    the token; one block a row
+ * Each launch finds the cut's next bin by itself from the histograms before it; block 0 leaves what it found in the
+ * workspace for the launches after. Without temperature: sample_keys, then argmax_rows over the bests.
+ *
+ * Limits: 2^22 logits a row. The workspace is aligned to 8 and overlaps nothing. */
+#include "kernels/atomic.h"
+#include "kernels/sampling.h"
+
+enum { COUNTS, LOWS, HIGHS, PARTS }; /* of a histogram in shared memory */
+enum { FIRST, TOP_K_2, TOP_K_3, TOP_P_2, TOP_P_3, HISTOGRAMS };
+enum { STATES = 6, STATE_WORDS = 4 };
+
+struct sample_histogram {
+    uint64_t weight[SAMPLING_BINS];
+    uint32_t count[SAMPLING_BINS];
+};
+
+/* The workspace of a row; its values (keys, then y) follow it. The host knows its size: 82,112 bytes. */
+struct sample_space {
+    uint64_t state[STATES][STATE_WORDS];
+    uint64_t best[SAMPLING_CHUNKS];
+    uint64_t sum[SAMPLING_CHUNKS];
+    uint32_t at_cut[SAMPLING_CHUNKS];
+    struct sample_histogram histogram[HISTOGRAMS];
+};
+typedef char sample_space_size[sizeof(struct sample_space) == 82112 ? 1 : -1];
+
+RF_DEVICE struct sample_space *sample_space_of(uint8_t *workspace, uint64_t row_bytes) {
+    return (struct sample_space *)(workspace + rf_block_y() * row_bytes);
+}
+RF_DEVICE uint32_t *sample_values(struct sample_space *space) { return (uint32_t *)(space + 1); }
+
+/* 2^40 * 2^(-y / 2^24). */
+RF_DEVICE uint64_t sample_weight(uint32_t y) {
+    uint32_t octaves = y >> 24;
+    uint64_t fraction = (uint32_t)(y << 8), power = 0x38e48;
+    power = 0x29b919 - (power * fraction >> 32);
+    power = 0x139d6cc - (power * fraction >> 32);
+    power = 0x71a4bb5 - (power * fraction >> 32);
+    power = 0x1ebfaaa0 - (power * fraction >> 32);
+    power = 0x58b90ae7 - (power * fraction >> 32);
+    power = 0x80000000 - (power * fraction >> 32);
+    return octaves > 40 ? 0 : (power << 9) >> octaves;
+}
+
+/* ---- keys ---- */
+
+RF_KERNEL(sample_keys, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (const float *, logits),
+          (uint64_t, row_stride), (uint32_t, columns), (uint32_t, chunk), (const int32_t *, window),
+          (uint64_t, window_stride), (uint32_t, window_count), (float, penalty), (float, inverse)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint8_t, seen, SAMPLING_CHUNK);
+    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    const float *from = logits + rf_block_y() * row_stride;
+    uint32_t first = rf_block_x() * chunk, *keys = sample_values(space), me = rf_thread_x();
+    uint32_t length = columns - first < chunk ? columns - first : chunk;
+    uint32_t *histograms = (uint32_t *)space->histogram;
+    RF_NO_UNROLL
+    for (uint32_t i = rf_block_x() * SAMPLING_THREADS + me; i < sizeof space->histogram / 4;
+         i += rf_grid_dim_x() * SAMPLING_THREADS)
+        histograms[i] = 0;
+    if (window_count) {
+        RF_NO_UNROLL
+        for (uint32_t i = me; i < length; i += SAMPLING_THREADS) seen[i] = 0;
+        rf_barrier();
+        const int32_t *tokens = window + rf_block_y() * window_stride;
+        RF_NO_UNROLL
+        for (uint32_t i = me; i < window_count; i += SAMPLING_THREADS) {
+            uint32_t at = (uint32_t)tokens[i] - first;
+            if (tokens[i] >= 0 && at < length) seen[at] = 1;
+        }
+        rf_barrier();
+    }
+    uint64_t best = 0;
+    _Pragma("unroll 4") for (uint32_t i = me; i < length; i += SAMPLING_THREADS) {
+        float logit = from[first + i];
+        if (window_count && seen[i]) logit *= logit > 0.0f ? inverse : penalty;
+        uint32_t key = sampling_key(logit);
+        keys[first + i] = key;
+        best = sampling_max(best, sampling_pack(key, first + i));
+    }
+    best = sampling_block_max(best, scratch);
+    if (me == 0) space->best[rf_block_x()] = best;
+}
+
+/* ---- histograms ---- */
+
+/* In shared memory: PARTS * SAMPLING_BINS words. */
+RF_DEVICE void histogram_clear(uint32_t *bins) {
+    RF_NO_UNROLL
+    for (uint32_t i = rf_thread_x(); i < PARTS * SAMPLING_BINS; i += SAMPLING_THREADS) bins[i] = 0;
+    rf_barrier();
+}
+RF_DEVICE void histogram_count(uint32_t *bins, uint32_t bin, uint32_t y) {
+    rf_atomic_add_u32(bins + COUNTS * SAMPLING_BINS + bin, 1);
+    uint64_t weight = sample_weight(y);
+    if (weight) rf_atomic_add_pair(bins + LOWS * SAMPLING_BINS + bin, bins + HIGHS * SAMPLING_BINS + bin, weight);
+}
+/* Adds the block's to the row's. */
+RF_DEVICE void histogram_flush(struct sample_histogram *to, const uint32_t *bins) {
+    rf_barrier();
+    RF_NO_UNROLL
+    for (uint32_t bin = rf_thread_x(); bin < SAMPLING_BINS; bin += SAMPLING_THREADS) {
+        uint32_t count = bins[COUNTS * SAMPLING_BINS + bin];
+        uint64_t weight = bins[LOWS * SAMPLING_BINS + bin] | (uint64_t)bins[HIGHS * SAMPLING_BINS + bin] << 32;
+        if (count) rf_atomic_add_u32(&to->count[bin], count);
+        if (weight) rf_atomic_add_u64(&to->weight[bin], weight);
+    }
+}
+
+struct sample_bin {
+    uint32_t bin;
+    uint64_t count, weight; /* before the bin */
+};
+
+/* The bin in which the running count (or weight) reaches target: before it less, with it not. target is from 1 to
+ * all. Every thread gets it. scratch: RF_BLOCK_SCRATCH, found: 3 words. A target of 0 asks for the sums of all, in
+ * bin SAMPLING_BINS. */
+RF_DEVICE struct sample_bin sample_find(const struct sample_histogram *histogram, bool by_weight, uint64_t target,
+                                        uint64_t *scratch, uint64_t *found) {
+    enum { own = SAMPLING_BINS / SAMPLING_THREADS };
+    uint64_t counts[own], weights[own], count = 0, weight = 0;
+    uint32_t first = rf_thread_x() * own;
+    RF_UNROLL
+    for (uint32_t k = 0; k < own; k++) {
+        counts[k] = histogram->count[first + k];
+        weights[k] = histogram->weight[first + k];
+        count += counts[k];
+        weight += weights[k];
+    }
+    struct sampling_prefix by_count = sampling_block_prefix(count, scratch);
+    struct sampling_prefix of_weight = sampling_block_prefix(weight, scratch);
+    if (rf_thread_x() == 0) {
+        found[0] = SAMPLING_BINS;
+        found[1] = by_count.all;
+        found[2] = of_weight.all;
+    }
+    /* More candidates than there are: all of them. */
+    if (!by_weight && target > by_count.all) target = by_count.all;
+    rf_barrier();
+    count = by_count.before;
+    weight = of_weight.before;
+    RF_UNROLL
+    for (uint32_t k = 0; k < own; k++) {
+        uint64_t before = by_weight ? weight : count, with = before + (by_weight ? weights[k] : counts[k]);
+        if (before < target && target <= with) { /* in one thread alone */
+            found[0] = first + k;
+            found[1] = count;
+            found[2] = weight;
+        }
+        count += counts[k];
+        weight += weights[k];
+    }
+    rf_barrier();
+    struct sample_bin bin = {(uint32_t)found[0], found[1], found[2]};
+    rf_barrier();
+    return bin;
+}
+
+RF_KERNEL(sample_weigh, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
+          (uint32_t, chunk), (float, scale)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint32_t, bins, PARTS *SAMPLING_BINS);
+    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    uint32_t first = rf_block_x() * chunk, *values = sample_values(space), me = rf_thread_x();
+    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    uint64_t best = 0;
+    histogram_clear(bins);
+    RF_NO_UNROLL
+    for (uint32_t i = me; i < rf_grid_dim_x(); i += SAMPLING_THREADS) best = sampling_max(best, space->best[i]);
+    uint32_t most = (uint32_t)(sampling_block_max(best, scratch) >> 32);
+    float top = sampling_value(most);
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
+        uint32_t key = values[i], y = ~0u; /* no candidate */
+        if (key > SAMPLING_KEY_LEAST) {
+            float octaves = (top - sampling_value(key)) * scale;
+            y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : SAMPLING_Y_MOST;
+            if (key == most) y = 0;
+            histogram_count(bins, y >> 20, y);
+        }
+        values[i] = y;
+    }
+    histogram_flush(&space->histogram[FIRST], bins);
+}
+
+/* Block 0 keeps for later launches what all blocks found. */
+RF_DEVICE void sample_keep(struct sample_space *space, uint32_t stage, uint64_t prefix, uint64_t target,
+                           uint64_t weight) {
+    if (rf_block_x() == 0 && rf_thread_x() == 0) {
+        space->state[stage][0] = prefix;
+        space->state[stage][1] = target;
+        space->state[stage][2] = weight;
+    }
+}
+
+struct sample_cut {
+    uint32_t y;      /* all below it are kept */
+    uint64_t at_cut; /* and so many at it */
+    uint64_t weight; /* of those kept */
+};
+/* The top-k cut, after stage 2. */
+RF_DEVICE struct sample_cut sample_cut_k(struct sample_space *space, uint64_t *scratch, uint64_t *found) {
+    uint64_t prefix = space->state[2][0], target = space->state[2][1];
+    struct sample_bin bin = sample_find(&space->histogram[TOP_K_3], false, target, scratch, found);
+    struct sample_cut cut;
+    cut.y = (uint32_t)(prefix << 10 | bin.bin);
+    cut.at_cut = target - bin.count;
+    cut.weight = space->state[2][2] + bin.weight + cut.at_cut * sample_weight(cut.y);
+    return cut;
+}
+/* The top-p cut, after stage 4. Its weight is not needed. */
+RF_DEVICE struct sample_cut sample_cut_p(struct sample_space *space, uint64_t *scratch, uint64_t *found) {
+    uint64_t prefix = space->state[4][0], target = space->state[4][1];
+    struct sample_bin bin = sample_find(&space->histogram[TOP_P_3], true, target, scratch, found);
+    struct sample_cut cut;
+    cut.y = (uint32_t)(prefix << 10 | bin.bin);
+    uint64_t each = sample_weight(cut.y), left = target - bin.weight;
+    cut.at_cut = each ? (left + each - 1) / each : 0;
+    cut.weight = 0;
+    return cut;
+}
+
+/* Stages 1 and 2: the second and third histogram of top-k. 3 and 4: those of top-p, which need the weight that
+ * top-k kept, or that of all where there is none. What lies behind the top-k cut comes after it in the order and
+ * never moves the top-p cut, so the histograms count it, too. */
+RF_KERNEL(sample_refine, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
+          (uint32_t, chunk), (uint32_t, stage), (uint32_t, top_k), (uint32_t, top_p)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint64_t, found, 4);
+    RF_SHARED(uint32_t, bins, PARTS *SAMPLING_BINS);
+    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    uint32_t first = rf_block_x() * chunk, me = rf_thread_x();
+    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    const uint32_t *values = sample_values(space);
+    const struct sample_histogram *start = &space->histogram[FIRST];
+    bool by_weight = stage > 2;
+    uint64_t target, prefix = 0, weight = 0;
+    histogram_clear(bins);
+    if (stage == 1) {
+        target = top_k;
+    } else if (stage == 3) {
+        uint64_t all = top_k ? sample_cut_k(space, scratch, found).weight
+                             : sample_find(start, true, 0, scratch, found).weight;
+        target = (all >> 32) * top_p + ((all & 0xffffffff) * top_p >> 32);
+        if (target == 0) target = 1;
+    } else {
+        prefix = space->state[stage - 1][0];
+        target = space->state[stage - 1][1];
+        weight = space->state[stage - 1][2];
+        start = &space->histogram[stage - 1];
+    }
+    if (stage == 1) { /* more than there are: all of them */
+        uint64_t all = sample_find(start, false, 0, scratch, found).count;
+        if (target > all) target = all;
+    }
+    struct sample_bin bin = sample_find(start, by_weight, target, scratch, found);
+    prefix = prefix << 10 | bin.bin;
+    sample_keep(space, stage, prefix, target - (by_weight ? bin.weight : bin.count), weight + bin.weight);
+    uint32_t shift = stage == 1 || stage == 3 ? 20 : 10;
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
+        uint32_t y = values[i];
+        if (y >> shift == prefix) histogram_count(bins, y >> (shift - 10) & (SAMPLING_BINS - 1), y);
+    }
+    histogram_flush(&space->histogram[stage], bins);
+}
+
+/* ---- the draw ---- */
+
+/* What a candidate weighs in the draw. */
+RF_DEVICE uint64_t sample_drawn(uint32_t y, uint64_t least, uint32_t draw) {
+    if (y > SAMPLING_Y_MOST || sample_weight(y) < least) return 0;
+    uint64_t later = (uint64_t)y * draw >> 24;
+    return sample_weight(later < SAMPLING_Y_MOST ? (uint32_t)later : SAMPLING_Y_MOST);
+}
+
+RF_KERNEL(sample_sums, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
+          (uint32_t, chunk), (uint32_t, top_k), (uint32_t, top_p), (uint64_t, least), (uint32_t, draw)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint64_t, found, 4);
+    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    uint32_t first = rf_block_x() * chunk, me = rf_thread_x();
+    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    const uint32_t *values = sample_values(space);
+    struct sample_cut cut = {SAMPLING_Y_MOST + 1u, 0, 0};
+    if (top_p) {
+        cut = sample_cut_p(space, scratch, found);
+    } else if (top_k) {
+        cut = sample_cut_k(space, scratch, found);
+    }
+    sample_keep(space, 5, cut.y, cut.at_cut, 0);
+    uint64_t sum = 0, ties = 0;
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
+        uint32_t y = values[i];
+        if (y < cut.y) sum += sample_drawn(y, least, draw);
+        ties += y == cut.y;
+    }
+    sum = sampling_block_prefix(sum, scratch).all;
+    ties = sampling_block_prefix(ties, scratch).all;
+    if (me == 0) {
+        space->sum[rf_block_x()] = sum;
+        space->at_cut[rf_block_x()] = (uint32_t)ties;
+    }
+}
+
+/* Philox4x32-10: the first two of its four words. */
+RF_DEVICE uint64_t sample_random(uint64_t seed, uint64_t counter) {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
+    RF_UNROLL
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)a;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return c0 | (uint64_t)c1 << 32;
+}
+
+/* How many of the ties, of which so many come before, are still kept. */
+RF_DEVICE uint64_t sample_ties_kept(uint64_t kept, uint64_t before, uint64_t ties) {
+    return before >= kept ? 0 : rf_min_u64(kept - before, ties);
+}
+
+/* random: [rows][2], seed and counter. out: the token of each row, -1 where there is no candidate. Grid: 1 in x. */
+RF_KERNEL(sample_draw, SAMPLING_THREADS, (int32_t *, out), (uint8_t *, workspace), (uint64_t, row_bytes),
+          (uint32_t, columns), (uint32_t, chunk), (uint32_t, chunks), (uint64_t, least), (uint32_t, draw),
+          (const uint64_t *, random)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint64_t, found, 4);
+    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    const uint32_t *values = sample_values(space);
+    uint32_t row = rf_block_y(), me = rf_thread_x();
+    uint32_t cut = (uint32_t)space->state[5][0];
+    uint64_t kept = space->state[5][1], each = sample_drawn(cut, least, draw);
+    /* A thread takes so many chunks in a row, and then so many elements of the one that is hit. */
+    uint32_t own = (chunks + SAMPLING_THREADS - 1) / SAMPLING_THREADS;
+    uint32_t from = me * own, to = from + own < chunks ? from + own : chunks;
+    uint64_t ties = 0, sum = 0;
+    RF_NO_UNROLL
+    for (uint32_t i = from; i < to; i++) ties += space->at_cut[i];
+    uint64_t ties_before = sampling_block_prefix(ties, scratch).before, running = ties_before;
+    RF_NO_UNROLL
+    for (uint32_t i = from; i < to; i++) {
+        sum += space->sum[i] + sample_ties_kept(kept, running, space->at_cut[i]) * each;
+        running += space->at_cut[i];
+    }
+    struct sampling_prefix prefix = sampling_block_prefix(sum, scratch);
+    if (prefix.all == 0) {
+        if (me == 0) out[row] = -1;
+        return;
+    }
+    uint64_t bits = sample_random(random[2 * row], random[2 * row + 1]);
+    uint64_t point = (uint64_t)((unsigned __int128)bits * prefix.all >> 64), before = prefix.before;
+    running = ties_before;
+    RF_NO_UNROLL
+    for (uint32_t i = from; i < to; i++) {
+        uint64_t of_chunk = space->sum[i] + sample_ties_kept(kept, running, space->at_cut[i]) * each;
+        if (before <= point && point < before + of_chunk) { /* in one thread, once */
+            found[0] = i;
+            found[1] = point - before;
+            found[2] = running;
+        }
+        before += of_chunk;
+        running += space->at_cut[i];
+    }
+    rf_barrier();
+    uint32_t first = (uint32_t)found[0] * chunk, end = columns - first < chunk ? columns : first + chunk;
+    point = found[1];
+    ties_before = found[2];
+    own = chunk / SAMPLING_THREADS;
+    from = first + me * own;
+    to = from + own < end ? from + own : end;
+    ties = sum = 0;
+    RF_NO_UNROLL
+    for (uint32_t i = from; i < to; i++) ties += values[i] == cut;
+    ties_before += sampling_block_prefix(ties, scratch).before;
+    for (uint32_t pass = 0; pass < 2; pass++) { /* the sum of what this thread has, then where the point lies in it */
+        uint64_t so_far = 0;
+        running = ties_before;
+        if (pass) so_far = sampling_block_prefix(sum, scratch).before;
+        RF_NO_UNROLL
+        for (uint32_t i = from; i < to; i++) {
+            uint32_t y = values[i];
+            uint64_t weight = y < cut || (y == cut && running < kept) ? sample_drawn(y, least, draw) : 0;
+            running += y == cut;
+            if (pass && so_far <= point && point < so_far + weight) out[row] = (int32_t)i;
+            so_far += weight;
+        }
+        if (!pass) sum = so_far;
+    }
+}

@@ -1,0 +1,16 @@
+/* Sheets: rows of elements, dense along a row, rows at a stride of their own in each array; a stride
+ * of 0 repeats one row for all. What elementwise.h does for one range is done here row by row.
+ *
+ * Launching: x is along a row (fast where each thread gets RF_GROUPS groups), y takes rows; any grid in both,
+ * a one-dimensional block. A sheet without gaps is one row of all its elements: launch it so. */
+#ifndef RF_KERNELS_SHEET_H
+#define RF_KERNELS_SHEET_H
+
+#include "kernels/elementwise.h"
+
+/* For each row of this block: the statements use 'row'. */
+#define RF_FOR_ROWS(rows)                                                                                            \
+    RF_NO_UNROLL                                                                                                     \
+    for (uint64_t row = rf_block_y(); row < (rows); row += rf_grid_dim_y())
+
+#endif

@@ -1,0 +1,372 @@
+/* The thread pool, the choice of a SIMD level, and the fast CPU ops on elements and rows: each level
+ * that this machine has against the scalar reference. */
+#include "cpu/pool.h"
+#include "cpu_testing.h"
+
+/* ---- pool ---- */
+
+struct visits {
+    atomic_uint *items;
+    size_t count, grain;
+    unsigned threads;
+    atomic_uint wrong;
+};
+static void visit(void *user, size_t begin, size_t end, unsigned thread) {
+    struct visits *visits = user;
+    if (begin >= end || end > visits->count || end - begin > visits->grain || begin % visits->grain ||
+        thread >= visits->threads)
+        atomic_fetch_add(&visits->wrong, 1);
+    for (size_t i = begin; i < end; i++) atomic_fetch_add(&visits->items[i], 1);
+}
+
+RF_TEST(cpu, pool_visits_each_item_once) {
+    static atomic_uint items[5000];
+    for (size_t t = 0; t < RF_COUNT(thread_counts); t++) {
+        struct rf_pool *pool = NULL;
+        RF_ASSERT_OK(rf_pool_create(thread_counts[t], &pool));
+        RF_ASSERT_UINT(rf_pool_threads(pool), thread_counts[t]);
+        static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4999}, grains[] = {1, 2, 3, 64, 6000};
+        for (size_t round = 0; round < 20; round++)
+            for (size_t c = 0; c < RF_COUNT(counts); c++)
+                for (size_t g = 0; g < RF_COUNT(grains); g++) {
+                    struct visits visits = {items, counts[c], grains[g], thread_counts[t], 0};
+                    for (size_t i = 0; i < RF_COUNT(items); i++) atomic_store(&items[i], 0);
+                    rf_pool_run(pool, counts[c], grains[g], visit, &visits);
+                    RF_ASSERT_UINT(atomic_load(&visits.wrong), 0);
+                    for (size_t i = 0; i < RF_COUNT(items); i++)
+                        if (atomic_load(&items[i]) != (i < counts[c]))
+                            RF_FAIL("item %zu of %zu visited %u times", i, counts[c], atomic_load(&items[i]));
+                }
+        rf_pool_destroy(&pool);
+        RF_ASSERT_NULL(pool);
+    }
+}
+
+static void add_one(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    unsigned *values = user;
+    for (size_t i = begin; i < end; i++) values[i]++;
+}
+
+/* Plain memory written by one run is read by the next and by the caller: what TSan looks at. */
+RF_TEST(cpu, pool_runs_in_succession_see_each_other) {
+    struct rf_pool *pool = NULL;
+    RF_ASSERT_OK(rf_pool_create(4, &pool));
+    unsigned values[37] = {0};
+    for (unsigned round = 1; round <= 2000; round++) {
+        rf_pool_run(pool, RF_COUNT(values), 1, add_one, values);
+        if (round % 500 == 0) rf_sleep_ns(2000000); /* long enough for the threads to sleep */
+        for (size_t i = 0; i < RF_COUNT(values); i++) RF_ASSERT_UINT(values[i], round);
+    }
+    rf_pool_destroy(&pool);
+}
+
+RF_TEST(cpu, pool_refuses_and_accepts) {
+    struct rf_pool *pool = NULL;
+    RF_ASSERT_STATUS(rf_pool_create(RF_POOL_MAX_THREADS + 1, &pool), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_pool_create(1, NULL), RF_E_INVALID);
+    rf_pool_destroy(&pool);
+    rf_pool_destroy(NULL);
+    for (int i = 0; i < 50; i++) { /* shut down before the threads have come up */
+        RF_ASSERT_OK(rf_pool_create(5, &pool));
+        rf_pool_destroy(&pool);
+    }
+    RF_ASSERT_OK(rf_pool_create(0, &pool));
+    RF_ASSERT(rf_pool_threads(pool) >= 1);
+    rf_pool_destroy(&pool);
+}
+
+/* ---- levels ---- */
+
+RF_TEST(cpu, levels_of_this_machine) {
+    const struct rf_simd *best = rf_simd_table(RF_SIMD_AUTO);
+    RF_ASSERT(best != NULL && rf_simd_table(RF_SIMD_SCALAR) != NULL);
+    for (int level = RF_SIMD_SCALAR; level < RF_SIMD_LEVELS; level++) {
+        const struct rf_simd *table = rf_simd_table((enum rf_simd_level)level);
+        struct rf_cpu *cpu = NULL;
+        rf_status status = rf_cpu_create(&(struct rf_cpu_params){1, (enum rf_simd_level)level}, &cpu);
+        RF_ASSERT_STATUS(status, table ? RF_OK : RF_E_UNSUPPORTED);
+        if (!table) RF_NOTE("not on this machine: %s", rf_simd_name((enum rf_simd_level)level));
+        if (!table) continue;
+        RF_ASSERT_INT(table->level, level);
+        RF_ASSERT_TEXT(table->name, rf_simd_name((enum rf_simd_level)level));
+        RF_ASSERT(table->level <= best->level);
+        RF_ASSERT_POINTER(rf_cpu_simd(cpu), table);
+        rf_cpu_destroy(&cpu);
+    }
+    RF_ASSERT_NULL(rf_simd_table(RF_SIMD_LEVELS));
+    struct rf_cpu *cpu = NULL;
+    RF_ASSERT_STATUS(rf_cpu_create(&(struct rf_cpu_params){1, RF_SIMD_LEVELS}, &cpu), RF_E_INVALID);
+    RF_ASSERT_OK(rf_cpu_create(NULL, &cpu));
+    RF_ASSERT(rf_cpu_threads(cpu) >= 1);
+    rf_cpu_destroy(&cpu);
+    rf_cpu_destroy(&cpu);
+}
+
+/* ---- elements ---- */
+
+static const size_t counts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 1023, 40009};
+
+RF_TEST(cpu, add_multiply_scale_have_the_references_bits) {
+    struct rf_random random = {rf_test_seed()};
+    for (int d = RF_F32; d <= RF_BF16; d++)
+        for (size_t c = 0; c < RF_COUNT(counts); c++) {
+            enum rf_dtype dtype = (enum rf_dtype)d;
+            size_t count = counts[c], skew = c % 5;
+            RF_TRACE("%s, %zu elements", rf_dtype_name(dtype), count);
+            struct array a = array_random(&random, dtype, count, skew, 1, RF_SPECIAL_ALL);
+            struct array b = array_random(&random, dtype, count, skew + 1, 1, RF_SPECIAL_ALL);
+            struct array z = array_random(&random, dtype, count, skew, 1, RF_SPECIAL_ALL);
+            struct array want = array_like(&a), got = array_like(&a);
+            EACH_CPU(cpu) {
+                RF_TRACE("%s, %u threads", rf_cpu_simd(cpu)->name, rf_cpu_threads(cpu));
+                rf_ref_add(dtype, want.at, a.at, b.at, count);
+                RF_ASSERT_OK(rf_cpu_add(cpu, dtype, got.at, a.at, b.at, count));
+                RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
+                rf_ref_scale(dtype, want.at, a.at, 1.7f, count);
+                RF_ASSERT_OK(rf_cpu_scale(cpu, dtype, got.at, a.at, 1.7f, count));
+                RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
+                rf_ref_multiply(dtype, want.at, count, a.at, count, b.at, count, z.at, count, 1, count);
+                RF_ASSERT_OK(
+                    rf_cpu_multiply(cpu, dtype, got.at, count, a.at, count, b.at, count, z.at, count, 1, count));
+                RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
+                rf_ref_multiply(dtype, want.at, count, a.at, count, b.at, count, NULL, 0, 1, count);
+                memmove(got.at, a.at, a.bytes); /* in place */
+                RF_ASSERT_OK(
+                    rf_cpu_multiply(cpu, dtype, got.at, count, got.at, count, b.at, count, NULL, 0, 1, count));
+                RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
+            }
+            array_free(&a), array_free(&b), array_free(&z), array_free(&want), array_free(&got);
+        }
+}
+
+RF_TEST(cpu, multiply_repeats_rows) {
+    struct rf_random random = {rf_test_seed() + 1};
+    enum { ROWS = 13, COLUMNS = 37, STRIDE = 41 };
+    struct array a = array_random(&random, RF_F32, ROWS * STRIDE, 1, 1, 0);
+    struct array b = array_random(&random, RF_F32, COLUMNS, 3, 1, 0);
+    struct array want = array_like(&a), got = array_like(&a);
+    EACH_CPU(cpu) {
+        rf_ref_multiply(RF_F32, want.at, STRIDE, a.at, STRIDE, b.at, 0, a.at, STRIDE, ROWS, COLUMNS);
+        RF_ASSERT_OK(
+            rf_cpu_multiply(cpu, RF_F32, got.at, STRIDE, a.at, STRIDE, b.at, 0, a.at, STRIDE, ROWS, COLUMNS));
+        RF_ASSERT_BYTES(got.at, want.at, got.bytes); /* what lies between the rows too */
+    }
+    array_free(&a), array_free(&b), array_free(&want), array_free(&got);
+}
+
+RF_TEST(cpu, casts_are_exact) {
+    struct rf_random random = {rf_test_seed() + 2};
+    /* Every half there is, and floats around the halves' limits. */
+    enum { HALVES = 65536, FLOATS = 40003 };
+    struct array halves = array_new(HALVES * 2, 2);
+    for (unsigned i = 0; i < HALVES; i++) ((uint16_t *)halves.at)[i] = (uint16_t)i;
+    struct array floats = array_random(&random, RF_F32, FLOATS, 1, 1, RF_SPECIAL_ALL);
+    for (size_t i = 0; i < FLOATS; i += 2) {
+        uint32_t bits = (uint32_t)rf_random_next(&random);
+        memcpy((float *)floats.at + i, &bits, 4);
+        if (i % 4 == 0)
+            ((float *)floats.at)[i] = (float)ldexp(rf_random_normal(&random), (int)rf_random_below(&random, 48) - 30);
+    }
+    EACH_CPU(cpu)
+    for (int to = RF_F32; to <= RF_BF16; to++)
+        for (int from = RF_F32; from <= RF_BF16; from++) {
+            RF_TRACE("%s, %s to %s", rf_cpu_simd(cpu)->name, rf_dtype_name((enum rf_dtype)from),
+                     rf_dtype_name((enum rf_dtype)to));
+            const struct array *in = from == RF_F32 ? &floats : &halves;
+            size_t count = from == RF_F32 ? FLOATS : HALVES;
+            struct array want = array_new(count * float_bytes((enum rf_dtype)to), float_bytes((enum rf_dtype)to));
+            struct array got = array_like(&want);
+            rf_ref_copy((enum rf_dtype)to, want.at, (enum rf_dtype)from, in->at, count);
+            RF_ASSERT_OK(rf_cpu_cast(cpu, (enum rf_dtype)to, got.at, (enum rf_dtype)from, in->at, count));
+            RF_ASSERT_ARRAY((enum rf_dtype)to, got.at, want.at, count, to == from ? rf_same_bits() : rf_ulp(0));
+            array_free(&want), array_free(&got);
+        }
+    array_free(&halves), array_free(&floats);
+}
+
+RF_TEST(cpu, activations_with_gate) {
+    struct rf_random random = {rf_test_seed() + 3};
+    static const size_t shapes[][2] = {{1, 1}, {1, 17}, {3, 33}, {2, 1000}, {1, 50001}, {0, 5}, {4, 0}};
+    for (int d = RF_F32; d <= RF_BF16; d++)
+        for (size_t s = 0; s < RF_COUNT(shapes); s++) {
+            enum rf_dtype dtype = (enum rf_dtype)d;
+            size_t rows = shapes[s][0], columns = shapes[s][1], count = rows * columns;
+            struct array gate = array_random(&random, dtype, count, 1, 4, RF_SPECIAL_ALL);
+            struct array up = array_random(&random, dtype, count, 2, 1, 0);
+            struct array want = array_like(&gate), got = array_like(&gate);
+            EACH_CPU(cpu)
+            for (int kind = 0; kind < RF_ACTIVATION_COUNT; kind++)
+                for (int with = 0; with < 2; with++) {
+                    RF_TRACE("%s, %s, kind %d, %zu x %zu", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), kind, rows,
+                             columns);
+                    rf_ref_activation_gate((enum rf_activation)kind, dtype, want.at, columns, gate.at, columns,
+                                           with ? up.at : NULL, columns, rows, columns);
+                    RF_ASSERT_OK(rf_cpu_activation_gate(cpu, (enum rf_activation)kind, dtype, got.at, columns,
+                                                        gate.at, columns, with ? up.at : NULL, columns, rows,
+                                                        columns));
+                    double relative = dtype == RF_F32 ? 2e-6 : dtype == RF_F16 ? 1e-3 : 8e-3;
+                    RF_ASSERT_ARRAY(dtype, got.at, want.at, count,
+                                    rf_within(dtype == RF_F32 ? 1e-6 : 1e-5, relative));
+                }
+            array_free(&gate), array_free(&up), array_free(&want), array_free(&got);
+        }
+}
+
+/* ---- rows ---- */
+
+static const size_t row_shapes[][2] = {{1, 1},   {2, 7},    {3, 16},   {5, 17}, {1, 64},
+                                       {7, 100}, {2, 4096}, {3, 5003}, {0, 8},  {8, 0}};
+
+RF_TEST(cpu, norms) {
+    struct rf_random random = {rf_test_seed() + 4};
+    for (int d = RF_F32; d <= RF_BF16; d++)
+        for (size_t s = 0; s < RF_COUNT(row_shapes); s++) {
+            enum rf_dtype dtype = (enum rf_dtype)d;
+            size_t rows = row_shapes[s][0], columns = row_shapes[s][1], count = rows * columns;
+            struct array in = array_random(&random, dtype, count, 1, 2, 0),
+                         more = array_random(&random, dtype, count, 0, 2, 0);
+            struct array weight = array_random(&random, RF_F32, columns, 3, 1, 0);
+            struct array bias = array_random(&random, RF_F32, columns, 1, 1, 0);
+            struct array want = array_like(&in), got = array_like(&in), want_sum = array_like(&in),
+                         got_sum = array_like(&in);
+            struct rf_compare how = dtype == RF_F32   ? rf_within(1e-5, 1e-5)
+                                    : dtype == RF_F16 ? rf_within(1e-5, 1e-3)
+                                                      : rf_within(1e-4, 8e-3);
+            EACH_CPU(cpu) {
+                RF_TRACE("%s, %s, %zu x %zu", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), rows, columns);
+                for (int with = 0; with < 2; with++) {
+                    const float *w = with ? weight.at : NULL, *b = with ? bias.at : NULL;
+                    rf_ref_rms_norm(dtype, want.at, in.at, w, rows, columns, 1e-5f);
+                    RF_ASSERT_OK(rf_cpu_rms_norm(cpu, dtype, got.at, in.at, w, rows, columns, 1e-5f));
+                    RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
+                    rf_ref_layer_norm(dtype, want.at, in.at, w, b, rows, columns, 1e-5f);
+                    RF_ASSERT_OK(rf_cpu_layer_norm(cpu, dtype, got.at, in.at, w, b, rows, columns, 1e-5f));
+                    RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
+                    rf_ref_add_rms_norm(dtype, want_sum.at, want.at, in.at, more.at, w, rows, columns, 1e-5f);
+                    RF_ASSERT_OK(
+                        rf_cpu_add_rms_norm(cpu, dtype, got_sum.at, got.at, in.at, more.at, w, rows, columns, 1e-5f));
+                    RF_ASSERT_ARRAY(dtype, got_sum.at, want_sum.at, count, rf_ulp(0));
+                    RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
+                }
+            }
+            array_free(&in), array_free(&more), array_free(&weight), array_free(&bias);
+            array_free(&want), array_free(&got), array_free(&want_sum), array_free(&got_sum);
+        }
+}
+
+RF_TEST(cpu, a_nan_or_infinity_stays_in_its_row) {
+    enum { ROWS = 4, COLUMNS = 45 };
+    EACH_CPU(cpu)
+    for (int which = 0; which < 3; which++) {
+        RF_TRACE("%s, special %d", rf_cpu_simd(cpu)->name, which);
+        float in[ROWS * COLUMNS], want[ROWS * COLUMNS], got[ROWS * COLUMNS];
+        struct rf_random random = {rf_test_seed() + 5};
+        rf_random_normals(&random, in, ROWS * COLUMNS, 0, 1);
+        in[COLUMNS + 44] = which == 0 ? NAN : which == 1 ? INFINITY : -INFINITY;
+        for (int c = 0; c < COLUMNS; c++) in[3 * COLUMNS + c] = -INFINITY;
+        rf_ref_softmax_f32(want, in, ROWS, COLUMNS);
+        RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got, in, RF_F32, NULL, ROWS, COLUMNS, 1, 1, 1));
+        RF_ASSERT_F32(got, want, ROWS * COLUMNS, rf_within(1e-6, 1e-5));
+        rf_ref_rms_norm(RF_F32, want, in, NULL, ROWS - 1, COLUMNS, 1e-5f);
+        RF_ASSERT_OK(rf_cpu_rms_norm(cpu, RF_F32, got, in, NULL, ROWS - 1, COLUMNS, 1e-5f));
+        RF_ASSERT_F32(got, want, (ROWS - 1) * COLUMNS, rf_within(1e-5, 1e-5));
+    }
+}
+
+RF_TEST(cpu, softmax_with_mask_and_scale) {
+    struct rf_random random = {rf_test_seed() + 6};
+    for (size_t s = 0; s < RF_COUNT(row_shapes); s++) {
+        size_t rows_each = row_shapes[s][0], columns = row_shapes[s][1], heads = 3, batch = 2;
+        size_t rows = rows_each * heads * batch, count = rows * columns;
+        struct array in = array_random(&random, RF_F32, count, 1, 5, 0), want = array_like(&in),
+                     got = array_like(&in);
+        for (int kind = 0; kind < 3; kind++) {
+            enum rf_dtype mask_type = kind == 2 ? RF_F16 : RF_F32;
+            struct array mask = array_random(&random, mask_type, batch * rows_each * columns, 2, 1, 0);
+            for (size_t i = 0; i < batch * rows_each * columns; i += 3)
+                rf_element_set(mask_type, mask.at, i, -(double)INFINITY);
+            rf_ref_softmax_mask(want.at, in.at, mask_type, kind ? mask.at : NULL, rows, columns, rows_each, heads,
+                                0.37f);
+            EACH_CPU(cpu) {
+                RF_TRACE("%s, %zu x %zu, mask %d", rf_cpu_simd(cpu)->name, rows, columns, kind);
+                RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got.at, in.at, mask_type, kind ? mask.at : NULL, rows, columns,
+                                                 rows_each, heads, 0.37f));
+                RF_ASSERT_F32((float *)got.at, (float *)want.at, count, rf_within(1e-7, 1e-5));
+            }
+            array_free(&mask);
+        }
+        array_free(&in), array_free(&want), array_free(&got);
+    }
+}
+
+RF_TEST(cpu, rope_in_both_pairings) {
+    struct rf_random random = {rf_test_seed() + 7};
+    static const size_t shapes[][4] = {{1, 1, 2, 2}, {5, 3, 64, 64}, {7, 2, 80, 80}, {3, 4, 128, 96}, {2, 3, 40, 26}};
+    for (size_t s = 0; s < RF_COUNT(shapes); s++)
+        for (int d = RF_F32; d <= RF_BF16; d++) {
+            enum rf_dtype dtype = (enum rf_dtype)d;
+            struct rf_ref_rope rope = {.dtype = dtype,
+                                       .tokens = shapes[s][0],
+                                       .heads = shapes[s][1],
+                                       .dim = shapes[s][2],
+                                       .rotated = shapes[s][3]};
+            uint64_t steps[128];
+            int32_t positions[8] = {0, 1, 4095, 131071, 7, -3, 100000};
+            struct rf_rope_params params = {.rotated = (uint32_t)rope.rotated, .base = 500000};
+            RF_ASSERT(rf_rope_steps(&params, steps, &rope.magnitude));
+            rope.magnitude = 1.25f;
+            rope.positions = positions;
+            rope.steps = steps;
+            rope.in_head = rope.out_head = rope.dim + 3;
+            rope.in_token = rope.out_token = rope.heads * (rope.dim + 3) + 5;
+            size_t count = rope.tokens * rope.in_token;
+            struct array in = array_random(&random, dtype, count, 1, 1, 0), want = array_like(&in),
+                         got = array_like(&in);
+            struct rf_compare how = rf_within(dtype == RF_F32 ? 1e-5 : 1e-4, dtype == RF_F32   ? 1e-6
+                                                                             : dtype == RF_F16 ? 1e-3
+                                                                                               : 8e-3);
+            for (int halves = 0; halves < 2; halves++) {
+                rope.halves = halves;
+                rf_ref_rope(&rope, want.at, in.at);
+                EACH_CPU(cpu) {
+                    RF_TRACE("%s, %s, dim %zu, halves %d", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), rope.dim,
+                             halves);
+                    RF_ASSERT_OK(rf_cpu_rope(cpu, &rope, got.at, in.at));
+                    RF_ASSERT_ARRAY(dtype, got.at, want.at, count,
+                                    how); /* what lies between the heads is NaN in both */
+                    struct array place = array_like(&in);
+                    memcpy(place.at, in.at, in.bytes);
+                    RF_ASSERT_OK(rf_cpu_rope(cpu, &rope, place.at, place.at));
+                    for (size_t t = 0; t < rope.tokens; t++)
+                        for (size_t h = 0; h < rope.heads; h++) {
+                            size_t at = (t * rope.in_token + h * rope.in_head) * float_bytes(dtype);
+                            RF_ASSERT_BYTES((char *)place.at + at, (char *)got.at + at,
+                                            rope.dim * float_bytes(dtype));
+                        }
+                    array_free(&place);
+                }
+            }
+            array_free(&in), array_free(&want), array_free(&got);
+        }
+}
+
+RF_TEST(cpu, refuses_bad_arguments) {
+    struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
+    float x[8] = {0};
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_Q8_0, x, x, x, 8), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "add");
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, NULL, x, x, 8), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_add(NULL, RF_F32, x, x, x, 8), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, (char *)x + 2, x, x, 1), RF_E_INVALID);
+    RF_ASSERT_OK(rf_cpu_add(cpu, RF_F32, NULL, NULL, NULL, 0));
+    RF_ASSERT_STATUS(rf_cpu_cast(cpu, RF_F16, x, RF_I8, x, 8), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_activation_gate(cpu, RF_ACTIVATION_COUNT, RF_F32, x, 8, x, 8, NULL, 0, 1, 8),
+                     RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_BF16, x, 1, 8, 1, 1, 1), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_F32, x, 1, 8, 0, 1, 1), RF_E_INVALID);
+    struct rf_ref_rope rope = {.dtype = RF_F32, .tokens = 1, .heads = 1, .dim = 8, .rotated = 10};
+    RF_ASSERT_STATUS(rf_cpu_rope(cpu, &rope, x, x), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "rope");
+    rf_cpu_destroy(&cpu);
+}

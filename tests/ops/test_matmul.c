@@ -1,0 +1,309 @@
+/* Products with weights: every weight type, by matvec and by tiles, with f32, f16, bf16 and 8-bit
+ * activations, bias, residual and gate, against the scalar reference. */
+#include "../gpu/gpu_testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/quant.h"
+#include "cpu/ref_matmul.h"
+#include "cpu/reference.h"
+#include "graph/gpu_matmul.h"
+
+struct shape {
+    uint64_t m, n, k;
+    uint64_t x_pad, out_pad; /* added to the strides */
+};
+struct kind {
+    enum rf_dtype weight, type;
+    bool q8;
+};
+enum { PLAIN, BIAS, RESIDUAL, BOTH, IN_PLACE, GATE };
+
+static struct rf_buffer *upload(struct gpu *gpu, const void *host, uint64_t bytes) {
+    struct rf_buffer *buffer = gpu_buffer(gpu, bytes);
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, buffer, 0, host, bytes));
+    return buffer;
+}
+
+static void *random_weights(struct rf_random *random, enum rf_dtype dtype, uint64_t count, uint64_t *bytes) {
+    float *values = malloc(count * sizeof *values);
+    *bytes = count / rf_dtype_block(dtype) * rf_dtype_block_bytes(dtype);
+    void *weights = malloc(*bytes);
+    rf_random_normals(random, values, count, 0, 1);
+    rf_quantize_row(dtype, values, weights, count);
+    free(values);
+    return weights;
+}
+
+/* Kernels sum k products of size 1 in f32; f16 and bf16 results are rounded. */
+static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
+    double sum = 1e-6 * sqrt((double)k) + 1e-6;
+    return rf_within(4 * sum, type == RF_F32 ? 1e-5 : type == RF_F16 ? 1e-3 : 8e-3);
+}
+
+static void product(struct gpu *gpu, struct rf_random *random, struct kind kind, struct shape shape,
+                    enum rf_matmul_path path, int extra) {
+    uint64_t element = rf_dtype_bytes(kind.type), weight_bytes, gate_bytes;
+    uint64_t x_stride = shape.k + shape.x_pad, out_stride = shape.n + shape.out_pad;
+    uint64_t x_count = shape.m * x_stride, out_count = shape.m * out_stride;
+    void *weights = random_weights(random, kind.weight, shape.n * shape.k, &weight_bytes);
+    void *gate = random_weights(random, kind.weight, shape.n * shape.k, &gate_bytes);
+    void *x = malloc(x_count * element), *out = malloc(out_count * element), *residual = malloc(out_count * element);
+    float *bias = malloc(shape.n * sizeof *bias);
+    struct rf_q8_block *q8 = malloc(shape.m * (shape.k / 32 + 1) * sizeof *q8);
+    for (uint64_t i = 0; i < x_count; i++) {
+        double value = rf_random_normal(random);
+        /* The matrix units round activations to 16 bits: here that changes nothing. */
+        if (path == RF_MATMUL_MATRIX) value = rf_bf16_to_double(rf_bf16_from_double(value));
+        rf_element_set(kind.type, x, i, value);
+    }
+    for (uint64_t i = 0; i < out_count; i++) rf_element_set(kind.type, residual, i, rf_random_normal(random));
+    rf_random_normals(random, bias, shape.n, 0, 1);
+    for (uint64_t r = 0; kind.q8 && r < shape.m; r++)
+        rf_ref_quantize_q8(kind.type, (char *)x + r * x_stride * element, q8 + r * (shape.k / 32), shape.k);
+
+    struct rf_buffer *on_weights = upload(gpu, weights, weight_bytes), *on_gate = upload(gpu, gate, gate_bytes);
+    struct rf_buffer *on_x =
+        kind.q8 ? upload(gpu, q8, shape.m * (shape.k / 32) * sizeof *q8) : upload(gpu, x, x_count * element);
+    struct rf_buffer *on_bias = upload(gpu, bias, shape.n * sizeof *bias);
+    struct rf_buffer *on_residual = upload(gpu, residual, out_count * element);
+    struct rf_buffer *on_out = upload(gpu, residual, out_count * element); /* the padding must stay as it is */
+    bool with_bias = extra == BIAS || extra == BOTH,
+         with_residual = extra == RESIDUAL || extra == BOTH || extra == IN_PLACE;
+    memcpy(out, residual, out_count * element);
+
+    struct rf_matmul_args args = {.weight_type = kind.weight,
+                                  .type = kind.type,
+                                  .x_q8 = kind.q8,
+                                  .path = path,
+                                  .m = shape.m,
+                                  .n = shape.n,
+                                  .k = shape.k};
+    args.out = (struct rf_rows_view){on_out, 0, out_stride};
+    args.weights.buffer = on_weights;
+    args.x = (struct rf_rows_view){on_x, 0, kind.q8 ? 0 : x_stride};
+    if (extra == GATE) args.gate.buffer = on_gate;
+    if (with_bias) args.bias.buffer = on_bias;
+    if (with_residual) args.residual = (struct rf_rows_view){extra == IN_PLACE ? on_out : on_residual, 0, out_stride};
+    RF_ASSERT_OK(rf_gpu_matmul(gpu->queue, &args));
+
+    struct rf_ref_matmul reference = {.weight_type = kind.weight,
+                                      .weights = weights,
+                                      .type = kind.type,
+                                      .out = out,
+                                      .m = shape.m,
+                                      .n = shape.n,
+                                      .k = shape.k,
+                                      .x_stride = x_stride,
+                                      .out_stride = out_stride};
+    if (extra == GATE) reference.gate = gate;
+    if (kind.q8) reference.x_q8 = q8;
+    if (!kind.q8) reference.x = x;
+    if (with_bias) reference.bias = bias;
+    if (with_residual) reference.residual = residual;
+    rf_ref_matmul(&reference);
+    struct rf_compare how = tolerance(kind.type, shape.k);
+    if (path == RF_MATMUL_MATRIX && rf_dtype_block(kind.weight) > 1) /* weights are rounded to f16: 11 bits */
+        how.absolute += 4e-4 * sqrt((double)shape.k) * 3;
+    if (extra == GATE) { /* a product of two sums */
+        how.absolute *= 4 * sqrt((double)shape.k);
+        how.relative *= 2;
+    }
+    RF_ASSERT_BUFFER(gpu->queue, on_out, kind.type, out, out_count, how);
+
+    struct rf_buffer *buffers[] = {on_weights, on_gate, on_x, on_bias, on_residual, on_out};
+    for (size_t i = 0; i < 6; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
+    void *memory[] = {weights, gate, x, out, residual, bias, q8};
+    for (size_t i = 0; i < 7; i++) free(memory[i]);
+}
+
+static const enum rf_dtype quantized[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF_Q8_0,   RF_Q2_K,
+                                          RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};
+static const enum rf_dtype floats[] = {RF_F32, RF_F16, RF_BF16};
+
+/* Quantized weights: k in blocks. */
+static void quantized_products(struct gpu *gpu) {
+    struct rf_random random = {rf_test_seed() + 1};
+    for (size_t t = 0; t < 12; t++) {
+        uint64_t block = rf_dtype_block(quantized[t]);
+        struct kind kind = {quantized[t], RF_F32, false}, kind_q8 = {quantized[t], RF_F32, true};
+        struct shape shapes[] = {{1, 1, block, 0, 0},     {1, 5, 3 * block, 4, 3}, {2, 3, block, 8, 1},
+                                 {4, 7, 2 * block, 0, 0}, {7, 4, block, 12, 5},    {8, 2, 9 * 256, 0, 0}};
+        for (size_t i = 0; i < 6; i++) {
+            product(gpu, &random, kind, shapes[i], RF_MATMUL_AUTO, (int)i);
+            product(gpu, &random, kind_q8, shapes[i], RF_MATMUL_AUTO, (int)i);
+        }
+        product(gpu, &random, kind_q8, (struct shape){11, 3, 256, 0, 0}, RF_MATMUL_AUTO, PLAIN); /* in two turns */
+        product(gpu, &random, kind, (struct shape){9, 3, 256, 0, 0}, RF_MATMUL_AUTO, GATE);
+        product(gpu, &random, kind, (struct shape){9, 67, 256, 4, 1}, RF_MATMUL_TILED, BOTH);
+        product(gpu, &random, kind, (struct shape){65, 3, block, 0, 0}, RF_MATMUL_TILED, PLAIN);
+        product(gpu, &random, kind, (struct shape){3, 131, 256, 8, 1}, RF_MATMUL_MATRIX, BOTH);
+        product(gpu, &random, kind, (struct shape){130, 17, block, 0, 0}, RF_MATMUL_MATRIX, PLAIN);
+    }
+}
+
+/* Float weights: k of any size, so that vectors and single elements are both met. */
+static void float_products(struct gpu *gpu) {
+    struct rf_random random = {rf_test_seed() + 2};
+    static const struct shape shapes[] = {{1, 1, 1, 0, 0},    {1, 3, 64, 0, 0},  {3, 5, 37, 1, 2},
+                                          {4, 2, 1030, 0, 0}, {8, 7, 264, 8, 0}, {5, 3, 7, 0, 1}};
+    static const struct shape tiled[] = {{64, 64, 32, 0, 0}, {67, 5, 41, 3, 1}, {10, 70, 72, 8, 0}, {1, 1, 1, 0, 0}};
+    for (size_t w = 0; w < 3; w++)
+        for (size_t t = 0; t < 3; t++) {
+            struct kind kind = {floats[w], floats[t], false};
+            for (size_t i = 0; i < 6; i++) product(gpu, &random, kind, shapes[i], RF_MATMUL_AUTO, (int)(i + w) % 6);
+            for (size_t i = 0; i < 4; i++) product(gpu, &random, kind, tiled[i], RF_MATMUL_TILED, (int)(i + t) % 5);
+        }
+}
+
+/* 16-bit weights on the matrix units: tails in all three directions. */
+static void matrix_products(struct gpu *gpu) {
+    struct rf_random random = {rf_test_seed() + 4};
+    static const struct kind kinds[] = {
+        {RF_F16, RF_F16, false}, {RF_F16, RF_F32, false}, {RF_BF16, RF_BF16, false}, {RF_BF16, RF_F32, false}};
+    static const struct shape shapes[] = {
+        {128, 128, 64, 0, 0}, {1, 1, 8, 0, 0}, {67, 131, 72, 8, 3}, {129, 33, 136, 0, 0}, {16, 16, 32, 8, 0}};
+    for (size_t t = 0; t < 4; t++)
+        for (size_t i = 0; i < 5; i++) product(gpu, &random, kinds[t], shapes[i], RF_MATMUL_MATRIX, (int)(i + t) % 5);
+}
+
+static void all_products(const char *const *options) {
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, options);
+    gpu_open(&gpu, NULL);
+    float_products(&gpu);
+    quantized_products(&gpu);
+    matrix_products(&gpu);
+    gpu_close(&gpu);
+}
+
+static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
+
+RF_TEST(matmul, matches_the_reference, .gpu = true, .timeout_ms = 300000) {
+    all_products(NULL);
+}
+RF_TEST(matmul, stays_inside_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+    all_products(guarded);
+}
+RF_TEST(matmul, matches_at_wave_64, .timeout_ms = 300000) {
+    gpu_need_simulated("arch=gfx942");
+    all_products(guarded);
+}
+RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 300000) {
+    gpu_need_simulated("arch=gfx1201,shuffle=7");
+    all_products(NULL);
+}
+
+/* Activations that are not finite reach exactly the outputs of their row. */
+RF_TEST(matmul, not_a_number_stays_in_its_row, .gpu = true) {
+    enum { M = 3, N = 4, K = 256 };
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_random random = {rf_test_seed() + 3};
+    uint64_t bytes;
+    float x[M * K], out[M * N];
+    void *weights = random_weights(&random, RF_Q4_K, N * K, &bytes);
+    rf_random_normals(&random, x, M * K, 0, 1);
+    x[K + 100] = INFINITY;
+    x[K + 101] = NAN;
+    struct rf_buffer *on_weights = upload(&gpu, weights, bytes), *on_x = upload(&gpu, x, sizeof x);
+    struct rf_buffer *on_out = gpu_buffer(&gpu, sizeof out),
+                     *on_q8 = gpu_buffer(&gpu, M * K / 32 * sizeof(struct rf_q8_block));
+    struct rf_quantize_q8_args quantize = {RF_F32, M, K, {on_q8, 0, 0}, {on_x, 0, 0}};
+    RF_ASSERT_OK(rf_gpu_quantize_q8(gpu.queue, &quantize));
+    for (int round = 0; round < 4; round++) {
+        struct rf_matmul_args args = {.weight_type = RF_Q4_K,
+                                      .type = RF_F32,
+                                      .x_q8 = round == 1,
+                                      .m = M,
+                                      .n = N,
+                                      .k = K,
+                                      .path = round == 3   ? RF_MATMUL_MATRIX
+                                              : round == 2 ? RF_MATMUL_TILED
+                                                           : RF_MATMUL_MATVEC};
+        args.out.buffer = on_out;
+        args.weights.buffer = on_weights;
+        args.x.buffer = round == 1 ? on_q8 : on_x;
+        RF_ASSERT_OK(rf_gpu_matmul(gpu.queue, &args));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, out, on_out, 0, sizeof out));
+        for (int i = 0; i < M * N; i++) RF_EXPECT((isnan(out[i]) != 0) == (i / N == 1));
+    }
+    struct rf_buffer *buffers[] = {on_weights, on_x, on_out, on_q8};
+    for (size_t i = 0; i < 4; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
+    free(weights);
+    gpu_close(&gpu);
+}
+
+RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *w = gpu_buffer(&gpu, 4096), *x = gpu_buffer(&gpu, 4096), *out = gpu_buffer(&gpu, 4096);
+    const struct rf_matmul_args good = {.weight_type = RF_Q8_0,
+                                        .type = RF_F32,
+                                        .m = 2,
+                                        .n = 3,
+                                        .k = 64,
+                                        .out.buffer = out,
+                                        .weights.buffer = w,
+                                        .x.buffer = x};
+    struct rf_matmul_args a = good;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
+#define REFUSED(status, text)                                                                                        \
+    do {                                                                                                             \
+        RF_EXPECT_STATUS(rf_gpu_matmul(gpu.queue, &a), status);                                                      \
+        RF_EXPECT_CONTAINS(rf_error_text(), "matmul: ");                                                             \
+        RF_EXPECT_CONTAINS(rf_error_text(), text);                                                                   \
+        a = good;                                                                                                    \
+    } while (0)
+    a.k = 63;
+    REFUSED(RF_E_INVALID, "multiple of 32");
+    a.type = RF_F16;
+    REFUSED(RF_E_UNSUPPORTED, "F32");
+    a.weight_type = RF_I8;
+    REFUSED(RF_E_UNSUPPORTED, "weights of");
+    a.weight_type = RF_F16;
+    a.x_q8 = true;
+    REFUSED(RF_E_UNSUPPORTED, "8-bit");
+    a.weights.offset_bytes = 34;
+    REFUSED(RF_E_INVALID, "weights starts at");
+    a.x.offset_bytes = 4;
+    REFUSED(RF_E_INVALID, "x starts at");
+    a.x.stride = 65;
+    REFUSED(RF_E_INVALID, "multiple of 4");
+    a.x.stride = 60;
+    REFUSED(RF_E_INVALID, "stride");
+    a.n = 1000;
+    REFUSED(RF_E_INVALID, "weights needs");
+    a.m = 20;
+    REFUSED(RF_E_INVALID, "x needs");
+    a.n = UINT64_MAX / 2;
+    REFUSED(RF_E_INVALID, "overflow");
+    a.out.buffer = x;
+    REFUSED(RF_E_INVALID, "out overlaps x");
+    a.out.buffer = NULL;
+    REFUSED(RF_E_INVALID, "out has no buffer");
+    a.gate.buffer = w;
+    a.bias.buffer = x;
+    REFUSED(RF_E_UNSUPPORTED, "gate");
+    a.gate.buffer = w;
+    a.path = RF_MATMUL_TILED;
+    REFUSED(RF_E_UNSUPPORTED, "tiles");
+    a.m = 0;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
+    a = good;
+    a.n = 0;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
+    a = good;
+    a.k = 0; /* sums of nothing */
+    a.weights.buffer = NULL;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
+    float zeros[6];
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, zeros, out, 0, sizeof zeros));
+    for (int i = 0; i < 6; i++) RF_EXPECT(zeros[i] == 0);
+    RF_ASSERT_OK(rf_buffer_destroy(&w));
+    RF_ASSERT_OK(rf_buffer_destroy(&x));
+    RF_ASSERT_OK(rf_buffer_destroy(&out));
+    gpu_close(&gpu);
+}

@@ -1,0 +1,113 @@
+/* Multi-query and grouped attention: replicating key-value heads, and attention without replicating them. */
+#include "attention_testing.h"
+
+static void replicate(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtype, uint64_t batch,
+                      uint64_t heads_q, uint64_t heads_kv, uint64_t rows, uint64_t dim, enum layout in_layout,
+                      enum layout out_layout) {
+    RF_TRACE("%s %d heads %d/%d rows %d dim %d layouts %d %d", rf_dtype_name(dtype), (int)batch, (int)heads_q,
+             (int)heads_kv, (int)rows, (int)dim, in_layout, out_layout);
+    struct heads in = heads_make(gpu->queue, random, dtype, in_layout, batch, heads_kv, rows, dim);
+    struct heads out = heads_make(gpu->queue, random, dtype, out_layout, batch, heads_q, rows, dim);
+    struct rf_kv_replicate_args args = {dtype, batch, heads_q, heads_kv, rows, dim, out.view, in.view};
+    rf_ref_kv_replicate(dtype, heads_data(&out), out.strides, heads_data(&in), in.strides, batch, heads_q, heads_kv,
+                        rows, dim);
+    RF_ASSERT_OK(rf_gpu_kv_replicate(gpu->queue, &args));
+    heads_compare(gpu->queue, &out, rf_same_bits());
+    heads_drop(&in);
+    heads_drop(&out);
+}
+
+static void kv_replication(struct gpu *gpu) {
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    struct rf_random random = {rf_test_seed() + 1};
+    for (size_t t = 0; t < 3; t++)
+        for (int layouts = 0; layouts < 4; layouts++) {
+            enum layout in = layouts & 1 ? SPREAD : DENSE, out = layouts & 2 ? SPREAD : DENSE;
+            replicate(gpu, &random, types[t], 1, 1, 1, 1, 1, in, out);
+            replicate(gpu, &random, types[t], 2, 8, 1, 5, 64, in, out);
+            replicate(gpu, &random, types[t], 2, 6, 2, 7, 13, in, out);
+            replicate(gpu, &random, types[t], 1, 4, 4, 33, 40, in, out);
+            replicate(gpu, &random, types[t], 0, 4, 4, 33, 40, in, out);
+            replicate(gpu, &random, types[t], PICK(&random, 1, 3), 12, PICK(&random, 1, 2, 3),
+                      1 + rf_random_below(&random, 50), 1 + rf_random_below(&random, 130), in, out);
+        }
+}
+ATTENTION_TEST(mqa, kv_replication, kv_replication)
+
+/* Attention with few key-value heads is attention with those heads replicated: the same bits. */
+static void replicated_is_grouped(struct gpu *gpu) {
+    struct rf_random random = {rf_test_seed() + 2};
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    for (size_t t = 0; t < 3; t++)
+        for (uint64_t heads_kv = 1; heads_kv <= 2; heads_kv++) {
+            enum { BATCH = 2, HEADS = 4, ROWS = 19, KEYS = 45, DIM = 64 };
+            struct heads q = heads_make(gpu->queue, &random, types[t], DENSE, BATCH, HEADS, ROWS, DIM);
+            struct heads k = heads_make(gpu->queue, &random, types[t], DENSE, BATCH, heads_kv, KEYS, DIM);
+            struct heads v = heads_make(gpu->queue, &random, types[t], SPREAD, BATCH, heads_kv, KEYS, DIM);
+            struct heads all_k = heads_make(gpu->queue, &random, types[t], DENSE, BATCH, HEADS, KEYS, DIM);
+            struct heads all_v = heads_make(gpu->queue, &random, types[t], SPREAD, BATCH, HEADS, KEYS, DIM);
+            struct heads out = heads_make(gpu->queue, &random, types[t], DENSE, BATCH, HEADS, ROWS, DIM);
+            struct rf_kv_replicate_args copy_k = {types[t], BATCH, HEADS, heads_kv, KEYS, DIM, all_k.view, k.view};
+            struct rf_kv_replicate_args copy_v = {types[t], BATCH, HEADS, heads_kv, KEYS, DIM, all_v.view, v.view};
+            struct rf_flash_attention_args args = {.dtype = types[t],
+                                                   .batch = BATCH,
+                                                   .heads_q = HEADS,
+                                                   .heads_kv = HEADS,
+                                                   .q_rows = ROWS,
+                                                   .k_rows = KEYS,
+                                                   .dim = DIM,
+                                                   .scale = 0.125f,
+                                                   .causal = true,
+                                                   .offset = KEYS - ROWS,
+                                                   .out = out.view,
+                                                   .q = q.view,
+                                                   .k = all_k.view,
+                                                   .v = all_v.view};
+            RF_ASSERT_OK(rf_gpu_kv_replicate(gpu->queue, &copy_k));
+            RF_ASSERT_OK(rf_gpu_kv_replicate(gpu->queue, &copy_v));
+            RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
+            RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
+            RF_ASSERT_OK(
+                rf_fill(gpu->queue, out.buffer, 0, BATCH * HEADS * ROWS * DIM * rf_dtype_bytes(types[t]), 0));
+            args.heads_kv = heads_kv;
+            args.k = k.view;
+            args.v = v.view;
+            RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
+            heads_compare(gpu->queue, &out, rf_same_bits());
+            heads_drop(&q);
+            heads_drop(&k);
+            heads_drop(&v);
+            heads_drop(&all_k);
+            heads_drop(&all_v);
+            heads_drop(&out);
+        }
+}
+ATTENTION_TEST(mqa, replicated_heads_equal_grouped_attention, replicated_is_grouped)
+
+RF_TEST(mqa, bad_input_is_refused, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_random random = {rf_test_seed() + 3};
+    struct heads in = heads_make(gpu.queue, &random, RF_F32, DENSE, 1, 1, 4, 8);
+    struct heads out = heads_make(gpu.queue, &random, RF_F32, DENSE, 1, 4, 4, 8);
+    struct rf_kv_replicate_args good = {RF_F32, 1, 4, 1, 4, 8, out.view, in.view}, bad = good;
+    bad.heads_q = 5;
+    RF_EXPECT_STATUS(rf_gpu_kv_replicate(gpu.queue, &bad), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "kv_replicate: out takes");
+    bad = good;
+    bad.heads_kv = 3;
+    RF_EXPECT_STATUS(rf_gpu_kv_replicate(gpu.queue, &bad), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "no multiple");
+    bad = good;
+    bad.dtype = RF_Q8_0;
+    RF_EXPECT_STATUS(rf_gpu_kv_replicate(gpu.queue, &bad), RF_E_UNSUPPORTED);
+    bad = good;
+    bad.out = in.view;
+    bad.heads_q = 1;
+    RF_EXPECT_STATUS(rf_gpu_kv_replicate(gpu.queue, &bad), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "overlaps");
+    RF_EXPECT_OK(rf_gpu_kv_replicate(gpu.queue, &good));
+    heads_drop(&in);
+    heads_drop(&out);
+    gpu_close(&gpu);
+}

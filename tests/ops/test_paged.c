@@ -1,0 +1,268 @@
+/* Attention over paged keys and values: decoding and prefill, with a block table and without one. */
+#include "attention_testing.h"
+
+struct paged_case {
+    enum rf_dtype dtype;
+    uint64_t batch, heads_q, heads_kv, q_rows, dim;
+    uint64_t page_rows, table_width; /* table_width 0: no table */
+    uint64_t max_length;             /* 0: what the table names */
+    enum layout layout;
+    enum rf_attention_path path;
+    bool holes; /* page numbers that are no page */
+};
+
+static struct rf_buffer *words(struct gpu *gpu, const uint32_t *from, uint64_t count) {
+    struct rf_buffer *buffer = gpu_buffer(gpu, count * 4);
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, buffer, 0, from, count * 4));
+    return buffer;
+}
+
+static struct rf_compare paged_tolerance(enum rf_dtype dtype) {
+    return dtype == RF_F32   ? rf_within(1e-5, 1e-5)
+           : dtype == RF_F16 ? rf_within(2e-3, 2e-3)
+                             : rf_within(1.5e-2, 1.5e-2);
+}
+
+/* Pages are handed out in any order; the lengths are of all kinds: none, one, full, too long. */
+static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_case *c) {
+    RF_TRACE("%s batch %d heads %d/%d q %d dim %d pages %dx%d most %d layout %d path %d holes %d",
+             rf_dtype_name(c->dtype), (int)c->batch, (int)c->heads_q, (int)c->heads_kv, (int)c->q_rows, (int)c->dim,
+             (int)c->table_width, (int)c->page_rows, (int)c->max_length, c->layout, c->path, c->holes);
+    uint64_t page_count = c->batch * (c->table_width ? c->table_width : 1) + 2;
+    uint64_t room = c->page_rows * (c->table_width ? c->table_width : 1);
+    struct heads q = heads_make(gpu->queue, random, c->dtype, c->layout, c->batch, c->heads_q, c->q_rows, c->dim);
+    struct heads k =
+        heads_make(gpu->queue, random, c->dtype, c->layout, page_count, c->heads_kv, c->page_rows, c->dim);
+    struct heads v =
+        heads_make(gpu->queue, random, c->dtype, c->layout, page_count, c->heads_kv, c->page_rows, c->dim);
+    struct heads out = heads_make(gpu->queue, random, c->dtype, c->layout, c->batch, c->heads_q, c->q_rows, c->dim);
+    uint32_t *table = malloc((c->batch * c->table_width + 1) * 4), *lengths = malloc(c->batch * 4);
+    for (uint64_t i = 0; i < c->batch * c->table_width; i++) table[i] = (uint32_t)(page_count - 1 - i);
+    for (uint64_t i = c->batch * c->table_width; i > 1; i--) {
+        uint64_t j = rf_random_below(random, i);
+        uint32_t swap = table[i - 1];
+        table[i - 1] = table[j];
+        table[j] = swap;
+    }
+    for (uint64_t i = 0; c->holes && i < c->batch * c->table_width; i += 3)
+        table[i] = i % 2 ? (uint32_t)page_count : UINT32_MAX;
+    for (uint64_t b = 0; b < c->batch; b++) {
+        uint64_t kinds[] = {room, 1 + rf_random_below(random, room), 0, 1, room + 77};
+        lengths[b] = (uint32_t)kinds[b < 5 ? b : 1];
+    }
+    struct rf_ref_attention ref = {.dtype = c->dtype,
+                                   .batch = c->batch,
+                                   .heads_q = c->heads_q,
+                                   .heads_kv = c->heads_kv,
+                                   .q_rows = c->q_rows,
+                                   .dim = c->dim,
+                                   .q_strides = q.strides,
+                                   .out_strides = out.strides,
+                                   .scale = 1 / sqrtf((float)c->dim)};
+    struct rf_ref_pages pages = {
+        c->page_rows, page_count, c->table_width, c->max_length ? c->max_length : room, c->table_width ? table : NULL,
+        lengths,      k.strides,  v.strides};
+    rf_ref_paged_attention(&ref, &pages, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
+    struct rf_paged_attention_args args = {.dtype = c->dtype,
+                                           .batch = c->batch,
+                                           .heads_q = c->heads_q,
+                                           .heads_kv = c->heads_kv,
+                                           .q_rows = c->q_rows,
+                                           .dim = c->dim,
+                                           .page_rows = c->page_rows,
+                                           .page_count = page_count,
+                                           .table_width = c->table_width,
+                                           .max_length = c->max_length,
+                                           .scale = ref.scale,
+                                           .out = out.view,
+                                           .q = q.view,
+                                           .k = k.view,
+                                           .v = v.view,
+                                           .path = c->path};
+    uint64_t bytes = 0;
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&args, &bytes));
+    args.lengths = words(gpu, lengths, c->batch);
+    args.table = c->table_width ? words(gpu, table, c->batch * c->table_width) : NULL;
+    args.workspace = bytes ? gpu_buffer(gpu, bytes) : NULL;
+    if (bytes) RF_ASSERT_OK(rf_fill(gpu->queue, args.workspace, 0, bytes, 0xff));
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    heads_compare(gpu->queue, &out, paged_tolerance(c->dtype));
+    /* Again: the same bits. */
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    heads_compare(gpu->queue, &out, rf_same_bits());
+    RF_ASSERT_OK(rf_buffer_destroy(&args.lengths));
+    RF_ASSERT_OK(rf_buffer_destroy(&args.table));
+    RF_ASSERT_OK(rf_buffer_destroy(&args.workspace));
+    free(table);
+    free(lengths);
+    heads_drop(&q);
+    heads_drop(&k);
+    heads_drop(&v);
+    heads_drop(&out);
+}
+
+static void decode(struct gpu *gpu) {
+    static const struct paged_case cases[] = {
+        {RF_F32, 1, 1, 1, 1, 8, 1, 1, 0, DENSE, RF_ATTENTION_AUTO, false},
+        {RF_F32, 5, 2, 2, 1, 64, 16, 3, 0, DENSE, RF_ATTENTION_AUTO, false},
+        {RF_F16, 5, 4, 1, 1, 128, 16, 20, 0, SPREAD, RF_ATTENTION_AUTO, false},
+        {RF_BF16, 2, 16, 2, 1, 80, 32, 9, 0, DENSE, RF_ATTENTION_AUTO, true},
+        {RF_F32, 2, 10, 1, 1, 256, 8, 41, 300, SPREAD, RF_ATTENTION_AUTO, true},
+        {RF_F16, 3, 3, 1, 1, 256, 64, 5, 0, DENSE, RF_ATTENTION_AUTO, false},
+        {RF_F16, 3, 4, 2, 1, 96, 333, 0, 0, SPREAD, RF_ATTENTION_AUTO, false}, /* no table */
+        {RF_BF16, 2, 2, 2, 1, 40, 130, 0, 129, DENSE, RF_ATTENTION_AUTO, false},
+        {RF_F32, 1, 12, 4, 1, 136, 4, 64, 0, DENSE, RF_ATTENTION_AUTO, false},
+    };
+    struct rf_random random = {rf_test_seed() + 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) paged(gpu, &random, &cases[i]);
+    for (int i = 0; i < 6; i++) {
+        static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+        struct paged_case c = {types[i % 3],
+                               1 + rf_random_below(&random, 4),
+                               0,
+                               PICK(&random, 1, 2),
+                               1,
+                               8 * (1 + rf_random_below(&random, 32)),
+                               PICK(&random, 1, 16, 64),
+                               1 + rf_random_below(&random, 6),
+                               0,
+                               i % 2 ? SPREAD : DENSE,
+                               RF_ATTENTION_AUTO,
+                               i == 4};
+        c.heads_q = c.heads_kv * PICK(&random, 1, 2, 4, 7, 9);
+        paged(gpu, &random, &c);
+    }
+}
+ATTENTION_TEST(paged, decode, decode)
+
+static void prefill(struct gpu *gpu) {
+    static const struct paged_case cases[] = {
+        {RF_F32, 3, 2, 1, 5, 64, 16, 4, 0, DENSE, RF_ATTENTION_AUTO, false},
+        {RF_F32, 2, 2, 2, 40, 128, 8, 9, 0, SPREAD, RF_ATTENTION_AUTO, true},
+        {RF_F16, 3, 2, 1, 33, 64, 16, 6, 0, DENSE, RF_ATTENTION_PLAIN, true},
+        {RF_F16, 3, 2, 1, 33, 64, 16, 6, 0, SPREAD, RF_ATTENTION_MATRIX, true},
+        {RF_BF16, 2, 2, 1, 70, 128, 32, 5, 0, DENSE, RF_ATTENTION_MATRIX, false},
+        {RF_F16, 1, 1, 1, 17, 256, 4, 20, 0, DENSE, RF_ATTENTION_MATRIX, true},
+        {RF_F16, 2, 2, 2, 9, 72, 101, 0, 90, SPREAD, RF_ATTENTION_MATRIX, false}, /* no table */
+        {RF_BF16, 1, 2, 2, 66, 32, 64, 3, 0, DENSE, RF_ATTENTION_AUTO, false},
+    };
+    struct rf_random random = {rf_test_seed() + 2};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) paged(gpu, &random, &cases[i]);
+}
+ATTENTION_TEST(paged, prefill, prefill)
+
+/* The two ways give the same answer: one query at a time, and all of them. */
+static void decode_is_prefill(struct gpu *gpu) {
+    struct rf_random random = {rf_test_seed() + 3};
+    enum { ROWS = 16, WIDTH = 20, LENGTH = 300, DIM = 64, HEADS = 4 };
+    struct heads q = heads_make(gpu->queue, &random, RF_F32, DENSE, 1, HEADS, 2, DIM);
+    struct heads k = heads_make(gpu->queue, &random, RF_F32, DENSE, WIDTH, 1, ROWS, DIM);
+    struct heads out = heads_make(gpu->queue, &random, RF_F32, DENSE, 1, HEADS, 2, DIM);
+    uint32_t table[WIDTH], length = LENGTH;
+    for (uint32_t i = 0; i < WIDTH; i++) table[i] = WIDTH - 1 - i;
+    struct rf_paged_attention_args args = {.dtype = RF_F32,
+                                           .batch = 1,
+                                           .heads_q = HEADS,
+                                           .heads_kv = 1,
+                                           .q_rows = 2,
+                                           .dim = DIM,
+                                           .page_rows = ROWS,
+                                           .page_count = WIDTH,
+                                           .table_width = WIDTH,
+                                           .scale = 0.125f,
+                                           .out = out.view,
+                                           .q = q.view,
+                                           .k = k.view,
+                                           .v = k.view};
+    args.table = words(gpu, table, WIDTH);
+    args.lengths = words(gpu, &length, 1);
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
+    RF_ASSERT_OK(rf_fill(gpu->queue, out.buffer, 0, HEADS * 2 * DIM * 4, 0));
+    /* Row 1 of each head as a single query, through strides; row 0 with one key fewer. */
+    args.q_rows = 1;
+    uint64_t bytes;
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&args, &bytes));
+    RF_ASSERT(bytes > 0);
+    args.workspace = gpu_buffer(gpu, bytes);
+    args.q = (struct rf_head_view){q.buffer, DIM * 4, HEADS * 2 * DIM, 2 * DIM, DIM};
+    args.out = (struct rf_head_view){out.buffer, DIM * 4, HEADS * 2 * DIM, 2 * DIM, DIM};
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    struct rf_buffer *shorter = words(gpu, (const uint32_t[]){LENGTH - 1}, 1), *longer = args.lengths;
+    args.lengths = shorter;
+    args.q.offset_bytes = args.out.offset_bytes = 0;
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    heads_compare(gpu->queue, &out, rf_within(1e-6, 1e-5));
+    RF_ASSERT_OK(rf_buffer_destroy(&shorter));
+    RF_ASSERT_OK(rf_buffer_destroy(&longer));
+    RF_ASSERT_OK(rf_buffer_destroy(&args.table));
+    RF_ASSERT_OK(rf_buffer_destroy(&args.workspace));
+    heads_drop(&q);
+    heads_drop(&k);
+    heads_drop(&out);
+}
+ATTENTION_TEST(paged, decode_equals_prefill, decode_is_prefill)
+
+RF_TEST(paged, bad_input_is_refused, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_random random = {rf_test_seed() + 4};
+    struct heads q = heads_make(gpu.queue, &random, RF_F32, DENSE, 2, 2, 1, 64);
+    struct heads k = heads_make(gpu.queue, &random, RF_F32, DENSE, 40, 2, 16, 64);
+    struct heads out = heads_make(gpu.queue, &random, RF_F32, DENSE, 2, 2, 1, 64);
+    struct rf_buffer *table = gpu_buffer(&gpu, 2 * 20 * 4), *lengths = gpu_buffer(&gpu, 8);
+    RF_ASSERT_OK(rf_fill(gpu.queue, table, 0, 2 * 20 * 4, 0));
+    RF_ASSERT_OK(rf_fill(gpu.queue, lengths, 0, 8, 0));
+    struct rf_paged_attention_args good = {.dtype = RF_F32,
+                                           .batch = 2,
+                                           .heads_q = 2,
+                                           .heads_kv = 2,
+                                           .q_rows = 1,
+                                           .dim = 64,
+                                           .page_rows = 16,
+                                           .page_count = 40,
+                                           .table_width = 20,
+                                           .scale = 1,
+                                           .out = out.view,
+                                           .q = q.view,
+                                           .k = k.view,
+                                           .v = k.view,
+                                           .table = table,
+                                           .lengths = lengths};
+    uint64_t bytes;
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&good, &bytes));
+    RF_ASSERT(bytes > 0);
+    good.workspace = gpu_buffer(&gpu, bytes);
+    struct rf_paged_attention_args bad;
+#define PAGED_REFUSED(change, status, words_)                                                                        \
+    bad = good;                                                                                                      \
+    bad.change;                                                                                                      \
+    RF_EXPECT_STATUS(rf_gpu_paged_attention(gpu.queue, &bad), status);                                               \
+    RF_EXPECT_CONTAINS(rf_error_text(), "paged_attention");                                                          \
+    RF_EXPECT_CONTAINS(rf_error_text(), words_)
+    PAGED_REFUSED(page_rows = 15, RF_E_UNSUPPORTED, "power of two");
+    PAGED_REFUSED(page_count = 41, RF_E_INVALID, "k takes");
+    PAGED_REFUSED(table_width = 21, RF_E_INVALID, "table takes");
+    PAGED_REFUSED(table = NULL, RF_E_INVALID, "together");
+    PAGED_REFUSED(lengths = NULL, RF_E_INVALID, "lengths has no buffer");
+    PAGED_REFUSED(workspace = NULL, RF_E_INVALID, "workspace has no buffer");
+    PAGED_REFUSED(workspace_offset_bytes = 4, RF_E_INVALID, "workspace takes");
+    PAGED_REFUSED(max_length = 321, RF_E_INVALID, "max_length");
+    PAGED_REFUSED(dim = 12, RF_E_UNSUPPORTED, "multiple of 8");
+    PAGED_REFUSED(heads_kv = 0, RF_E_INVALID, "no multiple");
+    PAGED_REFUSED(dtype = RF_Q8_0, RF_E_UNSUPPORTED, "no kernel for");
+    PAGED_REFUSED(out = q.view, RF_E_INVALID, "overlaps q");
+    PAGED_REFUSED(workspace = k.buffer, RF_E_INVALID, "workspace overlaps k");
+    RF_EXPECT_STATUS(rf_gpu_paged_attention_workspace(NULL, &bytes), RF_E_INVALID);
+    RF_EXPECT_OK(rf_gpu_paged_attention(gpu.queue, &good)); /* lengths 0: zeros */
+    for (uint64_t i = 0; i < 2 * 2 * 64; i++) rf_element_set(RF_F32, out.host, i, 0);
+    heads_compare(gpu.queue, &out, rf_exact());
+    RF_ASSERT_OK(rf_buffer_destroy(&table));
+    RF_ASSERT_OK(rf_buffer_destroy(&lengths));
+    RF_ASSERT_OK(rf_buffer_destroy(&good.workspace));
+    heads_drop(&q);
+    heads_drop(&k);
+    heads_drop(&out);
+    gpu_close(&gpu);
+}

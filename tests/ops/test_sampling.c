@@ -1,0 +1,353 @@
+/* Argmax and the sampler: the definition's own properties, and the device's token against the reference's, which must
+ * be the same one always. */
+#include "../gpu/gpu_testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/gpu_sampling.h"
+
+/* ---- the definition ---- */
+
+/* The known answers of the generator's authors. */
+RF_TEST(sampling, random_words_are_philox) {
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < RF_COUNT(known); i++) {
+        uint32_t got[4];
+        rf_philox(known[i].key, known[i].counter, got);
+        RF_ASSERT_BYTES(got, known[i].want, sizeof got);
+    }
+    RF_ASSERT_UINT(rf_sampling_random(0, 0), 0xe169c58d6627e8d5);
+}
+
+RF_TEST(sampling, weights_are_powers_of_two) {
+    struct rf_random random = {rf_test_seed()};
+    RF_ASSERT_UINT(rf_sampling_weight(0), UINT64_C(1) << 40);
+    for (uint32_t octave = 0; octave <= 40; octave++)
+        RF_ASSERT_UINT(rf_sampling_weight(octave << 24), UINT64_C(1) << (40 - octave));
+    RF_ASSERT_UINT(rf_sampling_weight(RF_SAMPLING_Y_MOST), 0);
+    for (int i = 0; i < 100000; i++) {
+        uint32_t y = (uint32_t)rf_random_below(&random, 41u << 24);
+        double want = 0x1p40 * exp2(-(double)y * 0x1p-24), got = (double)rf_sampling_weight(y);
+        RF_ASSERT(fabs(got - want) <= 1 + 6e-9 * want);
+        RF_ASSERT(rf_sampling_weight(y + 1) <= rf_sampling_weight(y));
+    }
+}
+
+static struct rf_sampling_numbers numbers_of(const struct rf_sampling *sampling) {
+    struct rf_sampling_numbers numbers;
+    const char *wrong = rf_sampling_resolve(sampling, &numbers);
+    if (wrong) RF_FAIL("%s", wrong);
+    return numbers;
+}
+
+enum { FEW = 8, DRAWS = 100000 };
+
+/* How often each of a few tokens is drawn, over counters; fixed seeds, so always the same. */
+static void frequencies(const struct rf_sampling *sampling, const float *logits, const int32_t *window,
+                        size_t window_count, double *share) {
+    struct rf_sampling_numbers numbers = numbers_of(sampling);
+    uint64_t scratch[FEW];
+    for (int i = 0; i < FEW; i++) share[i] = 0;
+    for (uint64_t counter = 0; counter < DRAWS; counter++) {
+        int32_t token = rf_ref_sample(&numbers, logits, FEW, window, window_count, 12345, counter, scratch);
+        RF_ASSERT(token >= 0 && token < FEW);
+        share[token] += 1.0 / DRAWS;
+    }
+}
+static void expect_shares(const struct rf_sampling *sampling, const double *weights, const float *logits,
+                          const int32_t *window, size_t window_count) {
+    double share[FEW], sum = 0;
+    frequencies(sampling, logits, window, window_count, share);
+    for (int i = 0; i < FEW; i++) sum += weights[i];
+    for (int i = 0; i < FEW; i++) {
+        double p = weights[i] / sum;
+        /* five standard deviations */
+        RF_ASSERT(fabs(share[i] - p) <= 1e-9 + 5 * sqrt(p * (1 - p) / DRAWS));
+    }
+}
+
+RF_TEST(sampling, frequencies_follow_the_settings) {
+    static const float logits[FEW] = {1, 3, 2, -INFINITY, 3, 0, NAN, -1};
+    double e[FEW] = {exp(1), exp(3), exp(2), 0, exp(3), 1, 0, exp(-1)};
+    expect_shares(&(struct rf_sampling){.temperature = 1}, e, logits, NULL, 0);
+    double half[FEW], k3[FEW] = {0, exp(3), exp(2), 0, exp(3), 0, 0, 0};
+    for (int i = 0; i < FEW; i++) half[i] = e[i] * e[i];
+    expect_shares(&(struct rf_sampling){.temperature = 0.5f}, half, logits, NULL, 0);
+    expect_shares(&(struct rf_sampling){.temperature = 1, .top_k = 3}, k3, logits, NULL, 0);
+    /* the two best have 40.2 of 51.6, 0.778: 0.77 keeps both, 0.79 the third too, 0.3 the first alone of two equals
+     */
+    double p2[FEW] = {0, exp(3), 0, 0, exp(3), 0, 0, 0}, p1[FEW] = {0, 1, 0, 0, 0, 0, 0, 0};
+    expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.77f}, p2, logits, NULL, 0);
+    expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.79f}, k3, logits, NULL, 0);
+    expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.3f}, p1, logits, NULL, 0);
+    expect_shares(&(struct rf_sampling){.temperature = 1, .min_p = 0.3f}, k3, logits, NULL, 0);
+    /* the temperature after the choice: the same three, flatter; before it, they are not the same three */
+    double last[FEW] = {0, exp(0.75), exp(0.5), 0, exp(0.75), 0, 0, 0};
+    expect_shares(&(struct rf_sampling){.temperature = 4, .min_p = 0.3f, .temperature_last = true}, last, logits,
+                  NULL, 0);
+    double first[FEW] = {exp(0.25), exp(0.75), exp(0.5), 0, exp(0.75), 1, 0, exp(-0.25)};
+    expect_shares(&(struct rf_sampling){.temperature = 4, .min_p = 0.3f}, first, logits, NULL, 0);
+    static const int32_t window[] = {1, 1, 7, 100, -4};
+    double less[FEW] = {exp(1), exp(1.5), exp(2), 0, exp(3), 1, 0, exp(-2)};
+    expect_shares(&(struct rf_sampling){.temperature = 1, .penalty = 2}, less, logits, window, RF_COUNT(window));
+}
+
+RF_TEST(sampling, senseless_settings_are_refused) {
+    struct rf_sampling_numbers numbers;
+    static const struct rf_sampling bad[] = {{.temperature = -1},
+                                             {.temperature = NAN},
+                                             {.temperature = 1e-45f},
+                                             {.temperature = 1, .top_p = -0.5f},
+                                             {.temperature = 1, .min_p = 2},
+                                             {.temperature = 1, .penalty = INFINITY}};
+    for (size_t i = 0; i < RF_COUNT(bad); i++) RF_ASSERT(rf_sampling_resolve(&bad[i], &numbers) != NULL);
+}
+
+/* ---- the device ---- */
+
+static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
+
+static void on_device(const char *const *options, void (*body)(struct gpu *gpu, struct rf_random *random)) {
+    struct gpu gpu = {0};
+    struct rf_random random = {rf_test_seed() + 14};
+    gpu_make_runtime(&gpu, options);
+    gpu_open(&gpu, NULL);
+    body(&gpu, &random);
+    gpu_close(&gpu);
+}
+
+/* Logits as a model gives them, or such that break a selection. */
+enum kind { NORMAL, EQUAL, FEW_VALUES, CLOSE, MASKED, SPECIAL, EMPTY, KINDS };
+static void make_logits(struct rf_random *random, enum kind kind, float *logits, uint64_t count) {
+    rf_random_normals(random, logits, count, 0, 3);
+    for (uint64_t i = 0; i < count; i++) {
+        if (kind == EQUAL) logits[i] = -2.5f;
+        if (kind == FEW_VALUES) logits[i] = floorf(logits[i]);
+        if (kind == CLOSE) logits[i] = 1 + logits[i] * 1e-7f;
+        if (kind == MASKED && rf_random_below(random, 3)) logits[i] = -INFINITY;
+        if (kind == EMPTY) logits[i] = i % 2 ? -INFINITY : NAN;
+    }
+    if (kind == SPECIAL) rf_random_specials(random, logits, count, RF_SPECIAL_ALL & ~RF_SPECIAL_INFINITY, 5);
+    if (kind == SPECIAL && count > 3) logits[3] = -INFINITY;
+    if (kind == SPECIAL && count > 40) logits[37] = logits[11] = INFINITY;
+    if (kind == NORMAL && count > 100) logits[count / 2] = 14, logits[count - 1] = 13; /* a sure one, and a second */
+}
+
+struct room {
+    struct rf_buffer *logits, *out, *random, *window, *workspace;
+    float *host;
+    uint64_t *scratch, *seeds;
+    int32_t *tokens, *got;
+    uint64_t rows, columns, stride, window_count;
+};
+
+static struct room make_room(struct gpu *gpu, uint64_t rows, uint64_t columns, uint64_t window_count) {
+    struct room room = {
+        .rows = rows, .columns = columns, .stride = columns + (rows > 1 ? 3 : 0), .window_count = window_count};
+    uint64_t bytes, argmax_bytes;
+    RF_ASSERT_OK(rf_gpu_sample_workspace(rows, columns, &bytes));
+    RF_ASSERT_OK(rf_gpu_argmax_workspace(rows, columns, &argmax_bytes));
+    RF_ASSERT(argmax_bytes <= bytes);
+    room.logits = gpu_buffer(gpu, rows * room.stride * 4);
+    room.out = gpu_buffer(gpu, rows * 4);
+    room.random = gpu_buffer(gpu, rows * 16);
+    room.window = gpu_buffer(gpu, rows * window_count * 4);
+    room.workspace = gpu_buffer(gpu, bytes);
+    room.host = malloc(rows * room.stride * 4);
+    room.scratch = malloc(columns * 8);
+    room.seeds = malloc(rows * 16);
+    room.tokens = malloc(rows * window_count * 4);
+    room.got = malloc(rows * 4);
+    return room;
+}
+static void drop_room(struct room *room) {
+    struct rf_buffer **all[] = {&room->logits, &room->out, &room->random, &room->window, &room->workspace};
+    for (size_t i = 0; i < RF_COUNT(all); i++) RF_ASSERT_OK(rf_buffer_destroy(all[i]));
+    void *memory[] = {room->host, room->scratch, room->seeds, room->tokens, room->got};
+    for (size_t i = 0; i < RF_COUNT(memory); i++) free(memory[i]);
+}
+
+static void fill_room(struct gpu *gpu, struct rf_random *random, struct room *room, enum kind kind) {
+    for (uint64_t r = 0; r < room->rows; r++) {
+        make_logits(random, kind, room->host + r * room->stride, room->columns);
+        for (uint64_t i = room->columns; i < room->stride; i++) room->host[r * room->stride + i] = 1e9f;
+        room->seeds[2 * r] = rf_random_next(random);
+        room->seeds[2 * r + 1] = rf_random_next(random);
+        for (uint64_t i = 0; i < room->window_count; i++)
+            room->tokens[r * room->window_count + i] = (int32_t)rf_random_below(random, room->columns + 2) - 1;
+    }
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room->logits, 0, room->host, room->rows * room->stride * 4));
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room->random, 0, room->seeds, room->rows * 16));
+    RF_ASSERT_OK(
+        rf_copy_to_device_safe(gpu->queue, room->window, 0, room->tokens, room->rows * room->window_count * 4));
+}
+
+static void check_sample(struct gpu *gpu, struct room *room, const struct rf_sampling *sampling, const char *what) {
+    struct rf_sampling_numbers numbers = numbers_of(sampling);
+    struct rf_sample_args args = {.sampling = *sampling, .rows = room->rows, .columns = room->columns};
+    args.row_stride = room->stride;
+    args.out.buffer = room->out;
+    args.logits.buffer = room->logits;
+    args.random.buffer = room->random;
+    args.window.buffer = room->window;
+    args.window_count = room->window_count;
+    args.workspace.buffer = room->workspace;
+    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &args));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room->got, room->out, 0, room->rows * 4));
+    for (uint64_t r = 0; r < room->rows; r++) {
+        int32_t want = rf_ref_sample(&numbers, room->host + r * room->stride, room->columns,
+                                     room->tokens + r * room->window_count, room->window_count, room->seeds[2 * r],
+                                     room->seeds[2 * r + 1], room->scratch);
+        if (room->got[r] != want)
+            RF_FAIL("%s: row %llu of %llu x %llu: token %d, should be %d", what, (unsigned long long)r,
+                    (unsigned long long)room->rows, (unsigned long long)room->columns, room->got[r], want);
+    }
+}
+static void check_argmax(struct gpu *gpu, struct room *room) {
+    struct rf_argmax_args args = {.rows = room->rows, .columns = room->columns, .row_stride = room->stride};
+    args.out.buffer = room->out;
+    args.values.buffer = room->logits;
+    args.workspace.buffer = room->workspace;
+    RF_ASSERT_OK(rf_gpu_argmax(gpu->queue, &args));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room->got, room->out, 0, room->rows * 4));
+    for (uint64_t r = 0; r < room->rows; r++)
+        RF_ASSERT_INT(room->got[r], rf_ref_argmax(room->host + r * room->stride, room->columns));
+}
+
+static const struct rf_sampling settings[] = {
+    {.temperature = 0},
+    {.temperature = 0, .penalty = 1.7f},
+    {.temperature = 1},
+    {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .penalty = 1.1f},
+    {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .temperature_last = true},
+    {.temperature = 1.5f, .top_k = 1},
+    {.temperature = 1.5f, .top_k = 7},
+    {.temperature = 2, .top_k = 1000},
+    {.temperature = 1, .top_k = UINT32_MAX, .top_p = 0.5f},
+    {.temperature = 1, .top_p = 0.9f},
+    {.temperature = 0.3f, .top_p = 1e-6f},
+    {.temperature = 30, .top_p = 0.999f, .penalty = 0.5f},
+    {.temperature = 5, .min_p = 0.2f},
+    {.temperature = 0.004f, .top_p = 0.9f, .temperature_last = true},
+};
+
+static void tokens(struct gpu *gpu, struct rf_random *random) {
+    static const struct {
+        uint64_t rows, columns, window;
+    } shapes[] = {{3, 1, 1}, {2, 2, 3}, {3, 37, 5}, {1, 1000, 64}, {2, 1024, 300}, {2, 5003, 64}, {1, 32000, 64}};
+    for (size_t i = 0; i < RF_COUNT(shapes); i++) {
+        struct room room = make_room(gpu, shapes[i].rows, shapes[i].columns, shapes[i].window);
+        for (int kind = 0; kind < KINDS; kind++) {
+            fill_room(gpu, random, &room, (enum kind)kind);
+            check_argmax(gpu, &room);
+            for (size_t s = 0; s < RF_COUNT(settings); s++) {
+                if (shapes[i].columns > 1024 && (s + (size_t)kind) % 4)
+                    continue; /* the rest is shown by small ones */
+                char what[64];
+                snprintf(what, sizeof what, "logits of kind %d, setting %zu", kind, s);
+                check_sample(gpu, &room, &settings[s], what);
+            }
+        }
+        drop_room(&room);
+    }
+}
+
+/* A vocabulary as large as models have, and the chunks that a larger one gets. */
+static void large(struct gpu *gpu, struct rf_random *random) {
+    static const uint64_t columns[] = {128256, 300007};
+    for (size_t i = 0; i < RF_COUNT(columns); i++) {
+        struct room room = make_room(gpu, 1, columns[i], 256);
+        for (int kind = 0; kind < 3; kind++) {
+            fill_room(gpu, random, &room, (enum kind)kind);
+            check_argmax(gpu, &room);
+            check_sample(gpu, &room, &settings[3], "large, all settings");
+            check_sample(gpu, &room, &settings[9], "large, top-p alone");
+            check_sample(gpu, &room, &settings[7], "large, top-k alone");
+        }
+        drop_room(&room);
+    }
+}
+
+/* The same logits, one counter after another. */
+static void many(struct gpu *gpu, struct rf_random *random) {
+    struct room room = make_room(gpu, 12, 61, 4);
+    for (int round = 0; round < 3; round++) {
+        fill_room(gpu, random, &room, round ? CLOSE : NORMAL);
+        for (uint64_t r = 1; r < room.rows; r++) {
+            memcpy(room.host + r * room.stride, room.host, room.columns * 4);
+            room.seeds[2 * r] = room.seeds[0];
+            room.seeds[2 * r + 1] = room.seeds[1] + r;
+        }
+        RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room.logits, 0, room.host, room.rows * room.stride * 4));
+        RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room.random, 0, room.seeds, room.rows * 16));
+        for (size_t s = 2; s < RF_COUNT(settings); s++) check_sample(gpu, &room, &settings[s], "many counters");
+    }
+    drop_room(&room);
+}
+
+RF_TEST(sampling, tokens_are_the_references, .gpu = true, .timeout_ms = 300000) {
+    on_device(guarded, tokens);
+}
+RF_TEST(sampling, tokens_are_the_references_at_wave_64, .timeout_ms = 300000) {
+    gpu_need_simulated("arch=gfx942,shuffle=7");
+    on_device(guarded, tokens);
+}
+RF_TEST(sampling, large_vocabularies_are_the_references, .gpu = true, .timeout_ms = 300000) {
+    on_device(NULL, large);
+}
+RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 300000) {
+    on_device(NULL, many);
+}
+
+#define REFUSED(call, part)                                                                                          \
+    do {                                                                                                             \
+        RF_ASSERT_STATUS(call, RF_E_INVALID);                                                                        \
+        RF_ASSERT_CONTAINS(rf_error_text(), part);                                                                   \
+    } while (0)
+
+static void refusals(struct gpu *gpu, struct rf_random *random) {
+    struct room room = make_room(gpu, 1, 64, 1);
+    fill_room(gpu, random, &room, NORMAL);
+    struct rf_sample_args args = {.sampling = settings[3], .rows = 1, .columns = 64};
+    args.out.buffer = room.out, args.logits.buffer = room.logits, args.workspace.buffer = room.workspace;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: no buffer for random");
+    args.random.buffer = room.random;
+    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &args));
+    args.sampling.temperature = -1;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: the temperature");
+    args.sampling = settings[3];
+    args.window_count = 5;
+    args.window.buffer = room.window;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: window takes 20 bytes");
+    args.window_count = 0;
+    args.rows = 2;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: out takes 8 bytes");
+    args.rows = 1, args.columns = RF_SAMPLING_COLUMNS_MOST + 1;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "4194305");
+    args.columns = 64, args.workspace.offset_bytes = 4;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "workspace is at an address");
+    args.workspace.offset_bytes = 8;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "workspace takes");
+    args.workspace.offset_bytes = 0, args.out.buffer = room.logits;
+    REFUSED(rf_gpu_sample(gpu->queue, &args), "out overlaps logits");
+    struct rf_argmax_args most = {.rows = 1, .columns = 0};
+    REFUSED(rf_gpu_argmax(gpu->queue, &most), "argmax: 1 rows of 0");
+    REFUSED(rf_gpu_argmax(gpu->queue, NULL), "argmax");
+    most.columns = 64;
+    REFUSED(rf_gpu_argmax(gpu->queue, &most), "argmax: no buffer for out");
+    drop_room(&room);
+}
+RF_TEST(sampling, bad_arguments_are_refused_with_a_reason, .gpu = true) {
+    on_device(NULL, refusals);
+}

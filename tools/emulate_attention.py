@@ -1,0 +1,229 @@
+"""The attention kernels' cases for emulate_amd.py, which imports this and says what a case is."""
+import numpy as np
+
+LOG2_E = 1.4426950408889634
+TOLERANCE = {'f32': 2e-5, 'f16': 2e-3, 'bf16': 1.5e-2}  # of attention: weights are rounded to the type, too
+
+
+def heads_of(*strides):
+    """A struct rf_heads by value."""
+    return np.array([strides], dtype='u8,u8,u8')[0]
+
+
+def dense(heads, rows, dim):
+    return heads_of(heads * rows * dim, rows * dim, dim)
+
+
+def softmax(scores):
+    top = scores.max(axis=-1, keepdims=True) if scores.shape[-1] else np.zeros(scores.shape[:-1] + (1,))
+    e = np.exp(scores - np.where(np.isinf(top), 0, top))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.where(total == 0, 0, e / np.where(total == 0, 1, total))
+
+
+def families(tools):
+    """Prefixes and generators, as emulate_amd's FAMILIES; tools is that module."""
+    to_type, to_f64, misaligned, Output = tools.to_type, tools.to_f64, tools.misaligned, tools.Output
+    u32, f32, i64 = np.uint32, np.float32, np.int64
+
+    def tensor(random, kind, *shape):
+        """Bits at an aligned address, and the numbers they stand for."""
+        bits = misaligned(to_type(kind, random.standard_normal(int(np.prod(shape))).astype(np.float32)), 0)
+        return bits, to_f64(kind, bits).reshape(shape)
+
+    def output(kind, count):
+        """An output whose first element is at a multiple of 16 bytes."""
+        element = 4 if kind == 'f32' else 2
+        for offset in range(16):
+            out = Output(kind, count, offset)
+            if out.data.ctypes.data % 16 == 0:
+                return out
+        raise AssertionError('no aligned place for elements of %d bytes' % element)
+
+    def attention(q, k, v, sees, scale, mask=None):
+        """q [heads, rows, dim], k and v [kv heads, keys, dim], sees: keys a row sees."""
+        group = q.shape[0] // k.shape[0]
+        k, v = np.repeat(k, group, axis=0), np.repeat(v, group, axis=0)
+        scores = np.einsum('hid,hjd->hij', q, k) * scale
+        if mask is not None:
+            scores = scores + mask
+        hidden = np.arange(k.shape[1])[None, :] >= np.asarray(sees)[:, None]
+        scores = np.where(hidden[None], -np.inf, scores)
+        return np.einsum('hij,hjd->hid', softmax(scores), v)
+
+    def flash_case(random, kind, heads_q, heads_kv, rows, keys, dim, causal, masked, queries, block, shared):
+        (q, wide_q), (k, wide_k), (v, wide_v) = (tensor(random, kind, h, n, dim) for h, n in
+                                                 ((heads_q, rows), (heads_kv, keys), (heads_kv, keys)))
+        mask = np.where(random.random((rows, keys)) < 0.3, -np.inf, random.standard_normal((rows, keys))).astype(f32)
+        offset = keys - rows if causal else keys
+        scale = f32(1 / np.sqrt(dim))
+        sees = [min(keys, max(0, i + offset + 1)) for i in range(rows)]
+        want = attention(wide_q, wide_k, wide_v, sees, np.float64(scale), mask.astype(np.float64) if masked else None)
+        out = output(kind, heads_q * rows * dim)
+        args = [out.data, q, k, v, misaligned(mask, 0) if masked else np.uint64(0), dense(heads_q, rows, dim),
+                dense(heads_q, rows, dim), dense(heads_kv, keys, dim), dense(heads_kv, keys, dim), heads_of(0, 0, keys),
+                u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim), scale, i64(offset)]
+        blocks = -(-rows // queries) * heads_q
+        label = '%d/%d %dx%d d%d%s%s' % (heads_q, heads_kv, rows, keys, dim, ' causal' * causal, ' mask' * masked)
+        return (label, (blocks, 1, 1), (block, 1, 1), args, out, want, False,
+                {'shared': shared, 'tolerance': TOLERANCE[kind], 'waves': 4})
+
+    def flash(name, rest, random):
+        yield flash_case(random, rest, 1, 1, 32, 32, 32, False, False, 32, 256, 0)
+        yield flash_case(random, rest, 2, 1, 9, 37, 72, True, True, 32, 256, 0)
+
+    def shape_of(rest):
+        """What the launcher knows of a matrix kernel on AMD, from its name."""
+        parts = rest.split('_')
+        dim, wide = int(parts[1][1:]), parts[-1] == 'wide'
+        queries, keys = (128, 32) if wide else (64, 16 if dim == 256 else 64)
+        return parts[0], dim, queries, keys
+
+    def flash_matrix(name, rest, random):
+        kind, dim, queries, keys = shape_of(rest)
+        shared = max((queries + 2 * keys) * (dim + 8) * 2, 21632)
+        yield flash_case(random, kind, 1, 1, 16, keys, dim, False, False, queries, 0, shared)
+        yield flash_case(random, kind, 2, 1, 19, keys + 5, dim - 8, True, True, queries, 0, shared)
+
+    def qkt(name, kind, random):
+        for heads_q, heads_kv, rows, keys, dim in ((1, 1, 32, 32, 32), (2, 1, 5, 67, 19)):
+            (q, wide_q), (k, wide_k) = tensor(random, kind, heads_q, rows, dim), tensor(random, kind, heads_kv, keys, dim)
+            out = Output('f32', heads_q * rows * keys)
+            want = 0.25 * np.einsum('hid,hjd->hij', wide_q, np.repeat(wide_k, heads_q // heads_kv, axis=0))
+            args = [out.data, q, k, dense(heads_q, rows, keys), dense(heads_q, rows, dim), dense(heads_kv, keys, dim),
+                    u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim), f32(0.25)]
+            yield ('%d/%d %dx%d d%d' % (heads_q, heads_kv, rows, keys, dim),
+                   (-(-rows // 64) * -(-keys // 64) * heads_q, 1, 1), (256, 1, 1), args, out, want, False,
+                   {'tolerance': 1e-5})
+
+    def weighted(name, kind, random):
+        for heads_q, heads_kv, rows, keys, dim in ((1, 1, 32, 32, 32), (2, 1, 67, 13, 5)):
+            (w, wide_w), (v, wide_v) = tensor(random, 'f32', heads_q, rows, keys), tensor(random, kind, heads_kv, keys, dim)
+            out = Output(kind, heads_q * rows * dim)
+            want = np.einsum('hij,hjd->hid', wide_w, np.repeat(wide_v, heads_q // heads_kv, axis=0))
+            args = [out.data, w, v, dense(heads_q, rows, dim), dense(heads_q, rows, keys), dense(heads_kv, keys, dim),
+                    u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim)]
+            yield ('%d/%d %dx%d d%d' % (heads_q, heads_kv, rows, keys, dim),
+                   (-(-rows // 64) * -(-dim // 64) * heads_q, 1, 1), (256, 1, 1), args, out, want, False,
+                   {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
+
+    def causal_mask(name, kind, random):
+        for batch, heads, rows, columns, offset in ((1, 2, 8, 64, 0), (2, 1, 3, 1101, 400), (1, 1, 5, 3, -2)):
+            out = Output(kind, batch * heads * rows * columns)
+            hidden = np.arange(columns)[None, :] > np.arange(rows)[:, None] + offset
+            want = np.broadcast_to(np.where(hidden, -np.inf, 7.0), (batch * heads, rows, columns))
+            args = [out.data, dense(heads, rows, columns), u32(batch), u32(heads), u32(rows), np.uint64(columns), i64(offset)]
+            yield ('%dx%d %dx%d%+d' % (batch, heads, rows, columns, offset), (2, 1, 1), (128, 1, 1), args, out, want, True)
+
+    def replicate(name, bits, random):
+        kind = 'f32' if bits == 'b32' else 'f16'
+        for batch, heads_q, heads_kv, rows, dim in ((1, 4, 1, 3, 64), (2, 6, 2, 5, 13)):
+            value, wide = tensor(random, kind, batch, heads_kv, rows, dim)
+            out = output(kind, batch * heads_q * rows * dim)
+            want = np.repeat(wide, heads_q // heads_kv, axis=1)
+            args = [out.data, value, dense(heads_q, rows, dim), dense(heads_kv, rows, dim), np.uint64(batch), u32(heads_kv),
+                    u32(heads_q // heads_kv), np.uint64(rows), np.uint64(dim)]
+            yield ('%dx%d/%d %dx%d' % (batch, heads_q, heads_kv, rows, dim), (2, 1, 1), (64, 1, 1), args, out, want, True)
+
+    def paged_setup(random, kind, batch, heads_kv, page_rows, width, dim, holes):
+        """Pages in another order, the last sequence full, the others shorter; keys as [sequence] of [heads, keys, dim]."""
+        count = batch * width + 1
+        (k, wide_k), (v, wide_v) = (tensor(random, kind, count, heads_kv, page_rows, dim) for _ in range(2))
+        table = np.arange(count - 1, count - 1 - batch * width, -1).astype(u32).reshape(batch, width)
+        if holes:
+            table[:, 0] = 0xffffffff
+        lengths = np.array([page_rows * width - 3 * (batch - 1 - b) for b in range(batch)], u32)
+        keys, values = [], []
+        for b in range(batch):
+            rows = [(table[b, j // page_rows], j % page_rows) for j in range(lengths[b])]
+            keys.append(np.stack([wide_k[p, :, r] if p < count else np.zeros((heads_kv, dim)) for p, r in rows], axis=1))
+            values.append(np.stack([wide_v[p, :, r] if p < count else np.zeros((heads_kv, dim)) for p, r in rows], axis=1))
+        absent = np.where([np.arange(page_rows * width) // page_rows == 0], -np.inf if holes else 0.0, 0.0)[0]
+        pages = np.array([(page_rows.bit_length() - 1, count, width, page_rows * width)], dtype='u4,u4,u4,u4')[0]
+        return k, v, misaligned(table, 0), misaligned(lengths, 0), keys, values, absent, pages
+
+    def prefill_case(random, kind, heads_q, heads_kv, rows, dim, page_rows, width, holes, queries, block, shared):
+        batch = 2
+        k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width, dim,
+                                                                        holes)
+        q, wide_q = tensor(random, kind, batch, heads_q, rows, dim)
+        scale = f32(1 / np.sqrt(dim))
+        want = []
+        for b in range(batch):
+            n = int(lengths[b])
+            sees = [min(n, max(0, n - rows + i + 1)) for i in range(rows)]
+            mask = np.broadcast_to(absent[:n], (rows, n))
+            want.append(attention(wide_q[b], keys[b], values[b], sees, np.float64(scale), mask))
+        out = output(kind, batch * heads_q * rows * dim)
+        strides = dense(heads_kv, page_rows, dim)
+        args = [out.data, q, k, v, table, lengths, dense(heads_q, rows, dim), dense(heads_q, rows, dim), strides, strides,
+                u32(heads_q), u32(heads_kv), u32(rows), u32(dim), pages, scale]
+        label = '%d/%d q%d d%d pages %dx%d%s' % (heads_q, heads_kv, rows, dim, width, page_rows, ' holes' * holes)
+        return (label, (-(-rows // queries) * heads_q * batch, 1, 1), (block, 1, 1), args, out, np.stack(want), False,
+                {'shared': shared, 'tolerance': TOLERANCE[kind], 'waves': 4})
+
+    def prefill(name, kind, random):
+        yield prefill_case(random, kind, 1, 1, 4, 32, 8, 4, False, 32, 256, 0)
+        yield prefill_case(random, kind, 2, 1, 7, 72, 4, 10, True, 32, 256, 0)
+
+    def paged_matrix(name, rest, random):
+        kind, dim, queries, keys = shape_of(rest)
+        shared = max((queries + 2 * keys) * (dim + 8) * 2 + 8 * keys, 21632)
+        yield prefill_case(random, kind, 1, 1, 16, dim, 16, 2, False, queries, 0, shared)
+        yield prefill_case(random, kind, 2, 1, 19, dim - 8, 4, keys // 4 + 2, True, queries, 0, shared)
+
+    def decode(name, rest, random):
+        kind, together = rest.split('_')[0], int(rest.split('_g')[1])
+        for dim, width, holes, splits, group in ((64, 2, False, 1, together), (72, 9, True, 2, max(1, together - 1))):
+            batch, heads_kv, page_rows = 2, 1, 16
+            heads_q = heads_kv * group
+            k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width,
+                                                                            dim, holes)
+            q, wide_q = tensor(random, kind, batch, heads_q, 1, dim)
+            scale, chunk = f32(1 / np.sqrt(dim)), page_rows * width if splits == 1 else 64 + 16
+            count = batch * heads_q * splits
+            sums, extents = np.zeros((batch, heads_q, splits, dim)), np.zeros((batch, heads_q, splits, 2))
+            whole = []
+            for b in range(batch):
+                n = int(lengths[b])
+                whole.append(attention(wide_q[b], keys[b], values[b], [n], np.float64(scale), absent[None, :n]))
+                scores = np.einsum('hid,gjd->hj', wide_q[b], keys[b]) * np.float64(scale) * LOG2_E + absent[None, :n]
+                for s in range(splits):
+                    part = scores[:, s * chunk:min(n, (s + 1) * chunk)]
+                    top = part.max(axis=1)
+                    weight = np.exp2(part - top[:, None])
+                    extents[b, :, s, 0], extents[b, :, s, 1] = top, weight.sum(axis=1)
+                    sums[b, :, s] = weight @ values[b][0, s * chunk:min(n, (s + 1) * chunk)]
+            if splits == 1:
+                out = output(kind, batch * heads_q * dim)
+                want, first, partial = np.stack(whole), out.data, np.uint64(0)
+            else:
+                out = Output('f32', count * (dim + 2))
+                want, first, partial = np.concatenate([sums.reshape(-1), extents.reshape(-1)]), np.uint64(0), out.data
+            strides = dense(heads_kv, page_rows, dim)
+            args = [first, partial, q, k, v, table, lengths, dense(heads_q, 1, dim), dense(heads_q, 1, dim), strides, strides,
+                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale]
+            tiles = -(-group // together)
+            yield ('%d heads d%d pages %dx%d%s splits %d' % (heads_q, dim, width, page_rows, ' holes' * holes, splits),
+                   (tiles * splits * heads_kv * batch, 1, 1), (128, 1, 1), args, out, want, False,
+                   {'tolerance': 1e-4 if splits > 1 else TOLERANCE[kind]})
+
+    def combine(name, kind, random):
+        for heads, dim, splits in ((2, 64, 4), (3, 13, 3)):
+            sums = random.standard_normal((heads, splits, dim)).astype(f32)
+            extents = np.stack([random.standard_normal((heads, splits)), 1 + random.random((heads, splits))], axis=-1).astype(f32)
+            extents[0, 1] = -np.inf, 0.0  # a split without keys
+            sums[0, 1] = 0
+            partial = misaligned(np.concatenate([sums.reshape(-1), extents.reshape(-1)]), 0)
+            weight = np.exp2(extents[..., 0].astype(np.float64) - extents[..., 0].max(axis=1, keepdims=True))
+            want = np.einsum('hs,hsd->hd', weight, sums.astype(np.float64))
+            want /= (weight * extents[..., 1]).sum(axis=1, keepdims=True)
+            out = Output(kind, heads * dim)
+            args = [out.data, partial, dense(heads, 1, dim), u32(heads), u32(dim), u32(splits)]
+            yield ('%d heads d%d splits %d' % (heads, dim, splits), (heads, 1, 1), (128, 1, 1), args, out, want, False,
+                   {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
+
+    return (('flash_attention_matrix_', flash_matrix), ('flash_attention_', flash), ('qkt_matmul_', qkt),
+            ('weighted_matmul_', weighted), ('causal_mask_', causal_mask), ('kv_replicate_', replicate),
+            ('paged_attention_prefill_', prefill), ('paged_attention_matrix_', paged_matrix),
+            ('paged_attention_decode_', decode), ('paged_attention_combine_', combine))

@@ -1,0 +1,189 @@
+"""Cases of emulate_amd.py for the quantized types and the products with weights.
+
+Blocks are decoded here a second time, from the description of the formats, by index arithmetic that shares nothing with
+the kernels or the C references.
+"""
+import numpy as np
+
+# name: elements and bytes of a block, and where its f16 fields are
+BLOCKS = {'q4_0': (32, 18, (0,)), 'q4_1': (32, 20, (0, 2)), 'q5_0': (32, 22, (0,)), 'q5_1': (32, 24, (0, 2)),
+          'q8_0': (32, 34, (0,)), 'q2_k': (256, 84, (80, 82)), 'q3_k': (256, 110, (108,)), 'q4_k': (256, 144, (0, 2)),
+          'q5_k': (256, 176, (0, 2)), 'q6_k': (256, 210, (208,)), 'iq4_nl': (32, 18, (0,)), 'iq4_xs': (256, 136, (0,))}
+FLOATS = ('f32', 'f16', 'bf16')
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])
+
+
+def random_blocks(random, kind, count):
+    """Any bits, but scales that make values of about 1."""
+    elements, size, fields = BLOCKS[kind]
+    most = 0.01 if kind in ('q8_0', 'q2_k') else 0.001 if elements == 256 or kind == 'iq4_nl' else 0.1
+    blocks = random.integers(0, 256, (count, size), dtype=np.uint8)
+    for at in fields:
+        blocks[:, at:at + 2] = random.uniform(most / 5, most, count).astype(np.float16).view(np.uint8).reshape(count, 2)
+    return blocks
+
+
+def decode(kind, blocks):
+    """[count, elements] as f64."""
+    b = blocks.astype(np.int64)
+    elements, _, fields = BLOCKS[kind]
+    half = [blocks[:, at:at + 2].copy().view(np.float16).astype(np.float64) for at in fields]
+    e = np.arange(elements)
+    scale = half[0]
+    if kind == 'q8_0':
+        return scale * blocks[:, 2:].view(np.int8)
+    if elements == 32:
+        first = {'q4_0': 2, 'q4_1': 4, 'q5_0': 6, 'q5_1': 8, 'iq4_nl': 2}[kind]
+        q = b[:, first + e % 16] >> 4 * (e // 16) & 15
+        if kind.startswith('q5'):
+            q = q | (b[:, first - 4 + e // 8] >> e % 8 & 1) << 4
+        if kind == 'iq4_nl':
+            return scale * IQ4[q]
+        return scale * q + half[1] if len(fields) == 2 else scale * (q - (16 if kind == 'q5_0' else 8))
+    h, p, line, k, j = e // 128, e % 128 // 32, e % 32, e // 16, e // 32
+    if kind == 'q2_k':
+        return scale * (b[:, k] & 15) * (b[:, 16 + 32 * h + line] >> 2 * p & 3) - half[1] * (b[:, k] >> 4)
+    if kind == 'q3_k':
+        q = (b[:, 32 + 32 * h + line] >> 2 * p & 3) | (b[:, line] >> (4 * h + p) & 1) << 2
+        s = (b[:, 96 + k % 8] >> 4 * (k // 8) & 15) | (b[:, 104 + k % 4] >> 2 * (k // 4) & 3) << 4
+        return scale * (s - 32) * (q - 4)
+    if kind in ('q4_k', 'q5_k'):
+        low = j < 4
+        s = np.where(low, b[:, 4 + j % 4] & 63, (b[:, 12 + j % 4] & 15) | (b[:, 4 + j % 4] >> 6) << 4)
+        m = np.where(low, b[:, 8 + j % 4] & 63, (b[:, 12 + j % 4] >> 4) | (b[:, 8 + j % 4] >> 6) << 4)
+        q = b[:, (16 if kind == 'q4_k' else 48) + 32 * (j // 2) + line] >> 4 * (j % 2) & 15
+        if kind == 'q5_k':
+            q = q | (b[:, 16 + line] >> j & 1) << 4
+        return scale * s * q - half[1] * m
+    if kind == 'q6_k':
+        q = (b[:, 64 * h + 32 * (p % 2) + line] >> 4 * (p // 2) & 15) | (b[:, 128 + 32 * h + line] >> 2 * p & 3) << 4
+        return scale * blocks[:, 192 + k].view(np.int8) * (q - 32)
+    s = (b[:, 4 + j // 2] >> 4 * (j % 2) & 15) | ((b[:, 2:3] | b[:, 3:4] << 8) >> 2 * j & 3) << 4
+    return scale * (s - 32) * IQ4[b[:, 8 + 16 * j + line % 16] >> 4 * (line // 16) & 15]
+
+
+def aligned(array):
+    """The same bytes at a multiple of 16, and not at the end of the memory."""
+    raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    room = np.zeros(raw.size + 64, np.uint8)
+    start = -room.ctypes.data % 16
+    room[start:start + raw.size] = raw
+    return room[start:start + raw.size]
+
+
+def quantize_q8(x):
+    """[rows, columns] of f32 to bytes of blocks: f32 scale, f32 sum, 32 bytes."""
+    x = np.asarray(x, np.float32).reshape(-1, 32)
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    with np.errstate(divide='ignore'):
+        inverse = np.where(largest > 0, np.float32(127) / largest, np.float32(0)).astype(np.float32)
+    q = np.rint(x * inverse).astype(np.int8)
+    scale = (largest / np.float32(127)).astype(np.float32)
+    total = (scale * q.astype(np.int32).sum(axis=1, keepdims=True).astype(np.float32)).astype(np.float32)
+    return np.concatenate([scale.view(np.uint8), total.view(np.uint8), q.view(np.uint8)], axis=1), scale * q
+
+
+def families(main):
+    null, u = np.uint64(0), np.uint64
+
+    def out_aligned(kind, count):
+        """An output whose data starts at a multiple of 16 bytes."""
+        step = 4 if kind == 'f32' else 2
+        for offset in range(16 // step):
+            out = main.Output(kind, count, offset)
+            if out.data.ctypes.data % 16 == 0:
+                return out
+        raise AssertionError('memory at an odd address')
+
+    def weights_of(random, kind, rows, columns):
+        """Device bytes and values [rows, columns]."""
+        if kind in FLOATS:
+            bits = main.to_type(kind, random.standard_normal(rows * columns))
+            return aligned(bits), main.to_f64(kind, bits).reshape(rows, columns)
+        elements = BLOCKS[kind][0]
+        blocks = random_blocks(random, kind, rows * columns // elements)
+        return aligned(blocks), decode(kind, blocks).reshape(rows, columns)
+
+    def cases_dequantize(name, kinds, random):
+        kind, target = kinds.rsplit('_', 1)
+        for count in (2, 13):
+            data, values = weights_of(random, kind, count, BLOCKS[kind][0])
+            out = out_aligned(target, values.size)
+            yield '%d blocks' % count, (1, 1, 1), (64, 1, 1), [out.data, data, u(values.size)], out, \
+                values.astype(np.float32), True
+
+    def cases_embedding(name, kinds, random):
+        kind, target = kinds.rsplit('_', 1)
+        for columns in (256, 37) if kind in FLOATS else (256, 512):
+            data, values = weights_of(random, kind, 3, columns)
+            index = np.array([2, -1, 0, 3], np.int32)
+            out = out_aligned(target, 4 * columns)
+            want = np.zeros((4, columns))
+            want[0], want[2] = values[2], values[0]
+            yield 'columns %d' % columns, (1, 2, 1), (64, 1, 1), [out.data, data, index, u(4), u(columns), u(3)], out, \
+                want.astype(np.float32), True
+
+    def cases_quantize(name, kind, random):
+        for rows, columns, stride in ((1, 64, 64), (3, 96, 128)):
+            bits = main.to_type(kind, random.standard_normal(rows * stride))
+            x = main.to_f64(kind, bits).reshape(rows, stride)[:, :columns]
+            out = out_aligned('f32', rows * columns // 32 * 10)
+            want = quantize_q8(x)[0].reshape(-1).view(np.float32)
+            yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), \
+                [out.data, aligned(bits), u(rows), u(columns), u(stride)], out, want, True
+
+    def product(random, kind, x_kind, m, n, k, gated, more):
+        """Weights, gate, x, bias, residual as device arrays, the output and what is wanted."""
+        out_kind = 'f32' if x_kind == 'q8' else x_kind
+        data, values = weights_of(random, kind, n, k)
+        gate, gate_values = weights_of(random, kind, n, k)
+        bits = main.to_type(out_kind, random.standard_normal(m * k))
+        x, x_values = aligned(bits), main.to_f64(out_kind, bits).reshape(m, k)
+        if more.get('unit'):  # what the matrix units make of the operands
+            values, x_values = (main.to_f64(more['unit'], main.to_type(more['unit'], v)).reshape(v.shape)
+                                for v in (values.astype(np.float32), x_values.astype(np.float32)))
+        if x_kind == 'q8':
+            blocks, exact = quantize_q8(x_values)
+            x, x_values = aligned(blocks), exact.reshape(m, k).astype(np.float64)
+        bias = random.standard_normal(n).astype(np.float32)
+        residual = main.to_type(out_kind, random.standard_normal(m * n))
+        want, scale = x_values @ values.T, np.abs(x_values) @ np.abs(values).T
+        if gated:
+            up = x_values @ gate_values.T
+            with np.errstate(over='ignore'):
+                want = want / (1 + np.exp(-want)) * up
+            scale = scale * (1 + np.abs(up)) + scale * (np.abs(x_values) @ np.abs(gate_values).T)
+        else:
+            want = want + bias + main.to_f64(out_kind, residual).reshape(m, n)
+        # With f16 operands a unit may take what lies below 2^-14 for zero.
+        floor = 2e-4 if more.get('unit') else main.TOLERANCE[out_kind]
+        tolerance = max(main.TOLERANCE[out_kind], floor, 1e-6 * float(scale.max()))
+        return data, gate, x, bias, residual, main.Output(out_kind, m * n), want, {'tolerance': tolerance}
+
+    def cases_matvec(name, kinds, random):
+        kind, x_kind, columns = kinds.rsplit('_', 2)
+        columns = int(columns)
+        k = 40 if kind in FLOATS else BLOCKS[kind][0]
+        shapes = [(columns, 3, 2 * k, False), (max(1, columns - 1), 2, 37 if kind in FLOATS else k, True)]
+        for m, n, k, gated in shapes:
+            data, gate, x, bias, residual, out, want, more = product(random, kind, x_kind, m, n, k, gated, {})
+            if not gated:
+                gate = null
+            else:
+                bias = residual = null
+            yield '%dx%dx%d%s' % (m, n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), \
+                [out.data, data, gate, x, bias, residual, u(m), u(n), u(k), u(k), u(n)], out, want, False, more
+
+    def cases_matmul(name, kinds, random, unit=None):
+        kind, x_kind = kinds.rsplit('_', 1)
+        k = 40 if kind in FLOATS else BLOCKS[kind][0]
+        for m, n, k in ((5, 17, k), (3, 2, k if unit or kind not in FLOATS else 7)):
+            data, _, x, bias, residual, out, want, more = product(random, kind, x_kind, m, n, k, False, {'unit': unit})
+            yield '%dx%dx%d' % (m, n, k), (1, 1, 1), (256, 1, 1), \
+                [out.data, data, x, bias, residual, u(m), u(n), u(k), u(k), u(n)], out, want, False, more
+
+    def cases_matmul_tile(name, kinds, random):
+        return cases_matmul(name, kinds, random, 'bf16' if kinds.startswith('bf16') else 'f16')
+
+    return (('dequantize_', cases_dequantize), ('embedding_', cases_embedding), ('quantize_q8_', cases_quantize),
+            ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_tile), ('matmul_', cases_matmul))
