@@ -45,6 +45,12 @@ void gpu_need_simulated(const char *rfsim) {
     gpu_set_sim(rfsim);
 }
 
+void gpu_need_own_leases(void) {
+    const char *budget = getenv("RF_BUDGET");
+    if (!gpu_simulated() && budget && !strncmp(budget, "part=", 5))
+        RF_SKIP("needs leases of its own, and a runner holds this GPU: run the executable by itself");
+}
+
 /* ---- a private folder ---- */
 
 static char folder_path[256];
@@ -94,8 +100,12 @@ const char *gpu_log(void) {
 void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     static char driver[64], leases[320], helper[600], library[600], folder[512];
     /* On a simulated GPU a budget lent by a runner is of no use: it lies in other leases. */
-    const char *all[32] = {driver, leases, helper, library, "RF_BUDGET=70%"};
-    size_t count = gpu_simulated() ? 5 : 3;
+    const char *all[32] = {driver, leases, helper};
+    size_t count = 3;
+    if (gpu_simulated()) {
+        all[count++] = library;
+        all[count++] = "RF_BUDGET=70%";
+    }
     memset(gpu, 0, sizeof *gpu);
     /* This executable carries the library itself, away from the files that lie beside it. */
     build_folder(folder, sizeof folder);

@@ -23,6 +23,9 @@ struct gpu {
 bool gpu_simulated(void);
 /* Skips the test on a real GPU; else sets RFSIM for this process ("" for the default). */
 void gpu_need_simulated(const char *rfsim);
+/* Skips the test where a runner holds the GPU and lends this process a part: it needs leases of
+ * its own. On the simulated driver a test always has them. */
+void gpu_need_own_leases(void);
 /* Sets RFSIM anew, say to add faults after the probe. */
 void gpu_set_sim(const char *rfsim);
 /* A private folder for leases, trees and files of this test; removed when the process ends. */

@@ -153,6 +153,7 @@ RF_TEST(budget, set_budget_shrinks_and_grows, .gpu = true) {
 
 RF_TEST(budget, a_second_lease_gets_only_the_rest, .gpu = true) {
     /* Two runtimes stand for two processes: each has a lease of its own. */
+    gpu_need_own_leases();
     struct gpu first = {0}, second = {0};
     gpu_make_runtime(&first, NULL);
     gpu_open(&first, "1GiB");
@@ -169,6 +170,7 @@ RF_TEST(budget, a_second_lease_gets_only_the_rest, .gpu = true) {
 }
 
 RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
+    gpu_need_own_leases();
     struct gpu parent = {0}, child = {0};
     char spec[128];
     gpu_make_runtime(&parent, NULL);
@@ -186,8 +188,8 @@ RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
     char option[160];
     snprintf(option, sizeof option, "RF_BUDGET=%s", spec);
     gpu_make_runtime(&child, (const char *const[]){option, NULL});
-    RF_ASSERT_OK(gpu_try_open(&child, "512MiB"));
-    RF_EXPECT_INT(gpu_memory(&child).budget_bytes, 512 * MIB);
+    RF_ASSERT_OK(gpu_try_open(&child, "768MiB"));
+    RF_EXPECT_INT(gpu_memory(&child).budget_bytes, 768 * MIB);
     RF_ASSERT_OK(rf_queue_destroy(&child.queue));
     RF_ASSERT_OK(rf_device_close(&child.device));
     rf_runtime_destroy(&child.runtime);
