@@ -55,7 +55,8 @@ int rf_probe_helper(int fd, const struct rf_options *options) {
 
 /* ---- asking ---- */
 
-static void ask_device(const struct rf_driver *driver, const char *sysfs, struct rf_probe_device *device);
+static void ask_device(const struct rf_driver *driver, const char *sysfs, const char *nvml,
+                       struct rf_probe_device *device);
 static rf_status count_devices(const struct rf_driver *driver, int *count);
 
 static void keep_reason(struct rf_probe_report *report, rf_status status) {
@@ -70,6 +71,7 @@ static void keep_reason(struct rf_probe_report *report, rf_status status) {
 static void ask_driver(int fd, const struct rf_options *options, struct rf_probe_report *report) {
     struct rf_driver driver;
     const char *wanted = rf_options_get(options, "RF_DRIVER"), *sysfs = rf_options_get(options, "RF_SYSFS");
+    const char *nvml = rf_options_get(options, "RF_NVML_LIBRARY");
     report->kind = wanted && strcmp(wanted, "cuda") == 0 ? RF_DRIVER_CUDA : RF_DRIVER_HIP;
     const char *path = rf_options_get(options, report->kind == RF_DRIVER_CUDA ? "RF_CUDA_LIBRARY" : "RF_HIP_LIBRARY");
 
@@ -97,7 +99,7 @@ static void ask_driver(int fd, const struct rf_options *options, struct rf_probe
     for (int i = 0; i < report->count; i++) {
         say_step(fd, "asking about device %d of %s", i, driver.path);
         report->devices[i].ordinal = i;
-        ask_device(&driver, sysfs, &report->devices[i]);
+        ask_device(&driver, sysfs, nvml && nvml[0] ? nvml : NULL, &report->devices[i]);
     }
 }
 
@@ -211,10 +213,11 @@ static void ask_number(const struct rf_driver *driver, int handle, enum rf_drive
 /* Free memory and display by the kernel's word, since the driver would need a context.
  * Kernel and driver count reserved memory differently, so a free figure a little above the
  * driver's total is cut to it; one above the kernel's own total is passed on for judgement. */
-static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, struct rf_probe_device *device) {
+static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *nvml,
+                       struct rf_probe_device *device) {
     struct rf_witness *witness = NULL;
     uint64_t free_bytes = 0, total_bytes = 0;
-    if (rf_witness_create(kind, sysfs, device->pci, device->uuid, &witness) != RF_OK) return;
+    if (rf_witness_create_with(kind, sysfs, nvml, device->pci, device->uuid, &witness) != RF_OK) return;
     if (rf_witness_memory(witness, device->integrated, &free_bytes, &total_bytes) == RF_OK) {
         if (device->integrated && total_bytes > device->total_bytes) device->total_bytes = total_bytes;
         if (free_bytes <= total_bytes && free_bytes > device->total_bytes) free_bytes = device->total_bytes;
@@ -224,7 +227,8 @@ static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, struct rf_pr
     rf_witness_destroy(&witness);
 }
 
-static void ask_device(const struct rf_driver *driver, const char *sysfs, struct rf_probe_device *device) {
+static void ask_device(const struct rf_driver *driver, const char *sysfs, const char *nvml,
+                       struct rf_probe_device *device) {
     int handle = 0, opt_in = 0, code = driver->device_get(&handle, device->ordinal);
     if (code != RF_DRV_OK) {
         fault(device, "the driver does not give it: %s (%d)", rf_driver_error_name(driver, code), code);
@@ -256,7 +260,7 @@ static void ask_device(const struct rf_driver *driver, const char *sysfs, struct
         memcpy(device->name, device->arch, sizeof device->arch); /* some integrated GPUs have none */
     /* What cuMemAlloc rounds to; amdgpu's accounting of VRAM also goes in these steps. */
     device->granularity_bytes = (uint64_t)2 << 20;
-    if (sysfs) ask_kernel(driver->kind, sysfs, device);
+    if (sysfs) ask_kernel(driver->kind, sysfs, nvml, device);
 }
 
 /* ---- the process ---- */
