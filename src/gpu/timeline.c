@@ -173,8 +173,8 @@ static rf_status record_mark(struct rf_timeline *line) {
         if (line->spare_count) {
             event = line->spare_events[--line->spare_count];
         } else {
-            rf_status status =
-                rf_device_result(device, driver->event_create(&event, RF_EVENT_DISABLE_TIMING), "event_create", NULL);
+            int code = driver->event_create(&event, RF_EVENT_DISABLE_TIMING);
+            rf_status status = rf_device_result(device, code, "event_create", oldest_name(line));
             if (status) return status;
         }
         last = (line->mark_first + line->mark_count++) % RF_MARKS_MAX;
