@@ -108,11 +108,15 @@ struct rf_device_params {
     const struct rf_kernel_image *images;
     const int *image_groups; /* one per image; NULL: all one group */
     size_t image_count;
+    /* Which built-in kernel modules to load: names or patterns with * and ?, separated by commas ("copy,matmul*");
+     * NULL: all. A first opening may take a driver seconds for all of them (it compiles, and keeps what it compiled).
+     * A name that is in no list is no error: what a device has, rf_kernel_find tells. */
+    const char *modules;
 };
 
 /* Opens a device if there is one: RF_E_NO_DRIVER, RF_E_NO_DEVICE with the reason in
  * rf_error_text() where there is none. Opened again in the same runtime it is shared: the
- * same handle, one more reference; a different budget or further images are then refused.
+ * same handle, one more reference; a different budget, further images or modules are then refused.
  * Blocks: driver initialisation, kernel loading. */
 RF_API rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_device_params *params,
                                         struct rf_device **out);

@@ -39,6 +39,11 @@ static rf_status share(struct rf_device *device, const struct rf_device_params *
         return rf_fail(RF_E_INVALID,
                        "device %d is open already; kernel images can be given only by the first to open it",
                        params->index);
+    if (device->some_modules && !rf_modules_include(device, params->modules))
+        return rf_fail(
+            RF_E_INVALID,
+            "device %d is open already, with some kernel modules only; the first to open it must name them",
+            params->index);
     device->references++;
     return RF_OK;
 }

@@ -308,6 +308,8 @@ struct rf_kernel {
     uint32_t max_threads, shared_bytes, local_bytes, registers;
 };
 rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params);
+/* Whether all that the list (NULL: all) names is loaded. */
+bool rf_modules_include(const struct rf_device *device, const char *list);
 void rf_modules_unload(struct rf_device *device); /* quiet, or lost: then host memory only */
 
 /* ---- the device ---- */
@@ -368,6 +370,7 @@ struct rf_device {
     size_t module_count;
     struct rf_kernel *kernels; /* sorted by name */
     size_t kernel_count;
+    bool some_modules; /* not all of the built-in ones were asked for */
 };
 
 /* Every public function on a device: refuse if closed, lost or in a forked child; make the

@@ -6,6 +6,7 @@
 #include "gpu/device_impl.h"
 #include "gpu/target.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,9 +70,23 @@ static rf_status load_image(struct rf_device *device, const void *data, const ch
     return status;
 }
 
-static rf_status load_builtin(struct rf_device *device) {
+/* Whether a name is in a list of patterns, separated by commas; NULL has all. */
+static bool is_listed(const char *list, const char *name) {
+    if (!list) return true;
+    while (*list) {
+        char pattern[64];
+        size_t length = strcspn(list, ",");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)length, list);
+        if (!fnmatch(pattern, name, 0)) return true;
+        list += length + (list[length] == ',');
+    }
+    return false;
+}
+
+static rf_status load_builtin(struct rf_device *device, const char *list) {
     for (size_t i = 0; i < rf_builtin_image_count(); i++) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
+        if (!is_listed(list, image->module)) continue;
         int rank, best = -1;
         const char *target = NULL;
         /* The best target of this module, taken when its own image comes by. */
@@ -125,7 +140,8 @@ static bool first_of_group(const struct rf_device_params *params, size_t index) 
 
 rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params) {
     if (params->image_count && !params->images) return rf_fail(RF_E_INVALID, "images is NULL, image_count is not 0");
-    rf_status status = load_builtin(device);
+    device->some_modules = params->modules != NULL;
+    rf_status status = load_builtin(device, params->modules);
     for (size_t i = 0; i < params->image_count && !status; i++)
         if (first_of_group(params, i))
             status = load_group(device, params, params->image_groups ? params->image_groups[i] : 0);
@@ -135,6 +151,18 @@ rf_status rf_modules_load(struct rf_device *device, const struct rf_device_param
         if (!strcmp(device->kernels[i].name, device->kernels[i - 1].name))
             return rf_fail(RF_E_INVALID, "two kernels are called '%s'", device->kernels[i].name);
     return RF_OK;
+}
+
+bool rf_modules_include(const struct rf_device *device, const char *list) {
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
+        int rank;
+        bool loaded = !is_listed(list, row->module) || !rf_target_fits(device->info.arch, row->target, &rank);
+        for (size_t k = 0; k < device->kernel_count && !loaded; k++)
+            loaded = !strcmp(device->kernels[k].module, row->module);
+        if (!loaded) return false;
+    }
+    return true;
 }
 
 void rf_modules_unload(struct rf_device *device) {
@@ -168,6 +196,28 @@ static size_t distance(const char *a, const char *b) {
     return row[length_b];
 }
 
+static rf_status not_found(const struct rf_device *device, const char *name) {
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
+        int rank;
+        if (!strcmp(row->name, name) && rf_target_fits(device->info.arch, row->target, &rank))
+            return rf_fail(RF_E_NOT_FOUND,
+                           "kernel '%s' is of module '%s', which this device was opened without: name it in "
+                           "rf_device_params.modules",
+                           name, row->module);
+    }
+    const char *closest = "none";
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < device->kernel_count; i++) {
+        size_t edits = distance(name, device->kernels[i].name);
+        if (edits < least) {
+            least = edits;
+            closest = device->kernels[i].name;
+        }
+    }
+    return rf_fail(RF_E_NOT_FOUND, "no kernel '%s' on this device; the closest is '%s'", name, closest);
+}
+
 rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out) {
     struct rf_entry entry;
     if (!name || !out) return rf_fail(RF_E_INVALID, "rf_kernel_find: name or out is NULL");
@@ -181,17 +231,7 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
     if (found) {
         *out = found;
     } else {
-        const char *closest = NULL;
-        size_t least = SIZE_MAX;
-        for (size_t i = 0; i < device->kernel_count; i++) {
-            size_t edits = distance(name, device->kernels[i].name);
-            if (edits < least) {
-                least = edits;
-                closest = device->kernels[i].name;
-            }
-        }
-        status = rf_fail(RF_E_NOT_FOUND, "no kernel '%s' on this device; the closest is '%s'", name,
-                         closest ? closest : "none");
+        status = not_found(device, name);
     }
     rf_leave(&entry);
     return status;

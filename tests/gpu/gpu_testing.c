@@ -106,7 +106,7 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
         all[count++] = library;
         all[count++] = "RF_BUDGET=70%";
     }
-    memset(gpu, 0, sizeof *gpu);
+    *gpu = (struct gpu){.modules = gpu->modules};
     /* This executable carries the library itself, away from the files that lie beside it. */
     build_folder(folder, sizeof folder);
     snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s/rocmforge-probe", folder);
@@ -134,6 +134,7 @@ rf_status gpu_try_open(struct gpu *gpu, const char *budget) {
     if (!gpu_simulated() && !rf_gpu_available(gpu->runtime)) RF_SKIP("no GPU: %s", rf_gpu_reason(gpu->runtime));
     RF_PARAMS(struct rf_device_params, params);
     params.budget = budget;
+    params.modules = gpu->modules;
     params.images = test_images;
     params.image_count = test_image_count;
     params.image_groups = test_image_groups;

@@ -14,6 +14,7 @@
 #define GIB (MIB * 1024)
 
 struct gpu {
+    const char *modules; /* set before opening: see struct rf_device_params */
     struct rf_runtime *runtime;
     struct rf_device *device;
     struct rf_queue *queue;
