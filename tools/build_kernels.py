@@ -80,8 +80,8 @@ def common_flags(args):
 
 
 def compile_or_recall(args, command, empty):
-    """Compiles, unless a blob of the same source, headers and flags lies in $RF_KERNEL_CACHE: the plain and
-    the sanitized builds of one tree need the same blobs."""
+    """Compiles, unless what the same source, headers and flags gave lies in $RF_KERNEL_CACHE: the builds of one
+    tree need the same blobs."""
     folder = os.environ.get('RF_KERNEL_CACHE')
     if not folder:
         return run(command + [args.source, '-o', args.out])
@@ -154,7 +154,12 @@ def host(args):
                '-Wstrict-prototypes', '-Wmissing-prototypes', '-c']
     if args.wave:
         command.append('-DRF_WAVE=%d' % args.wave)
-    run(command + sanitizer_flags(args.sanitize) + common_flags(args) + [args.source, '-o', args.out])
+    command += sanitizer_flags(args.sanitize) + common_flags(args)
+    if args.source.endswith('.hip'):
+        args.target = 'wave%d' % args.wave
+        compile_or_recall(args, command, '')
+    else:
+        run(command + [args.source, '-o', args.out])
 
 
 def link(args):
