@@ -20,7 +20,7 @@ FORMATTED = $(shell find src include tests bench examples -name '*.[ch]')
 # Kernel blobs are the same in every build folder of this tree.
 export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 
-.PHONY: help setup build run test bench format check-format check asan tsan kernels-all hooks install clean
+.PHONY: help setup build run test bench format check-format check asan tsan kernels-all hooks install clean fuzz
 
 help:
 	@echo "make run           set up, build, and show the GPUs and a small demonstration"
@@ -28,6 +28,7 @@ help:
 	@echo "make build         set up and build into $(BUILD)/"
 	@echo "make bench         the benchmarks"
 	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
+	@echo "make fuzz          the fuzzers, FUZZ_SECONDS (600) each, under ASan and UBSan (clang-19)"
 	@echo "make check         layers, format, public headers"
 	@echo "make format        clang-format-19 over all C"
 	@echo "make kernels-all   the kernels for every GPU target, checked"
@@ -63,6 +64,16 @@ tsan:
 	@tools/setup.sh --ci
 	@test -f build-tsan/build.ninja || CC=clang-19 meson setup build-tsan -Db_sanitize=thread $(SANITIZER_FLAGS) $(MESON_FLAGS)
 	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" $(MAKE) --no-print-directory test BUILD=build-tsan TEST_FLAGS="--skip-tag slow $(TEST_FLAGS)"
+
+# New inputs are kept in the build folder; findings are written beside them and fail the target.
+FUZZ_SECONDS ?= 600
+fuzz: build
+	@ninja -C $(BUILD) --quiet fuzzers
+	@for program in $(BUILD)/tests/fuzz/fuzz_*; do \
+	    name=$${program##*/fuzz_}; test -f "$$program" && mkdir -p $(BUILD)/corpus/$$name || continue; \
+	    echo "== fuzz_$$name, $(FUZZ_SECONDS) s"; \
+	    $$program -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -malloc_limit_mb=256 -print_final_stats=1 -verbosity=0 \
+	        -artifact_prefix=$(BUILD)/corpus/$$name- $(BUILD)/corpus/$$name tests/fuzz/corpus/$$name || exit 1; done
 
 check: check-format
 	@python3 tools/check_layers.py

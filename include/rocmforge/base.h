@@ -62,6 +62,7 @@ typedef enum rf_status {
     RF_E_CORRUPT,       /* a guard band was overwritten */
     RF_E_IO,            /* a file or pipe failed */
     RF_E_CLOSED,        /* the device behind the handle was closed */
+    RF_E_CANCELLED,     /* the caller asked for it to stop */
     RF_STATUS_COUNT
 } rf_status;
 

@@ -86,6 +86,7 @@ const char *rf_status_name(rf_status status) {
         [RF_E_CORRUPT] = "RF_E_CORRUPT",
         [RF_E_IO] = "RF_E_IO",
         [RF_E_CLOSED] = "RF_E_CLOSED",
+        [RF_E_CANCELLED] = "RF_E_CANCELLED",
     };
     _Static_assert(RF_COUNT(names) == RF_STATUS_COUNT, "every status has a name");
     return (unsigned)status < RF_STATUS_COUNT ? names[status] : "RF_E_?";

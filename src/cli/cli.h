@@ -13,9 +13,12 @@ enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_ABSENT = 77 };
 
 int cmd_check(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
+int cmd_detokenize(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_info(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
 int cmd_test(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
 
 /* ---- options ---- */
 

@@ -15,6 +15,9 @@ static const struct {
     {"doctor", cmd_doctor, "which GPUs there are, usable or why not, and the memory budget"},
     {"kernels", cmd_kernels, "the built-in GPU kernels, their targets and what they need"},
     {"check", cmd_check, "every operation against its reference, on a device; with --bench, its speed"},
+    {"info", cmd_info, "what is in a model file, and the memory that its parts need"},
+    {"tokenize", cmd_tokenize, "the token ids of a text, by a model's vocabulary"},
+    {"detokenize", cmd_detokenize, "the text that token ids stand for"},
     {"test", cmd_test, "runs test executables, each test in a process of its own"},
     {"demo", cmd_demo, "a small demonstration on the best device, the simulated one if there is none"},
     {"version", cmd_version, "the version"},
@@ -24,7 +27,7 @@ static const struct {
 
 static void show_commands(FILE *to) {
     fprintf(to, "usage: rocmforge COMMAND [options]\n\n");
-    for (size_t i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(to, "\nrocmforge COMMAND --help tells more. Environment: rocmforge doctor --options.\n"
                 "Exit status: 0 done, 1 failed, 2 wrong usage, 77 something needed is absent.\n");
 }

@@ -1,0 +1,292 @@
+/* rocmforge info: what is in a model file and what it needs.
+ *
+ * Touches no GPU and loads no weights. */
+#include "cli.h"
+#include "json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <rocmforge/model.h>
+
+#define JSON_ELEMENTS 8 /* of an array; the rest is left out, its count is there */
+#define KV_TOKENS 1024
+
+static int show_text(const struct rf_gguf *gguf, bool all);
+static int show_json(const struct rf_gguf *gguf, bool all);
+
+int cmd_info(int argc, char **argv) {
+    bool json = false, brief = false;
+    const struct cli_option options[] = {
+        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
+        {0, "brief", CLI_FLAG, &brief, NULL, "without the list of tensors"},
+    };
+    const struct cli_command command = {
+        .name = "info",
+        .usage = "FILE.gguf [--json] [--brief]",
+        .summary =
+            "What is in a model file: metadata, tensors, parameters, and the memory its parts need. Of a model\n"
+            "in several files (NAME-00001-of-00003.gguf ...) name any; the others are found beside it.\n",
+        .options = options,
+        .option_count = sizeof options / sizeof options[0],
+        .most_positionals = 1,
+    };
+    int count, code = cli_parse(&command, argc, argv, &count);
+    if (code != CLI_GO_ON) return code;
+    if (count != 1) return cli_fail(CLI_USAGE, "info: name a model file: see rocmforge info --help");
+    struct rf_gguf *gguf = NULL;
+    rf_status status = rf_gguf_open(argv[1], &gguf);
+    /* A file that is malformed or absent is a failure, not wrong usage. */
+    if (status) return cli_fail(CLI_FAILED, "info: %s (%s)", rf_error_text(), rf_status_name(status));
+    code = json ? show_json(gguf, !brief) : show_text(gguf, !brief);
+    rf_gguf_close(&gguf);
+    return code;
+}
+
+/* ---- as text ---- */
+
+/* "1.24 billion" */
+static const char *people_count(uint64_t count, char text[32]) {
+    static const struct {
+        double one;
+        const char *name;
+    } units[] = {{1e12, " trillion"}, {1e9, " billion"}, {1e6, " million"}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if ((double)count >= units[i].one) {
+            snprintf(text, 32, "%.2f%s", (double)count / units[i].one, units[i].name);
+            return text;
+        }
+    snprintf(text, 32, "%llu", (unsigned long long)count);
+    return text;
+}
+
+static void show_metadata(const struct rf_gguf *gguf, uint64_t count) {
+    RF_PARAMS(struct rf_gguf_metadata, value);
+    printf("\nMetadata\n");
+    for (uint64_t i = 0; i < count; i++) {
+        if (rf_gguf_metadata_at(gguf, i, &value)) continue;
+        if (value.type == RF_GGUF_ARRAY)
+            printf("  %-40s %s (%llu): %s\n", value.key, value.type_name, (unsigned long long)value.element_count,
+                   value.shown);
+        else
+            printf("  %-40s %s: %s\n", value.key, value.type_name, value.shown);
+    }
+}
+
+static void show_tensors(const struct rf_gguf *gguf, uint64_t count) {
+    RF_PARAMS(struct rf_gguf_tensor_info, tensor);
+    printf("\nTensors (rows first, the last dimension is contiguous)\n");
+    for (uint64_t i = 0; i < count; i++) {
+        if (rf_gguf_tensor_info_at(gguf, i, &tensor)) continue;
+        char shape[128] = "";
+        for (int d = 0; d < tensor.rank; d++) {
+            size_t used = strlen(shape);
+            snprintf(shape + used, sizeof shape - used, "%s%llu", d ? " x " : "",
+                     (unsigned long long)tensor.shape[d]);
+        }
+        printf("  %-36s %-7s %-20s %12s\n", tensor.name, rf_dtype_name(tensor.dtype), shape, cli_bytes(tensor.bytes));
+    }
+}
+
+/* Layers that need the same are shown as one range. */
+struct part_rows {
+    struct rf_model_part first, last; /* of a range of layers; first.struct_size 0: none */
+};
+
+static void show_part(const char *name, const struct rf_model_part *part, uint64_t times) {
+    char parameters[32];
+    if (times > 1)
+        printf("  %-16s %12s each, %12s together, %s parameters each\n", name, cli_bytes(part->weight_bytes),
+               cli_bytes(part->weight_bytes * times), people_count(part->parameter_count, parameters));
+    else
+        printf("  %-16s %12s, %s parameters\n", name, cli_bytes(part->weight_bytes),
+               people_count(part->parameter_count, parameters));
+}
+
+static void flush_layers(struct part_rows *rows) {
+    if (!rows->first.struct_size) return;
+    char name[48];
+    if (rows->first.layer == rows->last.layer)
+        snprintf(name, sizeof name, "layer %u", rows->first.layer);
+    else
+        snprintf(name, sizeof name, "layers %u to %u", rows->first.layer, rows->last.layer);
+    show_part(name, &rows->first, (uint64_t)rows->last.layer - rows->first.layer + 1);
+    rows->first.struct_size = 0;
+}
+
+static bool add_part(void *user, const struct rf_model_part *part) {
+    static const char *const names[] = {"embedding", "", "output", "other"};
+    struct part_rows *rows = user;
+    if (part->kind != RF_PART_LAYER) {
+        flush_layers(rows);
+        show_part(names[part->kind], part, 1);
+        return true;
+    }
+    bool joins = rows->first.struct_size && part->layer == rows->last.layer + 1 &&
+                 part->weight_bytes == rows->first.weight_bytes &&
+                 part->parameter_count == rows->first.parameter_count;
+    if (!joins) {
+        flush_layers(rows);
+        rows->first = *part;
+    }
+    rows->last = *part;
+    return true;
+}
+
+static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *info) {
+    struct part_rows rows;
+    memset(&rows, 0, sizeof rows);
+    printf("\nMemory\n");
+    if (rf_gguf_visit_parts(gguf, add_part, &rows)) printf("  not known: %s\n", rf_error_text());
+    flush_layers(&rows);
+    if (info->tied_output) printf("  %-16s uses the embedding\n", "output product");
+    printf("  %-16s %12s\n", "weights in all", cli_bytes(info->tensor_bytes));
+    uint64_t f16, q8_0, f32;
+    if (rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F16, &f16) || rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F32, &f32) ||
+        rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_Q8_0, &q8_0))
+        printf("  %-16s not known: %s\n", "KV cache", rf_error_text());
+    else
+        printf("  %-16s %12s per %d tokens in f16; %s in f32, %s in q8_0\n", "KV cache", cli_bytes(f16), KV_TOKENS,
+               cli_bytes(f32), cli_bytes(q8_0));
+}
+
+static int show_text(const struct rf_gguf *gguf, bool all) {
+    char parameters[32];
+    RF_PARAMS(struct rf_gguf_info, info);
+    rf_status status = rf_gguf_get_info(gguf, &info);
+    if (status) return cli_fail_status(status, "info");
+    printf("%s%s%s\n", info.name[0] ? info.name : "a model without a name", info.architecture[0] ? ", " : "",
+           info.architecture);
+    printf("GGUF version %u, %llu file%s, %s; %llu keys, %llu tensors, %s parameters\n", info.version,
+           (unsigned long long)info.file_count, info.file_count == 1 ? "" : "s", cli_bytes(info.file_bytes),
+           (unsigned long long)info.metadata_count, (unsigned long long)info.tensor_count,
+           people_count(info.parameter_count, parameters));
+    show_metadata(gguf, info.metadata_count);
+    if (all) show_tensors(gguf, info.tensor_count);
+    show_needs(gguf, &info);
+    return CLI_DONE;
+}
+
+/* ---- as JSON ---- */
+
+/* Text in full, a chat template may be long; as it is shown where it holds a zero byte. */
+static void json_string(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+    char *text = memchr(value->text, 0, value->text_bytes) ? NULL : malloc(value->text_bytes + 1);
+    if (text) {
+        memcpy(text, value->text, value->text_bytes);
+        text[value->text_bytes] = 0;
+    }
+    json_text(json, key, text ? text : value->shown);
+    free(text);
+}
+
+static void json_value(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+    switch (value->type) {
+    case RF_GGUF_U8:
+    case RF_GGUF_U16:
+    case RF_GGUF_U32:
+    case RF_GGUF_U64: json_uint(json, key, value->uint_value); break;
+    case RF_GGUF_I8:
+    case RF_GGUF_I16:
+    case RF_GGUF_I32:
+    case RF_GGUF_I64: json_int(json, key, value->int_value); break;
+    case RF_GGUF_F32:
+    case RF_GGUF_F64: json_double(json, key, value->float_value); break;
+    case RF_GGUF_BOOL: json_bool(json, key, value->bool_value); break;
+    case RF_GGUF_STRING: json_string(json, key, value); break;
+    default: json_text(json, key, value->shown); break;
+    }
+}
+
+/* Key, type and value; of an array the count and the first elements. */
+static void json_metadata(struct json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
+    json_open_object(json, NULL);
+    json_text(json, "key", value->key);
+    json_text(json, "type", value->type_name);
+    if (value->type == RF_GGUF_ARRAY) {
+        json_uint(json, "count", value->element_count);
+        json_open_array(json, "first");
+        for (uint64_t i = 0; i < value->element_count && i < JSON_ELEMENTS; i++) {
+            RF_PARAMS(struct rf_gguf_metadata, element);
+            if (rf_gguf_metadata_element(gguf, value->key, i, &element)) break;
+            json_value(json, NULL, &element);
+        }
+        json_close(json);
+    } else {
+        json_value(json, "value", value);
+    }
+    json_close(json);
+}
+
+static void json_tensor(struct json *json, const struct rf_gguf_tensor_info *tensor) {
+    json_open_object(json, NULL);
+    json_text(json, "name", tensor->name);
+    json_text(json, "type", rf_dtype_name(tensor->dtype));
+    json_open_array(json, "shape");
+    for (int d = 0; d < tensor->rank; d++) json_uint(json, NULL, tensor->shape[d]);
+    json_close(json);
+    json_uint(json, "bytes", tensor->bytes);
+    json_uint(json, "file", tensor->file);
+    json_uint(json, "offset", tensor->offset);
+    json_close(json);
+}
+
+static bool json_part(void *user, const struct rf_model_part *part) {
+    static const char *const names[] = {"embedding", "layer", "output", "other"};
+    struct json *json = user;
+    json_open_object(json, NULL);
+    json_text(json, "part", names[part->kind]);
+    if (part->kind == RF_PART_LAYER) json_uint(json, "layer", part->layer);
+    json_uint(json, "tensors", part->tensor_count);
+    json_uint(json, "parameters", part->parameter_count);
+    json_uint(json, "weight_bytes", part->weight_bytes);
+    json_close(json);
+    return true;
+}
+
+static void json_kv(struct json *json, const struct rf_gguf *gguf) {
+    static const enum rf_dtype dtypes[] = {RF_F16, RF_F32, RF_Q8_0};
+    json_open_object(json, "kv_bytes_per_1024_tokens");
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        uint64_t bytes;
+        if (rf_gguf_kv_bytes(gguf, KV_TOKENS, dtypes[i], &bytes))
+            json_null(json, rf_dtype_name(dtypes[i]));
+        else
+            json_uint(json, rf_dtype_name(dtypes[i]), bytes);
+    }
+    json_close(json);
+}
+
+static int show_json(const struct rf_gguf *gguf, bool all) {
+    RF_PARAMS(struct rf_gguf_info, info);
+    rf_status status = rf_gguf_get_info(gguf, &info);
+    if (status) return cli_fail_status(status, "info");
+    struct json json;
+    json_begin(&json, stdout);
+    json_open_object(&json, NULL);
+    json_text(&json, "name", info.name[0] ? info.name : NULL);
+    json_text(&json, "architecture", info.architecture[0] ? info.architecture : NULL);
+    json_uint(&json, "version", info.version);
+    json_uint(&json, "files", info.file_count);
+    json_uint(&json, "file_bytes", info.file_bytes);
+    json_uint(&json, "alignment_bytes", info.alignment_bytes);
+    json_uint(&json, "parameters", info.parameter_count);
+    json_uint(&json, "weight_bytes", info.tensor_bytes);
+    json_bool(&json, "tied_output", info.tied_output);
+    json_open_array(&json, "metadata");
+    RF_PARAMS(struct rf_gguf_metadata, value);
+    for (uint64_t i = 0; i < info.metadata_count; i++)
+        if (!rf_gguf_metadata_at(gguf, i, &value)) json_metadata(&json, gguf, &value);
+    json_close(&json);
+    json_open_array(&json, "tensors");
+    RF_PARAMS(struct rf_gguf_tensor_info, tensor);
+    for (uint64_t i = 0; i < info.tensor_count && all; i++)
+        if (!rf_gguf_tensor_info_at(gguf, i, &tensor)) json_tensor(&json, &tensor);
+    json_close(&json);
+    json_open_array(&json, "parts");
+    status = rf_gguf_visit_parts(gguf, json_part, &json);
+    json_close(&json);
+    json_kv(&json, gguf);
+    json_end(&json);
+    return status ? cli_fail_status(status, "info") : CLI_DONE;
+}

@@ -1,0 +1,48 @@
+/* Tokenizers inside the library: making one from a vocabulary, and counting its work.
+ *
+ * <rocmforge/tokenizer.h> has the rest. */
+#ifndef RF_MODEL_TOKENIZER_H
+#define RF_MODEL_TOKENIZER_H
+
+#include <rocmforge/tokenizer.h>
+
+/* Any bytes; not ended by zero. */
+struct rf_vocab_text {
+    const char *text;
+    size_t bytes;
+};
+
+struct rf_vocab_token {
+    struct rf_vocab_text text;
+    float score;
+    enum rf_token_type type;
+};
+
+enum rf_vocab_family { RF_VOCAB_LLAMA, RF_VOCAB_GPT2 };
+enum rf_vocab_choice { RF_VOCAB_UNSAID, RF_VOCAB_NO, RF_VOCAB_YES };
+
+/* What a tokenizer is made from. Borrowed for the call. Of tokens with the same text the first is
+ * the one that text becomes. */
+struct rf_vocab {
+    enum rf_vocab_family family;
+    const struct rf_vocab_token *tokens;
+    size_t token_count;
+    const struct rf_vocab_text *merges; /* "LEFT RIGHT", most urgent first; gpt2 only */
+    size_t merge_count;
+    struct rf_vocab_text pre;              /* gpt2 only; empty: "default" */
+    int32_t bos, eos, unk, pad, eot;       /* -1: none */
+    enum rf_vocab_choice add_bos, add_eos; /* unsaid: BOS for llama and some pre-tokenizers, never EOS */
+    enum rf_vocab_choice add_space_prefix; /* llama only; unsaid: yes */
+};
+
+/* RF_E_SYNTAX: an id or type out of range, a merge without two halves. RF_E_UNSUPPORTED: the pre-tokenizer
+ * is unknown; its name and the known ones are told. */
+rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out);
+
+/* Encodes and tells how many steps that took: places looked at, merge candidates made and taken.
+ * For tests of the bound; any pointer but the first may be NULL. */
+rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
+                                      const struct rf_encode_params *params, int32_t **ids, size_t *count,
+                                      uint64_t *steps);
+
+#endif

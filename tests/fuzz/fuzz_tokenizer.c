@@ -1,0 +1,16 @@
+/* libFuzzer: any vocabulary, any text; see tests/model/tokenizer_property.c for what must hold. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../model/tokenizer_property.h"
+
+int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t size) {
+    const char *wrong = tokenizer_property(bytes, size);
+    if (wrong) {
+        fprintf(stderr, "%s\n", wrong);
+        abort();
+    }
+    return 0;
+}
