@@ -38,6 +38,8 @@ struct rf_check_params {
     size_t struct_size;
     const char *op;           /* a name or pattern (*, ?); NULL: all */
     struct rf_device *device; /* NULL: the CPU */
+    const char *simd;         /* of the CPU: "scalar", "avx2", "avx512"; NULL or "auto": the best this machine has */
+    unsigned threads;         /* of the CPU; 0: one per usable core */
     uint64_t seed;            /* of the data; the same seed, the same data */
     bool bench;
     bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */

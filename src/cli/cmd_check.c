@@ -20,16 +20,17 @@ struct shown {
 };
 
 static int in_worker(int argc, char **argv);
-static int check(const char *op, const char *device, int64_t seed, struct shown *shown);
+static int check(const char *op, const char *device, const char *simd, int64_t seed, struct shown *shown);
 
 int cmd_check(int argc, char **argv) {
     struct shown shown = {0};
-    const char *op = NULL, *device = "auto";
+    const char *op = NULL, *device = "auto", *simd = NULL;
     int64_t seed = 1;
     bool here = false;
     const struct cli_option options[] = {
         {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
         {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
+        {0, "simd", CLI_TEXT, &simd, "LEVEL", "of the CPU: auto, scalar, avx2 or avx512 (default: auto)"},
         {0, "bench", CLI_FLAG, &shown.bench, NULL, "measure time, GB/s, TFLOP/s and percent of the copy bandwidth"},
         {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
         {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
@@ -38,7 +39,7 @@ int cmd_check(int argc, char **argv) {
     };
     const struct cli_command command = {
         .name = "check",
-        .usage = "[--op NAME] [--device D] [--bench] [--seed S] [--json] [-v]",
+        .usage = "[--op NAME] [--device D] [--simd LEVEL] [--bench] [--seed S] [--json] [-v]",
         .summary = "Every operation against its scalar reference: seeded data, odd shapes, views, special values,\n"
                    "poisoned outputs and guard bands; and the same bits when run twice.\n",
         .options = options,
@@ -48,8 +49,10 @@ int cmd_check(int argc, char **argv) {
     if (!arguments) return cli_fail(CLI_FAILED, "check: no memory");
     memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing moves them about */
     int given = argc, count, code = cli_parse(&command, argc, argv, &count);
+    if (code == CLI_GO_ON && simd && strcmp(device, "cpu"))
+        code = cli_fail(CLI_USAGE, "check: --simd chooses the CPU's level: it needs --device cpu");
     if (code == CLI_GO_ON)
-        code = here || !strcmp(device, "cpu") ? check(op, device, seed, &shown) : in_worker(given, arguments);
+        code = here || !strcmp(device, "cpu") ? check(op, device, simd, seed, &shown) : in_worker(given, arguments);
     free(arguments);
     return code;
 }
@@ -116,7 +119,7 @@ static bool keep_roof(void *user, const struct rf_check_result *result) {
     return true;
 }
 
-static int check(const char *op, const char *which, int64_t seed, struct shown *shown) {
+static int check(const char *op, const char *which, const char *simd, int64_t seed, struct shown *shown) {
     struct rf_runtime *runtime = NULL;
     struct rf_device *device = NULL;
     /* Guard bands and poison cost time, which a benchmark measures. */
@@ -138,6 +141,7 @@ static int check(const char *op, const char *which, int64_t seed, struct shown *
     if (!status && !shown->json) printf("%s\n", cpu ? "CPU" : info.name);
     params.op = op;
     params.device = device;
+    params.simd = simd;
     params.seed = (uint64_t)seed;
     params.bench = shown->bench;
     params.user = shown;

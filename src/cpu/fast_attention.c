@@ -18,7 +18,8 @@ struct attention {
     float *out;
     const float *q;
     const char *k, *v;
-    size_t bytes; /* of an element of k and v */
+    size_t bytes; /* of an element of k and v; 0: blocks of Q8_0, widened a tile at a time */
+    float *tiles; /* for that, by thread: RF_ATTEND_KEYS keys and as many values */
     size_t query_blocks, head_blocks, heads_each, group;
 };
 
@@ -62,7 +63,14 @@ static void divide(const struct rf_simd *simd, const struct rf_attend *state, si
     }
 }
 
-static void task(const struct attention *op, size_t index) {
+/* Keys or values of a tile as f32, dense. */
+static void widen(const struct attention *op, float *tile, const char *base, uint64_t first, uint64_t row,
+                  uint64_t count) {
+    for (uint64_t i = 0; i < count; i++)
+        op->simd->widen(RF_Q8_0, base + (first + i * row) / 32 * 34, tile + i * op->a->dim, op->a->dim);
+}
+
+static void task(const struct attention *op, size_t index, unsigned thread) {
     const struct rf_ref_attention *a = op->a;
     size_t head_block = index % op->head_blocks;
     index /= op->head_blocks;
@@ -88,6 +96,16 @@ static void task(const struct attention *op, size_t index) {
         if (!locate(op, batch, kv_head, key, &k_at, &v_at)) continue;
         size_t k_row = op->pages ? op->pages->k_strides.row : a->k_strides.row;
         size_t v_row = op->pages ? op->pages->v_strides.row : a->v_strides.row;
+        enum rf_dtype type = op->bytes ? a->dtype : RF_F32;
+        const char *k = op->k + k_at * op->bytes, *v = op->v + v_at * op->bytes;
+        if (!op->bytes) {
+            float *tile = op->tiles + (size_t)thread * 2 * RF_ATTEND_KEYS * a->dim;
+            widen(op, tile, op->k, k_at, k_row, count);
+            widen(op, tile + RF_ATTEND_KEYS * a->dim, op->v, v_at, v_row, count);
+            k = (const char *)tile;
+            v = (const char *)(tile + RF_ATTEND_KEYS * a->dim);
+            k_row = v_row = a->dim;
+        }
         for (uint64_t i = 0; i < queries * heads; i++) {
             uint64_t head = first_head + i % heads, query = first_query + i / heads;
             uint64_t end = visible(op, batch, query);
@@ -95,23 +113,28 @@ static void task(const struct attention *op, size_t index) {
             const float *q = op->q + batch * qs->batch + head * qs->head + query * qs->row;
             const float *mask = NULL;
             if (a->mask && !op->pages) mask = a->mask + batch * ms->batch + head * ms->head + query * ms->row + key;
-            op->simd->attend[a->dtype](&states[i], q, op->k + k_at * op->bytes, k_row, op->v + v_at * op->bytes,
-                                       v_row, RF_MIN(count, end - key), a->dim, a->scale, mask);
+            op->simd->attend[type](&states[i], q, k, k_row, v, v_row, RF_MIN(count, end - key), a->dim, a->scale,
+                                   mask);
         }
     }
     for (uint64_t i = 0; i < queries * heads; i++) divide(op->simd, &states[i], a->dim);
 }
 
 static void tasks(void *user, size_t begin, size_t end, unsigned thread) {
-    (void)thread;
-    for (size_t i = begin; i < end; i++) task(user, i);
+    for (size_t i = begin; i < end; i++) task(user, i, thread);
 }
 
-rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                           float *out, const float *q, const void *k, const void *v) {
+static bool multiples_of_32(const struct rf_ref_heads *strides) {
+    return (strides->batch | strides->head | strides->row) % 32 == 0;
+}
+
+static rf_status check(const struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
+                       enum rf_dtype type, const void *out, const void *q, const void *k, const void *v) {
     if (!cpu || !a) return rf_fail(RF_E_INVALID, "attention: cpu or its arguments are NULL");
-    if (!rf_cpu_is_float(a->dtype))
-        return rf_fail(RF_E_INVALID, "attention: keys of type %s are not f32, f16 or bf16", rf_dtype_name(a->dtype));
+    bool packed = pages && (a->q8_0 || a->dtype == RF_Q8_0);
+    if (!rf_cpu_is_float(type) || (!packed && !rf_cpu_is_float(a->dtype)))
+        return rf_fail(RF_E_INVALID, "attention: keys of type %s and queries of type %s are not f32, f16 or bf16",
+                       rf_dtype_name(a->dtype), rf_dtype_name(type));
     if (a->batch == 0 || a->heads_q == 0 || a->q_rows == 0 || a->dim == 0) return RF_OK;
     if (a->heads_kv == 0 || a->heads_q % a->heads_kv)
         return rf_fail(RF_E_INVALID, "attention: %llu query heads are no multiple of %llu key heads",
@@ -120,16 +143,26 @@ rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a,
     if (!out || !q || (!no_keys && (!k || !v))) return rf_fail(RF_E_INVALID, "attention: a tensor is NULL");
     if (pages && (pages->page_rows == 0 || !pages->lengths))
         return rf_fail(RF_E_INVALID, "attention: pages need rows and lengths");
+    if (packed && (a->dim % 32 || !multiples_of_32(&pages->k_strides) || !multiples_of_32(&pages->v_strides)))
+        return rf_fail(RF_E_INVALID, "attention: q8_0 comes in blocks of 32, the head size is %llu",
+                       (unsigned long long)a->dim);
     uint64_t reach;
     if (pages && !rf_mul_overflows(pages->page_rows, pages->table ? pages->table_width : 1, &reach) &&
         pages->limit > reach)
         return rf_fail(RF_E_INVALID, "attention: %llu keys are more than the page table's %llu rows",
                        (unsigned long long)pages->limit, (unsigned long long)reach);
-    size_t bytes = a->dtype == RF_F32 ? 4 : 2;
-    if (((uintptr_t)out | (uintptr_t)q | (uintptr_t)a->mask) % 4 || ((uintptr_t)k | (uintptr_t)v) % bytes)
+    size_t bytes = packed || a->dtype != RF_F32 ? 2 : 4, mine = type == RF_F32 ? 4 : 2;
+    if (((uintptr_t)out | (uintptr_t)q) % mine || (uintptr_t)a->mask % 4 || ((uintptr_t)k | (uintptr_t)v) % bytes)
         return rf_fail(RF_E_INVALID, "attention: a tensor is not aligned to its elements");
-    struct attention op = {
-        .simd = cpu->simd, .a = a, .pages = pages, .out = out, .q = q, .k = k, .v = v, .bytes = bytes};
+    return RF_OK;
+}
+
+/* What has passed check, on f32. tiles: scratch for packed keys. */
+static rf_status attend(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
+                        float *out, const float *q, const void *k, const void *v, float *tiles) {
+    struct attention op = {.simd = cpu->simd, .a = a, .pages = pages, .out = out, .q = q, .k = k, .v = v};
+    op.tiles = tiles;
+    op.bytes = tiles ? 0 : a->dtype == RF_F32 ? 4 : 2;
     op.group = a->heads_q / a->heads_kv;
     op.query_blocks = (a->q_rows + QUERIES - 1) / QUERIES;
     op.heads_each = RF_MIN(op.group, (size_t)HEADS);
@@ -146,4 +179,62 @@ rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a,
     op.head_blocks = (op.group + op.heads_each - 1) / op.heads_each;
     rf_pool_run(cpu->pool, count * op.head_blocks, 1, tasks, &op);
     return RF_OK;
+}
+
+/* Rows of queries or results between `type` with strides and f32 in one piece. */
+struct recast {
+    const struct rf_simd *simd;
+    const struct rf_ref_attention *a;
+    enum rf_dtype type;
+    struct rf_ref_heads strides;
+    char *typed;
+    float *wide;
+    bool widen;
+};
+static void recast_rows(void *user, size_t begin, size_t end, unsigned thread) {
+    const struct recast *r = user;
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        uint64_t row = i % r->a->q_rows, head = i / r->a->q_rows % r->a->heads_q;
+        uint64_t batch = i / r->a->q_rows / r->a->heads_q;
+        uint64_t at = batch * r->strides.batch + head * r->strides.head + row * r->strides.row;
+        char *typed = r->typed + at * rf_dtype_bytes(r->type);
+        float *wide = r->wide + i * r->a->dim;
+        if (r->widen)
+            r->simd->cast[RF_F32][r->type](wide, typed, r->a->dim);
+        else
+            r->simd->cast[r->type][RF_F32](typed, wide, r->a->dim);
+    }
+}
+
+rf_status rf_cpu_attention_of(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
+                              enum rf_dtype type, void *out, const void *q, const void *k, const void *v) {
+    rf_status status = check(cpu, a, pages, type, out, q, k, v);
+    if (status || a->batch == 0 || a->heads_q == 0 || a->q_rows == 0 || a->dim == 0) return status;
+    bool packed = pages && (a->q8_0 || a->dtype == RF_Q8_0);
+    uint64_t tiles = 0, rows = 0, wide = 0, bytes = 0;
+    if ((packed && rf_mul_overflows(a->dim, (uint64_t)cpu->threads * 2 * RF_ATTEND_KEYS, &tiles)) ||
+        rf_mul_overflows(a->batch, a->heads_q, &rows) || rf_mul_overflows(rows, a->q_rows, &rows) ||
+        (type != RF_F32 && rf_mul_overflows(rows, a->dim, &wide)) || rf_mul_overflows(wide, 2, &bytes) ||
+        rf_add_overflows(bytes, tiles, &bytes) || rf_mul_overflows(bytes, sizeof(float), &bytes))
+        return rf_fail(RF_E_INVALID, "attention: the number of queries overflows");
+    if (bytes) status = rf_cpu_reserve(cpu, "attention", bytes);
+    if (status) return status;
+    float *scratch = (float *)(void *)cpu->scratch, *tile = packed ? scratch + 2 * wide : NULL;
+    if (type == RF_F32) return attend(cpu, a, pages, out, q, k, v, tile);
+    struct rf_ref_attention dense = *a;
+    dense.q_strides = dense.out_strides = rf_ref_heads_dense(a->heads_q, a->q_rows, a->dim);
+    /* Queries are only read. */
+    struct recast r = {cpu->simd, a, type, a->q_strides, (char *)(uintptr_t)q, scratch, true};
+    rf_pool_run(cpu->pool, rows, rf_cpu_grain(a->dim), recast_rows, &r);
+    status = attend(cpu, &dense, pages, scratch + wide, scratch, k, v, tile);
+    if (status) return status;
+    r = (struct recast){cpu->simd, a, type, a->out_strides, out, scratch + wide, false};
+    rf_pool_run(cpu->pool, rows, rf_cpu_grain(a->dim), recast_rows, &r);
+    return RF_OK;
+}
+
+rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
+                           float *out, const float *q, const void *k, const void *v) {
+    return rf_cpu_attention_of(cpu, a, pages, RF_F32, out, q, k, v);
 }

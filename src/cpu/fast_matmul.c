@@ -450,3 +450,55 @@ rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const v
     rf_pool_run(cpu->pool, count, rf_cpu_grain(columns), embedding_rows, &op);
     return RF_OK;
 }
+
+/* ---- quantize_q8 ---- */
+
+struct quantizing {
+    struct rf_cpu *cpu;
+    enum rf_dtype type;
+    const char *x;
+    size_t x_stride, columns, parts;
+    struct rf_q8_block *out;
+};
+
+/* Parts of a row, through the groups that the products use. */
+static void quantize_blocks(void *user, size_t begin, size_t end, unsigned thread) {
+    (void)thread;
+    const struct quantizing *op = user;
+    for (size_t i = begin; i < end; i++) {
+        size_t row = i / op->parts, from = i % op->parts * PART, count = RF_MIN((size_t)PART, op->columns - from);
+        const char *x = op->x + (row * op->x_stride + from) * element_bytes(op->type);
+        struct rf_q8_block *out = op->out + (row * op->columns + from) / RF_Q8_BLOCK;
+        struct rf_act_group groups[PART / 128];
+        float wide[PART];
+        op->cpu->simd->cast[RF_F32][op->type](wide, x, count);
+        op->cpu->simd->quantize(groups, wide, count, RF_ACT_PLAIN);
+        for (size_t b = 0; b < count / RF_Q8_BLOCK; b++) {
+            const struct rf_act_group *group = &groups[b / 4];
+            out[b].scale = group->scale[b % 4];
+            out[b].sum = isnan(out[b].scale) ? NAN : out[b].scale * (float)group->sum[b % 4];
+            memcpy(out[b].quants, group->quants + b % 4 * RF_Q8_BLOCK, RF_Q8_BLOCK);
+        }
+    }
+}
+
+rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void *x, size_t x_stride,
+                             struct rf_q8_block *out, size_t rows, size_t columns) {
+    if (!cpu) return rf_fail(RF_E_INVALID, "quantize_q8: cpu is NULL");
+    if (!rf_cpu_is_float(type))
+        return rf_fail(RF_E_INVALID, "quantize_q8: activations of type %s are not f32, f16 or bf16",
+                       rf_dtype_name(type));
+    if (columns % RF_Q8_BLOCK || x_stride < columns)
+        return rf_fail(RF_E_INVALID, "quantize_q8: %zu columns %zu apart: they must be a multiple of %d, not overlap",
+                       columns, x_stride, RF_Q8_BLOCK);
+    uint64_t work;
+    size_t parts = (columns + PART - 1) / PART;
+    if (rows == 0 || columns == 0) return RF_OK;
+    if (!x || !out) return rf_fail(RF_E_INVALID, "quantize_q8: a tensor is NULL");
+    if (rf_mul_overflows(rows, x_stride, &work) || rf_mul_overflows(work, sizeof(struct rf_q8_block), &work))
+        return rf_fail(RF_E_INVALID, "quantize_q8: %zu rows of %zu overflow", rows, x_stride);
+    struct quantizing op = {
+        .cpu = cpu, .type = type, .x = x, .x_stride = x_stride, .columns = columns, .parts = parts, .out = out};
+    rf_pool_run(cpu->pool, rows * parts, 16, quantize_blocks, &op);
+    return RF_OK;
+}

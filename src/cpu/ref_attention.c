@@ -18,10 +18,23 @@ static uint64_t at(struct rf_ref_heads strides, uint64_t batch, uint64_t head, u
     return batch * strides.batch + head * strides.head + row * strides.row;
 }
 
-static double dot(enum rf_dtype dtype, const void *a, uint64_t a_at, const void *b, uint64_t b_at, uint64_t dim) {
+/* An element of keys or values. */
+static double key_element(const struct rf_ref_attention *a, const void *base, uint64_t index) {
+    if (!a->q8_0) return rf_element_get(a->dtype, base, index);
+    const uint8_t *block = (const uint8_t *)base + index / 32 * 34;
+    return rf_element_get(RF_F16, block, 0) * (int8_t)block[2 + index % 32];
+}
+
+static double dot(const struct rf_ref_attention *a, const void *q, uint64_t q_at, const void *k, uint64_t k_at) {
     double sum = 0;
-    for (uint64_t d = 0; d < dim; d++) sum += rf_element_get(dtype, a, a_at + d) * rf_element_get(dtype, b, b_at + d);
+    for (uint64_t d = 0; d < a->dim; d++) sum += rf_element_get(a->dtype, q, q_at + d) * key_element(a, k, k_at + d);
     return sum;
+}
+
+static struct rf_ref_heads strides_of_scores(const struct rf_ref_attention *a) {
+    struct rf_ref_heads strides = a->scores_strides;
+    bool dense = !strides.batch && !strides.head && !strides.row;
+    return dense ? rf_ref_heads_dense(a->heads_q, a->q_rows, a->k_rows) : strides;
 }
 
 /* How many keys query i sees, of k_rows. */
@@ -33,23 +46,25 @@ static uint64_t visible(bool causal, int64_t offset, uint64_t row, uint64_t k_ro
 
 void rf_ref_qkt_matmul(const struct rf_ref_attention *a, float *scores, const void *q, const void *k) {
     if (!is_float(a->dtype)) return;
+    struct rf_ref_heads strides = strides_of_scores(a);
     uint64_t group = a->heads_q / a->heads_kv;
     for (uint64_t b = 0; b < a->batch; b++)
         for (uint64_t h = 0; h < a->heads_q; h++)
             for (uint64_t i = 0; i < a->q_rows; i++)
                 for (uint64_t j = 0; j < a->k_rows; j++)
-                    scores[((b * a->heads_q + h) * a->q_rows + i) * a->k_rows + j] =
-                        (float)((double)a->scale * dot(a->dtype, q, at(a->q_strides, b, h, i), k,
-                                                       at(a->k_strides, b, h / group, j), a->dim));
+                    scores[at(strides, b, h, i) + j] =
+                        (float)((double)a->scale *
+                                dot(a, q, at(a->q_strides, b, h, i), k, at(a->k_strides, b, h / group, j)));
 }
 
 void rf_ref_weighted_matmul(const struct rf_ref_attention *a, void *out, const float *weights, const void *v) {
     if (!is_float(a->dtype)) return;
+    struct rf_ref_heads strides = strides_of_scores(a);
     uint64_t group = a->heads_q / a->heads_kv;
     for (uint64_t b = 0; b < a->batch; b++)
         for (uint64_t h = 0; h < a->heads_q; h++)
             for (uint64_t i = 0; i < a->q_rows; i++) {
-                const float *w = weights + ((b * a->heads_q + h) * a->q_rows + i) * a->k_rows;
+                const float *w = weights + at(strides, b, h, i);
                 for (uint64_t d = 0; d < a->dim; d++) {
                     double sum = 0;
                     for (uint64_t j = 0; j < a->k_rows; j++)
@@ -82,7 +97,7 @@ static void attend(const struct rf_ref_attention *a, void *out, uint64_t out_at,
         for (uint64_t j = 0; j < keys; j++) {
             uint64_t k_at, v_at;
             if (!place(context, j, &k_at, &v_at)) continue;
-            double score = (double)a->scale * dot(a->dtype, q, q_at, k, k_at, a->dim);
+            double score = (double)a->scale * dot(a, q, q_at, k, k_at);
             if (mask) score += (double)mask[j];
             if (score == -INFINITY) continue;
             if (score > max) {
@@ -93,7 +108,7 @@ static void attend(const struct rf_ref_attention *a, void *out, uint64_t out_at,
             }
             double weight = exp(score - max); /* NaN of a NaN, and of +inf */
             total += weight;
-            for (uint64_t d = 0; d < count; d++) sums[d] += weight * rf_element_get(a->dtype, v, v_at + first + d);
+            for (uint64_t d = 0; d < count; d++) sums[d] += weight * key_element(a, v, v_at + first + d);
         }
         for (uint64_t d = 0; d < count; d++)
             rf_element_set(a->dtype, out, out_at + first + d, total == 0 ? 0 : sums[d] / total);

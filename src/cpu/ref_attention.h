@@ -20,16 +20,19 @@ struct rf_ref_attention {
     struct rf_ref_heads q_strides, k_strides, v_strides, out_strides;
     float scale;
     bool causal;
-    int64_t offset;                   /* with causal: query i sees the keys j <= i + offset */
-    const float *mask;                /* added to the scaled scores; [batch, heads_q, q_rows, k_rows], or NULL */
-    struct rf_ref_heads mask_strides; /* 0 repeats */
+    int64_t offset;                     /* with causal: query i sees the keys j <= i + offset */
+    const float *mask;                  /* added to the scaled scores; [batch, heads_q, q_rows, k_rows], or NULL */
+    struct rf_ref_heads mask_strides;   /* 0 repeats */
+    struct rf_ref_heads scores_strides; /* of scores and weights; all 0: dense */
+    bool q8_0; /* rf_ref_paged_attention: k and v are RF_Q8_0, dim and strides (in elements) multiples of 32 */
 };
 
-/* scores[b][h][i][j] = scale * sum over d of q[b][h][i][d] * k[b][h'][j][d]; dense f32. Uses dtype,
- * sizes, strides of q and k, scale. */
+/* scores[b][h][i][j] = scale * sum over d of q[b][h][i][d] * k[b][h'][j][d]; f32. Uses dtype,
+ * sizes, strides of q, k and scores, scale. */
 void rf_ref_qkt_matmul(const struct rf_ref_attention *a, float *scores, const void *q, const void *k);
 
-/* out[b][h][i][d] = sum over j of weights[b][h][i][j] * v[b][h'][j][d]; weights are dense f32. */
+/* out[b][h][i][d] = sum over j of weights[b][h][i][j] * v[b][h'][j][d]; weights are f32, with
+ * the strides of scores. */
 void rf_ref_weighted_matmul(const struct rf_ref_attention *a, void *out, const float *weights, const void *v);
 
 /* In place: scores[b][h][i][j] = -inf for j > i + offset. */
@@ -56,7 +59,7 @@ struct rf_ref_pages {
     const uint32_t *lengths;                  /* [batch] */
     struct rf_ref_heads k_strides, v_strides; /* batch: from page to page */
 };
-/* Uses dtype, batch, heads, q_rows, dim, strides of q and out, and scale of a. */
+/* Uses dtype, batch, heads, q_rows, dim, strides of q and out, scale and q8_0 of a. */
 void rf_ref_paged_attention(const struct rf_ref_attention *a, const struct rf_ref_pages *pages, void *out,
                             const void *q, const void *k, const void *v);
 

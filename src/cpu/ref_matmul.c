@@ -63,22 +63,23 @@ void rf_ref_embedding(enum rf_dtype table_type, const void *table, size_t table_
 
 void rf_ref_quantize_q8(enum rf_dtype type, const void *x, struct rf_q8_block *out, size_t count) {
     for (size_t b = 0; b < count / RF_Q8_BLOCK; b++) {
-        float largest = 0, poison = 0;
+        float largest = 0;
+        bool finite = true;
         int sum = 0;
         for (size_t i = 0; i < RF_Q8_BLOCK; i++) {
             float value = (float)rf_element_get(type, x, b * RF_Q8_BLOCK + i);
             largest = fmaxf(largest, fabsf(value));
-            poison += value * 0.0f; /* NaN unless all are finite */
+            finite &= isfinite(value) != 0;
         }
         if (largest < RF_Q8_TINY) largest = 0;
         float inverse = largest > 0 ? 127.0f / largest : 0.0f;
         for (size_t i = 0; i < RF_Q8_BLOCK; i++) {
             float value = (float)rf_element_get(type, x, b * RF_Q8_BLOCK + i);
             float q = fminf(fmaxf(nearbyintf(value * inverse), -127.0f), 127.0f);
-            out[b].quants[i] = (int8_t)q;
+            out[b].quants[i] = finite ? (int8_t)q : 0;
             sum += out[b].quants[i];
         }
-        out[b].scale = largest / 127.0f + poison;
-        out[b].sum = out[b].scale * (float)sum;
+        out[b].scale = finite ? largest / 127.0f : NAN;
+        out[b].sum = finite ? out[b].scale * (float)sum : NAN;
     }
 }

@@ -12,8 +12,8 @@
 /* Activations in 8 bits: 32 elements, element i is scale * quants[i]. This layout is the
  * library's own, not a file's. */
 struct rf_q8_block {
-    float scale; /* NaN if an element was not finite */
-    float sum;   /* of the 32 elements as they are here: scale * sum of quants */
+    float scale; /* NaN if an element was not finite; all quants are 0 then */
+    float sum;   /* of the 32 elements as they are here: scale * sum of quants; NaN along with scale */
     int8_t quants[32];
 };
 #define RF_Q8_BLOCK 32
@@ -45,7 +45,7 @@ void rf_ref_embedding(enum rf_dtype table_type, const void *table, size_t table_
 void rf_ref_dequantize(enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out, size_t count);
 
 /* Largest magnitude / 127 as scale, elements times its inverse rounded to even: in f32, the same
- * bits as the kernel's. count: a multiple of 32. */
+ * bits as the kernel's and the CPU's. count: a multiple of 32. */
 void rf_ref_quantize_q8(enum rf_dtype type, const void *x, struct rf_q8_block *out, size_t count);
 
 #endif

@@ -18,7 +18,7 @@ enum { DIM_MAX = 256, ROWS_MAX = INT32_MAX, TILE = 32, PRODUCT_TILE = 64 };
 struct tensor {
     const char *name;
     struct rf_buffer *buffer;
-    uint64_t offset, element;         /* bytes */
+    uint64_t offset, element;         /* bytes; of a quantized type an element is a block */
     uint64_t batch, heads, rows, dim; /* sizes */
     uint64_t strides[3];              /* of batch, head, row, as the kernels take them */
     uint64_t bytes;                   /* from the first element to the end of the last */
@@ -27,17 +27,9 @@ struct tensor {
 /* Fills strides and checks that the view stays inside its buffer. repeats: strides may be 0. */
 static rf_status open_view(const char *op, const char *name, const struct rf_head_view *view, enum rf_dtype dtype,
                            const uint64_t sizes[4], uint64_t align, struct tensor *t) {
-    uint64_t dense_head = 0, dense_batch = 0, span = sizes[3];
-    *t = (struct tensor){name,
-                         view->buffer,
-                         view->offset_bytes,
-                         rf_dtype_bytes(dtype),
-                         sizes[0],
-                         sizes[1],
-                         sizes[2],
-                         sizes[3],
-                         {view->batch, view->head, view->row},
-                         0};
+    uint64_t dense_head = 0, dense_batch = 0, span = sizes[3], block = rf_dtype_block(dtype);
+    *t = (struct tensor){name,     view->buffer, view->offset_bytes, rf_dtype_block_bytes(dtype),          sizes[0],
+                         sizes[1], sizes[2],     sizes[3],           {view->batch, view->head, view->row}, 0};
     if (rf_mul_overflows(sizes[2], sizes[3], &dense_head) || rf_mul_overflows(dense_head, sizes[1], &dense_batch))
         return rf_fail(RF_E_INVALID, "%s: the size of %s overflows", op, name);
     if (!view->batch && !view->head && !view->row) {
@@ -50,18 +42,21 @@ static rf_status open_view(const char *op, const char *name, const struct rf_hea
         uint64_t reach;
         if (rf_mul_overflows(t->strides[i], sizes[i] - 1, &reach) || rf_add_overflows(span, reach, &span))
             return rf_fail(RF_E_INVALID, "%s: the strides of %s overflow", op, name);
+        if (t->strides[i] % block || sizes[3] % block)
+            return rf_fail(RF_E_INVALID, "%s: %s comes in blocks of %llu, its rows and strides must be whole ones",
+                           op, name, (unsigned long long)block);
     }
-    if (rf_mul_overflows(span, t->element, &t->bytes) || t->bytes > INT64_MAX)
+    if (rf_mul_overflows(span / block, t->element, &t->bytes) || t->bytes > INT64_MAX)
         return rf_fail(RF_E_INVALID, "%s: the size of %s overflows", op, name);
     if (!t->buffer) return rf_fail(RF_E_INVALID, "%s: %s has no buffer", op, name);
     if (!rf_range_fits(t->offset, t->bytes, rf_buffer_bytes(t->buffer)))
         return rf_fail(RF_E_INVALID, "%s: %s takes %llu bytes from offset %llu, its buffer has %llu", op, name,
                        (unsigned long long)t->bytes, (unsigned long long)t->offset,
                        (unsigned long long)rf_buffer_bytes(t->buffer));
-    uint64_t address = rf_buffer_address(t->buffer) + t->offset;
-    if (address % align || address % t->element)
+    uint64_t address = rf_buffer_address(t->buffer) + t->offset, whole = block > 1 ? 2 : t->element;
+    if (address % align || address % whole)
         return rf_fail(RF_E_INVALID, "%s: %s must begin at a multiple of %llu bytes", op, name,
-                       (unsigned long long)RF_MAX(align, t->element));
+                       (unsigned long long)RF_MAX(align, whole));
     for (int i = 0; i < 3; i++)
         if (align > t->element && sizes[i] > 1 && t->strides[i] * t->element % align)
             return rf_fail(RF_E_INVALID, "%s: the strides of %s must be multiples of %llu bytes", op, name,
@@ -428,6 +423,9 @@ static rf_status check_paged(const char *op, const struct rf_paged_attention_arg
     if (!status) status = check_head_size(op, a->dim);
     if (!status) status = check_rows(op, "pages", a->page_count);
     if (!status) status = check_rows(op, "rows a page", a->page_rows);
+    if (!status && a->q8_0 && a->dim % 32)
+        status = rf_fail(RF_E_UNSUPPORTED, "%s: keys in q8_0 come in blocks of 32, the head size is %llu", op,
+                         (unsigned long long)a->dim);
     if (status) return status;
     if (tabled) {
         if (!a->page_rows || (a->page_rows & (a->page_rows - 1)))
@@ -495,7 +493,8 @@ static rf_status decode(struct rf_queue *queue, const char *op, const struct rf_
                                   strides_arg(&in[1]),     strides_arg(&in[2]),      u32_arg(a->heads_q),
                                   u32_arg(a->heads_kv),    u32_arg(a->dim),          bytes_arg(pages, 16),
                                   rf_arg_u32(split.chunk), rf_arg_u32(split.splits), rf_arg_f32(a->scale)};
-    snprintf(kernel, sizeof kernel, "paged_attention_decode_%s_g%u", suffix_of(a->dtype), split.heads);
+    snprintf(kernel, sizeof kernel, "paged_attention_decode_%s%s_g%u", suffix_of(a->dtype), a->q8_0 ? "_q8_0" : "",
+             split.heads);
     status = submit(queue, op, kernel, blocks, 1, 128, 0, args, RF_COUNT(args));
     if (status || split.splits == 1) return status;
     const struct rf_arg combine[] = {pointer_arg(out),    pointer_arg(workspace), strides_arg(out),
@@ -516,9 +515,12 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     char kernel[64];
     rf_status status = check_call(op, queue, a);
     if (!status) status = check_paged(op, a, a->table_width != 0, &pages);
-    if (!status) status = choose_matrix(op, queue, a->dtype, a->dim, a->path, &choice);
-    if (!status && a->path == RF_ATTENTION_WIDE)
-        status = rf_fail(RF_E_UNSUPPORTED, "%s: there is no wide kernel", op);
+    if (!status) {
+        bool plain = a->q8_0 && a->path == RF_ATTENTION_AUTO;
+        status = choose_matrix(op, queue, a->dtype, a->dim, plain ? RF_ATTENTION_PLAIN : a->path, &choice);
+    }
+    if (!status && (a->path == RF_ATTENTION_WIDE || (a->path == RF_ATTENTION_MATRIX && a->q8_0)))
+        status = rf_fail(RF_E_UNSUPPORTED, "%s: there is no such kernel%s", op, a->q8_0 ? " for q8_0" : "");
     if (!status && !a->table != !a->table_width)
         status = rf_fail(RF_E_INVALID, "%s: table and table_width must be given together", op);
     if (!status) status = workspace_bytes(op, a, pages.limit, &bytes);
@@ -527,8 +529,10 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     const uint64_t k_sizes[] = {a->page_count, a->heads_kv, a->page_rows, a->dim};
     status = open_view(op, "out", &a->out, a->dtype, q_sizes, 16, &out);
     if (!status) status = open_view(op, "q", &a->q, a->dtype, q_sizes, 16, &in[0]);
-    if (!status) status = open_view(op, "k", &a->k, a->dtype, k_sizes, 16, &in[1]);
-    if (!status) status = open_view(op, "v", &a->v, a->dtype, k_sizes, 16, &in[2]);
+    enum rf_dtype cache = a->q8_0 ? RF_Q8_0 : a->dtype;
+    uint64_t align = a->q8_0 ? 2 : 16;
+    if (!status) status = open_view(op, "k", &a->k, cache, k_sizes, align, &in[1]);
+    if (!status) status = open_view(op, "v", &a->v, cache, k_sizes, align, &in[2]);
     if (!status && a->table)
         status = open_words(op, "table", a->table, a->table_offset_bytes, a->batch, a->table_width, &in[3]);
     if (!status) status = open_words(op, "lengths", a->lengths, a->lengths_offset_bytes, a->batch, 1, &in[4]);
@@ -549,7 +553,7 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
         strides_arg(&in[1]), strides_arg(&in[2]), u32_arg(a->heads_q),   u32_arg(a->heads_kv),
         u32_arg(a->q_rows),  u32_arg(a->dim),     bytes_arg(&pages, 16), rf_arg_f32(a->scale)};
     if (!choice.use) {
-        snprintf(kernel, sizeof kernel, "paged_attention_prefill_%s", suffix_of(a->dtype));
+        snprintf(kernel, sizeof kernel, "paged_attention_prefill_%s%s", suffix_of(a->dtype), a->q8_0 ? "_q8_0" : "");
         return submit(queue, op, kernel, blocks, 1, 256, 0, args, RF_COUNT(args));
     }
     snprintf(kernel, sizeof kernel, "paged_attention_matrix_%s_d%u", suffix_of(a->dtype), choice.dim);

@@ -77,6 +77,7 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
  * and page_rows any number; with one a power of two. */
 struct rf_paged_attention_args {
     enum rf_dtype dtype;
+    bool q8_0; /* k and v are RF_Q8_0 (strides in elements, multiples of 32 as dim is; aligned to 2 bytes) */
     uint64_t batch, heads_q, heads_kv, q_rows, dim;
     uint64_t page_rows, page_count, table_width;
     uint64_t max_length; /* no sequence is longer, or is cut to it; 0: what the table can name. Decides the splits */
@@ -86,7 +87,7 @@ struct rf_paged_attention_args {
     uint64_t table_offset_bytes, lengths_offset_bytes;
     struct rf_buffer *workspace; /* rf_gpu_paged_attention_workspace bytes; NULL where that is 0 */
     uint64_t workspace_offset_bytes;
-    enum rf_attention_path path; /* of q_rows > 1 */
+    enum rf_attention_path path; /* of q_rows > 1; with q8_0 only PLAIN (and AUTO) */
 };
 /* By sizes alone: buffers need not be there yet. */
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_args *args, uint64_t *bytes);

@@ -265,7 +265,11 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *arg
     if (args->path == RF_MATMUL_MATRIX && !matrix)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: these types, sizes or alignments do not suit the matrix units");
     if (args->path == RF_MATMUL_TILED) return blocked(queue, &m, "matmul", 64);
-    if (args->path == RF_MATMUL_MATRIX) return blocked(queue, &m, "matmul_tile", 128);
+    if (args->path == RF_MATMUL_MATRIX) {
+        rf_status status = blocked(queue, &m, "matmul_tile", 128);
+        if (status != RF_E_NOT_FOUND) return status;
+        return rf_fail(RF_E_UNSUPPORTED, "matmul: this device has no kernels for matrix units");
+    }
     if (args->path == RF_MATMUL_AUTO && !few) {
         rf_status status = matrix ? blocked(queue, &m, "matmul_tile", 128) : RF_E_NOT_FOUND;
         return status == RF_E_NOT_FOUND ? blocked(queue, &m, "matmul", 64) : status;
@@ -319,7 +323,7 @@ rf_status rf_gpu_dequantize(struct rf_queue *queue, const struct rf_dequantize_a
     const char *op = "dequantize";
     TRY(need_device(op, queue));
     if (!is_quantized(a->from)) return rf_fail(RF_E_UNSUPPORTED, "%s: from %s", op, type_name(a->from));
-    if (a->type != RF_F32 && a->type != RF_F16) return rf_fail(RF_E_UNSUPPORTED, "%s: to %s", op, type_name(a->type));
+    if (!is_float(a->type)) return rf_fail(RF_E_UNSUPPORTED, "%s: to %s", op, type_name(a->type));
     if (a->count % rf_dtype_block(a->from))
         return rf_fail(RF_E_INVALID, "%s: %llu elements are no multiple of %zu, the block of %s", op,
                        (unsigned long long)a->count, rf_dtype_block(a->from), type_name(a->from));

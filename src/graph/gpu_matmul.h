@@ -58,7 +58,7 @@ struct rf_embedding_args {
 };
 rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_embedding_args *args);
 
-/* count elements of a quantized type to RF_F32 or RF_F16. */
+/* count elements of a quantized type to RF_F32, RF_F16 or RF_BF16. */
 struct rf_dequantize_args {
     enum rf_dtype from, type;
     uint64_t count;

@@ -5,14 +5,18 @@
  * GPU. rf_op_check is the one gate: nothing is launched that it did not pass. Invariants:
  *   - an op's reference accepts every call that rf_op_check accepts
  *   - a backend may refuse a call (RF_E_UNSUPPORTED) that the reference accepts, never the
- *     other way round, and refuses before it launches anything */
+ *     other way round, and refuses before it launches anything
+ *   - a tensor that the op may do without has rank 0 where it is left out
+ *   - a size may be 0: such a tensor has no elements, and nothing of it is read or written
+ *   - outputs share no memory with inputs, but for output 0 where the row says so (in_place); what an op changes in
+ *     place is an input it 'updates' */
 #ifndef RF_GRAPH_OP_H
 #define RF_GRAPH_OP_H
 
 #include "base/base.h"
 #include <rocmforge/ops.h>
 
-enum { RF_OP_TENSORS_MAX = 8, RF_OP_ATTRIBUTES_MAX = 8 };
+enum { RF_OP_TENSORS_MAX = 12, RF_OP_ATTRIBUTES_MAX = 12 };
 
 struct rf_op_tensor {
     struct rf_tensor_desc desc;
@@ -33,6 +37,8 @@ struct rf_op_call {
     struct rf_op_attributes attributes;
     int count; /* of tensors */
     struct rf_op_tensor tensors[RF_OP_TENSORS_MAX];
+    struct rf_buffer *workspace; /* the GPU's: op->workspace bytes, at a multiple of 256; contents need not be kept */
+    uint64_t workspace_offset;
 };
 
 /* A case of the table: what to build a call from, and how close the result must come. */
@@ -54,15 +60,24 @@ struct rf_case_list {
 };
 void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one);
 
+struct rf_cpu;
 struct rf_op {
     const char *name, *summary;
     int inputs, outputs;
+    uint32_t optional; /* bit i: input i may be left out (rank 0) */
+    uint32_t updates;  /* bit i: input i is changed in place (a cache, a matrix that is masked) */
+    uint32_t in_place; /* bit i: output 0 may lie exactly where input i does, with its type, shape and strides */
     /* Shapes, types, strides, alignment. rf_fail says the reason; the op's name is put before it. */
     rf_status (*check)(const struct rf_op_call *call);
     void (*reference)(const struct rf_op_call *call);
     rf_status (*gpu)(struct rf_queue *queue, const struct rf_op_call *call); /* NULL: not offered */
-    rf_status (*cpu)(const struct rf_op_call *call);                         /* NULL: not offered */
+    rf_status (*cpu)(struct rf_cpu *cpu, const struct rf_op_call *call);     /* NULL: the CPU runs the reference */
+    /* Bytes of scratch the GPU needs, by sizes alone; NULL: none. The call has passed rf_op_check. */
+    rf_status (*workspace)(const struct rf_op_call *call, uint64_t *bytes);
     void (*cases)(struct rf_case_list *list);
+    /* Fills input 'index' of a case (host memory is there, as are earlier inputs' contents) where random numbers will
+     * not do: indices, tables, lengths. False: it is an input like others. NULL: all are. */
+    bool (*fill)(const struct rf_op_call *call, int index, uint64_t *state);
     /* What a call must move and compute at least; for the benchmark. */
     void (*cost)(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops);
 };
@@ -71,6 +86,9 @@ extern const struct rf_op *const rf_op_table[];
 extern const size_t rf_op_table_count;
 const struct rf_op *rf_op_find(const char *name); /* NULL: none */
 
+/* As rf_tensor_desc_check, filling strides and bytes, but a tensor may have no elements and, where optional, be left
+ * out. */
+rf_status rf_op_check_tensor(struct rf_op_tensor *tensor, bool optional);
 /* Checks descriptors (filling strides and spans) and the op's own rules. */
 rf_status rf_op_check(struct rf_op_call *call);
 
@@ -82,8 +100,12 @@ static inline const struct rf_op_tensor *rf_op_in(const struct rf_op_call *call,
 static inline const struct rf_op_tensor *rf_op_out(const struct rf_op_call *call, int index) {
     return &call->tensors[call->op->inputs + index];
 }
+static inline bool rf_op_given(const struct rf_op_tensor *tensor) {
+    return tensor->desc.rank > 0;
+}
+/* NULL where it is left out. */
 static inline void *rf_op_host(const struct rf_op_tensor *tensor) {
-    return (char *)tensor->host + tensor->desc.byte_offset;
+    return tensor->host ? (char *)tensor->host + tensor->desc.byte_offset : NULL;
 }
 static inline struct rf_arg rf_op_arg(const struct rf_op_tensor *tensor) {
     return rf_arg_buffer_at(tensor->buffer, tensor->desc.byte_offset);
@@ -94,7 +116,9 @@ bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_des
 bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */
 /* Rounding of one result to a type: the relative step. */
 double rf_op_step(enum rf_dtype dtype);
-/* Launches a one-dimensional grid. */
+/* The next number of a seeded stream; for fill. */
+uint64_t rf_op_random(uint64_t *state);
+/* Launches a one-dimensional grid; none where blocks is 0. */
 rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
                        const struct rf_arg *args, size_t count);
 

@@ -1,22 +1,21 @@
-/* Ops over the rows of a matrix: softmax, rms_norm. */
-#include "graph/op.h"
+/* Rows of the table over the rows of a dense matrix: softmax, rms_norm. Their kernels are launched from here; other
+ * norms: op_transformer.c. */
+#include "graph/op_impl.h"
 
-#include <stdio.h>
-
+#include "cpu/fast.h"
 #include "cpu/reference.h"
 
 static const struct {
     uint64_t rows, columns;
-} shapes[] = {{1, 1},    {3, 2},    {5, 7},     {2, 33},    {17, 65},   {4, 512},  {3, 1021}, {2, 1024},
-              {2, 4096}, {5, 2049}, {1, 16384}, {1, 20011}, {2, 32768}, {64, 128}, {33, 31}};
+} shapes[] = {{1, 1},    {3, 2},     {5, 7},     {2, 33},    {17, 65},  {4, 512}, {3, 1021}, {2, 1024}, {2, 4096},
+              {5, 2049}, {1, 16384}, {1, 20011}, {2, 32768}, {64, 128}, {33, 31}, {0, 5},    {3, 0}};
 
 static rf_status check_rows(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc, *out = &rf_op_out(call, 0)->desc;
-    if (in->rank != 2) return rf_fail(RF_E_INVALID, "rank %d: it works on the rows of a matrix", in->rank);
-    if (!rf_op_same_shape(in, out) || in->dtype != out->dtype)
-        return rf_fail(RF_E_INVALID, "input and output differ in shape or type");
-    if (!rf_op_contiguous(in) || !rf_op_contiguous(out)) return rf_fail(RF_E_UNSUPPORTED, "rows must be dense");
-    return RF_OK;
+    const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    TRY(rf_need_rank(in, "in", 2));
+    TRY(rf_need_like(out, "out", in, "in"));
+    TRY(rf_need_dense(in, "in"));
+    return rf_need_dense(out, "out");
 }
 
 /* A row per wave where a wave holds it (64 bytes a lane), else the fewest waves that do. */
@@ -27,6 +26,7 @@ static rf_status launch_rows(struct rf_queue *queue, const char *kernel, const s
     if (status) return status;
     uint64_t wave = (uint64_t)info.wave_size, held = wave * 64 / rf_dtype_bytes(desc->dtype);
     uint64_t rows = desc->shape[0], columns = desc->shape[1], threads = 256, blocks;
+    if (!columns) return RF_OK;
     if (columns <= held) {
         blocks = (rows + threads / wave - 1) / (threads / wave);
     } else {
@@ -37,50 +37,44 @@ static rf_status launch_rows(struct rf_queue *queue, const char *kernel, const s
 }
 
 static void cost_rows(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    uint64_t elements = rf_op_elements(&rf_op_in(call, 0)->desc);
-    *bytes = 2 * elements * rf_dtype_bytes(rf_op_in(call, 0)->desc.dtype);
-    *flops = 4 * elements;
+    *bytes = rf_op_weight_of_all(call);
+    *flops = 4 * rf_op_elements(&rf_op_in(call, 0)->desc);
 }
 
 static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, bool weight, struct rf_op_case one) {
     for (size_t i = 0; i <= RF_COUNT(shapes); i++)
-        for (int shift = 0; shift < 2; shift++) {
+        for (uint64_t skip = 0; skip <= 3; skip += 3) {
             one.bench = i == RF_COUNT(shapes);
             uint64_t rows = one.bench ? ((uint64_t)256 << 20) / rf_dtype_bytes(dtype) / 4096 : shapes[i].rows;
             uint64_t columns = one.bench ? 4096 : shapes[i].columns;
-            if (one.bench && shift) continue;
-            int count = 0;
-            struct rf_tensor_desc matrix = {.dtype = dtype, .rank = 2, .shape = {rows, columns}};
-            matrix.byte_offset = (uint64_t)shift * 3 * rf_dtype_bytes(dtype);
-            one.tensors[count++] = matrix;
-            if (weight)
-                one.tensors[count++] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {columns}};
-            one.tensors[count++] = matrix;
-            one.count = count;
-            snprintf(one.label, sizeof one.label, "%s %llux%llu%s%s", rf_dtype_name(dtype), (unsigned long long)rows,
-                     (unsigned long long)columns, shift ? " off by three" : "",
-                     one.data == RF_DATA_MASKED    ? ", masked"
-                     : one.data == RF_DATA_EXTREME ? ", extreme"
-                                                   : "");
-            rf_case_add(list, &one);
+            if (one.bench && (skip || one.data != RF_DATA_NORMAL)) continue;
+            one.count = 0;
+            one.tensors[one.count++] = rf_case_matrix(dtype, rows, columns, 0, skip);
+            if (weight) one.tensors[one.count++] = rf_case_vector(RF_F32, columns, skip);
+            one.tensors[one.count++] = rf_case_matrix(dtype, rows, columns, 0, skip);
+            rf_case_add_shown(list, &one, 0, "%s", "");
         }
 }
 
 /* ---- softmax ---- */
 
 static rf_status softmax_check(const struct rf_op_call *call) {
-    if (rf_op_in(call, 0)->desc.dtype != RF_F32)
-        return rf_fail(RF_E_UNSUPPORTED, "%s: only f32", rf_dtype_name(rf_op_in(call, 0)->desc.dtype));
+    TRY(rf_need_type(rf_op_in(call, 0), "in", RF_F32));
     return check_rows(call);
 }
 static void softmax_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     rf_ref_softmax_f32(rf_op_host(out), rf_op_host(in), in->desc.shape[0], in->desc.shape[1]);
 }
+static rf_status softmax_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    return rf_cpu_softmax_mask(cpu, rf_op_host(out), rf_op_host(in), RF_F32, NULL, in->desc.shape[0],
+                               in->desc.shape[1], 1, 1, 1.0f);
+}
 static rf_status softmax_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    struct rf_arg args[] = {rf_op_arg(out), rf_op_arg(in), rf_arg_i64((int64_t)in->desc.shape[0]),
-                            rf_arg_i64((int64_t)in->desc.shape[1])};
+    struct rf_arg args[] = {rf_op_arg(out), rf_op_arg(in), rf_arg_u64(in->desc.shape[0]),
+                            rf_arg_u64(in->desc.shape[1])};
     return launch_rows(queue, "softmax_f32", &in->desc, args, RF_COUNT(args));
 }
 static void softmax_cases(struct rf_case_list *list) {
@@ -95,9 +89,11 @@ const struct rf_op rf_op_softmax = {
     .summary = "out[r] = exp(in[r] - max) / sum; a row of -inf gives zeros",
     .inputs = 1,
     .outputs = 1,
+    .in_place = 1 << 0,
     .check = softmax_check,
     .reference = softmax_reference,
     .gpu = softmax_gpu,
+    .cpu = softmax_cpu,
     .cases = softmax_cases,
     .cost = cost_rows,
 };
@@ -105,19 +101,20 @@ const struct rf_op rf_op_softmax = {
 /* ---- rms_norm: f[0] is eps ---- */
 
 static rf_status norm_check(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc, *weight = &rf_op_in(call, 1)->desc;
-    if (!rf_op_is_float(in->dtype))
-        return rf_fail(RF_E_UNSUPPORTED, "%s is not among f32, f16, bf16", rf_dtype_name(in->dtype));
-    rf_status status = check_rows(call);
-    if (status) return status;
-    if (weight->dtype != RF_F32 || weight->rank != 1 || weight->shape[0] != in->shape[1] || !rf_op_contiguous(weight))
-        return rf_fail(RF_E_INVALID, "the weight must be f32, one for each column");
-    return RF_OK;
+    const struct rf_op_tensor *in = rf_op_in(call, 0);
+    TRY(rf_need_float(in, "in"));
+    TRY(check_rows(call));
+    return rf_need_vector(rf_op_in(call, 1), "weight", in->desc.shape[1]);
 }
 static void norm_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
     rf_ref_rms_norm(in->desc.dtype, rf_op_host(out), rf_op_host(in), rf_op_host(weight), in->desc.shape[0],
                     in->desc.shape[1], (float)call->attributes.f[0]);
+}
+static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
+    return rf_cpu_rms_norm(cpu, in->desc.dtype, rf_op_host(out), rf_op_host(in), rf_op_host(weight),
+                           in->desc.shape[0], in->desc.shape[1], (float)call->attributes.f[0]);
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
@@ -126,27 +123,28 @@ static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call)
     struct rf_arg args[] = {rf_op_arg(out),
                             rf_op_arg(in),
                             rf_op_arg(weight),
-                            rf_arg_i64((int64_t)in->desc.shape[0]),
-                            rf_arg_i64((int64_t)in->desc.shape[1]),
+                            rf_arg_u64(in->desc.shape[0]),
+                            rf_arg_u64(in->desc.shape[1]),
                             rf_arg_f32((float)call->attributes.f[0])};
     return launch_rows(queue, kernel, &in->desc, args, RF_COUNT(args));
 }
 static void norm_cases(struct rf_case_list *list) {
-    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
-    for (size_t i = 0; i < RF_COUNT(types); i++)
-        add_shapes(list, types[i], true,
+    for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++)
+        add_shapes(list, rf_case_floats[i], true,
                    (struct rf_op_case){.attributes = {.f = {1e-5}},
                                        .absolute = 1e-6,
-                                       .relative = RF_MAX(2 * rf_op_step(types[i]), 1e-5)});
+                                       .relative = RF_MAX(2 * rf_op_step(rf_case_floats[i]), 1e-5)});
 }
 const struct rf_op rf_op_rms_norm = {
     .name = "rms_norm",
     .summary = "out[r][c] = in[r][c] / sqrt(mean(in[r]^2) + f[0]) * weight[c]",
     .inputs = 2,
     .outputs = 1,
+    .in_place = 1 << 0,
     .check = norm_check,
     .reference = norm_reference,
     .gpu = norm_gpu,
+    .cpu = norm_cpu,
     .cases = norm_cases,
     .cost = cost_rows,
 };

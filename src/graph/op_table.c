@@ -7,9 +7,46 @@
 
 extern const struct rf_op rf_op_fill, rf_op_copy, rf_op_add, rf_op_scale;
 extern const struct rf_op rf_op_softmax, rf_op_rms_norm;
+extern const struct rf_op rf_op_layer_norm, rf_op_add_norm, rf_op_activation, rf_op_multiply, rf_op_softmax_mask;
+extern const struct rf_op rf_op_transpose, rf_op_concat, rf_op_rope, rf_op_kv_append, rf_op_argmax, rf_op_sample;
+extern const struct rf_op rf_op_matmul, rf_op_matmul_gate, rf_op_matmul_q8;
+extern const struct rf_op rf_op_quantize_q8, rf_op_dequantize, rf_op_embedding;
+extern const struct rf_op rf_op_qkt_matmul, rf_op_causal_mask, rf_op_weighted_matmul, rf_op_flash_attention;
+extern const struct rf_op rf_op_kv_replicate, rf_op_paged_attention;
 
 const struct rf_op *const rf_op_table[] = {
-    &rf_op_fill, &rf_op_copy, &rf_op_add, &rf_op_scale, &rf_op_softmax, &rf_op_rms_norm,
+    &rf_op_fill,
+    &rf_op_copy,
+    &rf_op_add,
+    &rf_op_scale,
+    &rf_op_softmax,
+    &rf_op_rms_norm,
+    /* products with weights, quantized types */
+    &rf_op_matmul,
+    &rf_op_matmul_gate,
+    &rf_op_matmul_q8,
+    &rf_op_quantize_q8,
+    &rf_op_dequantize,
+    &rf_op_embedding,
+    /* a transformer's glue, and the choice of a token */
+    &rf_op_layer_norm,
+    &rf_op_add_norm,
+    &rf_op_activation,
+    &rf_op_multiply,
+    &rf_op_softmax_mask,
+    &rf_op_transpose,
+    &rf_op_concat,
+    &rf_op_rope,
+    &rf_op_kv_append,
+    &rf_op_argmax,
+    &rf_op_sample,
+    /* attention */
+    &rf_op_qkt_matmul,
+    &rf_op_causal_mask,
+    &rf_op_weighted_matmul,
+    &rf_op_flash_attention,
+    &rf_op_kv_replicate,
+    &rf_op_paged_attention,
 };
 const size_t rf_op_table_count = RF_COUNT(rf_op_table);
 
@@ -19,13 +56,33 @@ const struct rf_op *rf_op_find(const char *name) {
     return NULL;
 }
 
+rf_status rf_op_check_tensor(struct rf_op_tensor *tensor, bool optional) {
+    if (!tensor->desc.rank && optional) {
+        tensor->bytes = 0;
+        return RF_OK;
+    }
+    struct rf_tensor_desc filled = tensor->desc;
+    bool empty = false;
+    if (filled.rank < 0 || filled.rank > RF_MAX_RANK) filled.rank = 0; /* refused below */
+    for (int i = 0; i < filled.rank; i++)
+        if (!filled.shape[i]) {
+            empty = true;
+            filled.shape[i] = i + 1 == filled.rank ? rf_dtype_block(filled.dtype) : 1;
+        }
+    rf_status status = rf_tensor_desc_check(&filled, &tensor->bytes);
+    if (status) return status;
+    memcpy(tensor->desc.strides, filled.strides, sizeof filled.strides);
+    if (empty) tensor->bytes = filled.byte_offset + rf_dtype_block_bytes(filled.dtype);
+    return RF_OK;
+}
+
 rf_status rf_op_check(struct rf_op_call *call) {
     const struct rf_op *op = call->op;
     if (call->count != op->inputs + op->outputs)
         return rf_fail(RF_E_INVALID, "%s: %d tensors given, it takes %d in and %d out", op->name, call->count,
                        op->inputs, op->outputs);
     for (int i = 0; i < call->count; i++) {
-        rf_status status = rf_tensor_desc_check(&call->tensors[i].desc, &call->tensors[i].bytes);
+        rf_status status = rf_op_check_tensor(&call->tensors[i], i < op->inputs && (op->optional >> i & 1));
         if (status) return rf_fail_within(status, "%s: tensor %d", op->name, i);
     }
     rf_status status = op->check(call);
@@ -40,6 +97,7 @@ uint64_t rf_op_elements(const struct rf_tensor_desc *desc) {
 
 bool rf_op_contiguous(const struct rf_tensor_desc *desc) {
     uint64_t dense = 1;
+    if (!rf_op_elements(desc)) return true;
     for (int i = desc->rank; i-- > 0; dense *= desc->shape[i])
         if (desc->shape[i] > 1 && desc->strides[i] != dense) return false;
     return true;
@@ -63,6 +121,7 @@ double rf_op_step(enum rf_dtype dtype) {
 
 rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
                        const struct rf_arg *args, size_t count) {
+    if (!blocks) return RF_OK;
     RF_PARAMS(struct rf_launch, launch);
     rf_status status = rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel);
     if (status) return status;
@@ -71,6 +130,13 @@ rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t bloc
     launch.args = args;
     launch.arg_count = count;
     return rf_queue_launch(queue, &launch);
+}
+
+uint64_t rf_op_random(uint64_t *state) {
+    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
 }
 
 void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one) {

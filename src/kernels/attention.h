@@ -125,6 +125,23 @@ RF_DEVICE struct rf_key_place rf_key_find(bool paged, const struct rf_keys *keys
     return place;
 }
 
+/* Keys and values of the tensors' type, or packed: blocks of Q8_0, 32 elements behind an f16 scale in 34 bytes,
+ * aligned to 2. Element indices of packed rows are multiples of 32. */
+RF_DEVICE const void *rf_key_at(enum rf_type type, bool packed, const void *base, uint64_t index) {
+    return packed ? (const uint8_t *)base + index / 32 * 34 : rf_at(type, base, index);
+}
+/* 8 elements, from a column that is a multiple of 8, in two words, and their scale. */
+RF_DEVICE float rf_key_packed(const void *row, uint32_t column, uint32_t words[2]) {
+    const uint16_t *block = (const uint16_t *)((const uint8_t *)row + column / 32 * 34),
+                   *at = block + 1 + column % 32 / 2;
+    words[0] = at[0] | (uint32_t)at[1] << 16;
+    words[1] = at[2] | (uint32_t)at[3] << 16;
+    return rf_f32_of_f16(block[0]);
+}
+RF_DEVICE float rf_key_quant(const uint32_t words[2], uint32_t k) {
+    return (float)(int8_t)(words[k / 4] >> k % 4 * 8);
+}
+
 /* What a query attends to. */
 struct rf_query_view {
     uint32_t rows, keys; /* queries, and keys that exist */
@@ -158,12 +175,21 @@ RF_DEVICE float rf_softmax_inverse(float sum) {
 #define RF_TILE_MAX_CHUNKS 4 /* dim up to 256 */
 
 /* Stages 8 elements of a row: this thread's share of a tile of 32 rows and 64 columns. */
-RF_DEVICE void rf_tile_stage(enum rf_type type, float *staged, const void *row, bool there, uint32_t column,
-                             uint32_t dim) {
+RF_DEVICE void rf_tile_stage(enum rf_type type, bool packed, float *staged, const void *row, bool there,
+                             uint32_t column, uint32_t dim) {
     float values[8];
     RF_UNROLL
     for (uint32_t k = 0; k < 8; k++) values[k] = 0.0f;
-    if (there && column < dim) rf_load_many(type, 8, row, column, values);
+    if (there && column < dim) {
+        if (packed) {
+            uint32_t words[2];
+            float scale = rf_key_packed(row, column, words);
+            RF_UNROLL
+            for (uint32_t k = 0; k < 8; k++) values[k] = rf_key_quant(words, k) * scale;
+        } else {
+            rf_load_many(type, 8, row, column, values);
+        }
+    }
     rf_store_many(RF_TYPE_F32, 8, staged, rf_thread_x() / 8 * RF_TILE_PITCH + rf_thread_x() % 8 * 8, values);
 }
 
@@ -196,8 +222,8 @@ RF_DEVICE float rf_tile_row_sum(float value) {
 }
 
 /* out, q: of this batch and head; out_row, q_row: strides. dim: a multiple of 8, at most 256; rows are
- * aligned to 16 bytes. shared: RF_TILE_SHARED floats. */
-RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, void *out, uint64_t out_row, const void *q,
+ * aligned to 16 bytes (but packed keys and values). shared: RF_TILE_SHARED floats. */
+RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, void *out, uint64_t out_row, const void *q,
                               uint64_t q_row, const struct rf_keys *keys, const struct rf_query_view *view,
                               uint32_t first_query, uint32_t dim, float scale, float *shared) {
     float *queries = shared, *others = shared + RF_TILE * RF_TILE_PITCH, *weights = others + RF_TILE * RF_TILE_PITCH;
@@ -223,8 +249,10 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, void *out, uint64_t
         if (first_key + stage_row < key_end) place = rf_key_find(paged, keys, first_key + stage_row);
         RF_NO_UNROLL
         for (uint32_t chunk = 0; chunk < dim; chunk += RF_TILE_CHUNK) {
-            rf_tile_stage(type, queries, my_query, first_query + stage_row < view->rows, chunk + stage_column, dim);
-            rf_tile_stage(type, others, rf_at(type, keys->k, place.k), place.there, chunk + stage_column, dim);
+            rf_tile_stage(type, false, queries, my_query, first_query + stage_row < view->rows, chunk + stage_column,
+                          dim);
+            rf_tile_stage(type, packed, others, rf_key_at(type, packed, keys->k, place.k), place.there,
+                          chunk + stage_column, dim);
             rf_barrier();
             rf_tile_scores(queries, others, scores);
             rf_barrier();
@@ -266,7 +294,7 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, void *out, uint64_t
         RF_UNROLL
         for (uint32_t chunk = 0; chunk < RF_TILE_MAX_CHUNKS; chunk++) {
             if (chunk * RF_TILE_CHUNK >= dim) break;
-            rf_tile_stage(type, others, rf_at(type, keys->v, place.v), place.there,
+            rf_tile_stage(type, packed, others, rf_key_at(type, packed, keys->v, place.v), place.there,
                           chunk * RF_TILE_CHUNK + stage_column, dim);
             rf_barrier();
             RF_NO_UNROLL

@@ -35,7 +35,7 @@ RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_
                                 uint16_t *shared) {
     RF_NO_UNROLL
     for (uint32_t tile = 0; tile < shape.queries && first_query + tile < view->rows; tile += RF_TILE)
-        rf_attend_tile(type, paged, out, out_row, q, q_row, keys, view, first_query + tile, dim, scale,
+        rf_attend_tile(type, paged, false, out, out_row, q, q_row, keys, view, first_query + tile, dim, scale,
                        (float *)shared);
 }
 #else

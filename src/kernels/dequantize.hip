@@ -1,4 +1,4 @@
-/* dequantize: out[i] = element i of a run of quantized blocks, as f32 or f16 (rounded once more).
+/* dequantize: out[i] = element i of a run of quantized blocks, as f32, or as f16 or bf16 (rounded once more).
  *
  * count is a multiple of the type's block; blocks and out start at multiples of 16 bytes and do not
  * overlap. Any grid and block in x; one thread per unit (quant.h), 8 to 32 elements, is fast. */
@@ -27,5 +27,8 @@ RF_DEVICE void dequantize_body(enum rf_weight weight, enum rf_type type, void *o
     }                                                                                                                \
     RF_KERNEL(dequantize_##name##_f16, 256, (rf_f16 *, out), (const void *, blocks), (uint64_t, count)) {            \
         dequantize_body(weight, RF_TYPE_F16, out, blocks, count);                                                    \
+    }                                                                                                                \
+    RF_KERNEL(dequantize_##name##_bf16, 256, (rf_bf16 *, out), (const void *, blocks), (uint64_t, count)) {          \
+        dequantize_body(weight, RF_TYPE_BF16, out, blocks, count);                                                   \
     }
 RF_EACH_QUANT(DEQUANTIZE)

@@ -33,7 +33,7 @@
                                0};                                                                                   \
         struct rf_query_view view = {q_rows, k_rows, offset, mask, mask_strides.row};                                \
         if (mask) view.mask += rf_heads_at(mask_strides, share.batch, share.head);                                   \
-        rf_attend_tile(type, false, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row,        \
+        rf_attend_tile(type, false, false, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row, \
                        q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, &view,             \
                        share.tile * RF_TILE, dim, scale, shared);                                                    \
     }

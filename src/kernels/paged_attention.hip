@@ -11,6 +11,9 @@
  * dimension; sums in f32. dim: a multiple of 8, at most 256; tensors and strides aligned to 16 bytes.
  * out and partial must not overlap anything else.
  *
+ * *_TYPE_q8_0*: k and v are blocks of Q8_0 instead (as kv_append writes them), aligned to 2 bytes; dim and their
+ * strides, in elements, are multiples of 32.
+ *
  * paged_attention_prefill_*: any q_rows. Launch: blocks of 256 threads, one for each 32 queries: tiles,
  * then heads_q, then batch, all in grid x.
  *
@@ -26,13 +29,13 @@ struct paged {
     uint32_t shift, page_count, width, limit;
 };
 
-RF_DEVICE struct rf_keys paged_keys(enum rf_type type, const void *k, const void *v, const uint32_t *table,
-                                    struct rf_heads k_strides, struct rf_heads v_strides, uint32_t batch,
-                                    uint32_t head, struct paged pages) {
+RF_DEVICE struct rf_keys paged_keys(enum rf_type type, bool packed, const void *k, const void *v,
+                                    const uint32_t *table, struct rf_heads k_strides, struct rf_heads v_strides,
+                                    uint32_t batch, uint32_t head, struct paged pages) {
     bool tabled = table != 0;
     uint64_t page = tabled ? 0 : batch; /* the only one, without a table */
-    struct rf_keys keys = {rf_at(type, k, page * k_strides.batch + head * k_strides.head),
-                           rf_at(type, v, page * v_strides.batch + head * v_strides.head),
+    struct rf_keys keys = {rf_key_at(type, packed, k, page * k_strides.batch + head * k_strides.head),
+                           rf_key_at(type, packed, v, page * v_strides.batch + head * v_strides.head),
                            k_strides.row,
                            v_strides.row,
                            k_strides.batch,
@@ -48,26 +51,29 @@ RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, struct 
     return lengths[batch] < pages.limit ? lengths[batch] : pages.limit;
 }
 
-#define PAGED_PREFILL(name, type, element)                                                                           \
-    RF_KERNEL(paged_attention_prefill_##name, 256, (element *, out), (const element *, q), (const element *, k),     \
-              (const element *, v), (const uint32_t *, table), (const uint32_t *, lengths),                          \
+#define PAGED_PREFILL(name, type, packed, element, key)                                                              \
+    RF_KERNEL(paged_attention_prefill_##name, 256, (element *, out), (const element *, q), (const key *, k),         \
+              (const key *, v), (const uint32_t *, table), (const uint32_t *, lengths),                              \
               (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
               (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
               (uint32_t, dim), (struct paged, pages), (float, scale)) {                                              \
         RF_SHARED(float, shared, RF_TILE_SHARED);                                                                    \
         struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_TILE), heads_q);                   \
-        struct rf_keys keys = paged_keys(type, k, v, table, k_strides, v_strides, share.batch,                       \
+        struct rf_keys keys = paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch,               \
                                          share.head / (heads_q / heads_kv), pages);                                  \
         uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
-        rf_attend_tile(type, true, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row,         \
+        rf_attend_tile(type, true, packed, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row, \
                        q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, &view,             \
                        share.tile * RF_TILE, dim, scale, shared);                                                    \
     }
 
-PAGED_PREFILL(f32, RF_TYPE_F32, float)
-PAGED_PREFILL(f16, RF_TYPE_F16, rf_f16)
-PAGED_PREFILL(bf16, RF_TYPE_BF16, rf_bf16)
+PAGED_PREFILL(f32, RF_TYPE_F32, false, float, float)
+PAGED_PREFILL(f16, RF_TYPE_F16, false, rf_f16, rf_f16)
+PAGED_PREFILL(bf16, RF_TYPE_BF16, false, rf_bf16, rf_bf16)
+PAGED_PREFILL(f32_q8_0, RF_TYPE_F32, true, float, uint8_t)
+PAGED_PREFILL(f16_q8_0, RF_TYPE_F16, true, rf_f16, uint8_t)
+PAGED_PREFILL(bf16_q8_0, RF_TYPE_BF16, true, rf_bf16, uint8_t)
 
 /* ---- decoding --------------------------------------------------------------------------------------- */
 
@@ -78,19 +84,29 @@ PAGED_PREFILL(bf16, RF_TYPE_BF16, rf_bf16)
 #define DECODE_PITCH (256 + 2)
 #define DECODE_MAX_HEADS 8
 
-/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32. */
+/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32; packed, two words and the scale. */
 struct decode_piece {
     rf_u32x4 raw[2];
 };
-RF_DEVICE struct decode_piece decode_load(enum rf_type type, const void *base, uint64_t at, bool there) {
+RF_DEVICE struct decode_piece decode_load(enum rf_type type, bool packed, const void *base, uint64_t row,
+                                          uint32_t column, bool there) {
     struct decode_piece piece = {{{0, 0, 0, 0}, {0, 0, 0, 0}}};
-    if (there) {
-        piece.raw[0] = rf_load_16(rf_at(type, base, at));
-        if (type == RF_TYPE_F32) piece.raw[1] = rf_load_16(rf_at(type, base, at + 4));
+    if (there && packed) {
+        uint32_t words[2];
+        piece.raw[0][2] = rf_bits_of_f32(rf_key_packed(rf_key_at(type, true, base, row), column, words));
+        piece.raw[0][0] = words[0];
+        piece.raw[0][1] = words[1];
+    } else if (there) {
+        piece.raw[0] = rf_load_16(rf_at(type, base, row + column));
+        if (type == RF_TYPE_F32) piece.raw[1] = rf_load_16(rf_at(type, base, row + column + 4));
     }
     return piece;
 }
-RF_DEVICE float decode_value(enum rf_type type, const struct decode_piece *piece, uint32_t k) {
+RF_DEVICE float decode_value(enum rf_type type, bool packed, const struct decode_piece *piece, uint32_t k) {
+    if (packed) {
+        uint32_t words[2] = {piece->raw[0][0], piece->raw[0][1]};
+        return rf_key_quant(words, k) * rf_f32_of_bits(piece->raw[0][2]);
+    }
     if (type == RF_TYPE_F32) return rf_f32_of_bits(piece->raw[k / 4][k % 4]);
     return rf_f32_of_16(type, (uint16_t)(piece->raw[0][k / 2] >> k % 2 * 16));
 }
@@ -110,7 +126,7 @@ RF_DEVICE void decode_merge(struct decode_state *state, uint32_t g, float max, f
 }
 
 /* Keys first to end of a split, all teams of the block side by side, 'depth' keys of a team at a time. */
-RF_DEVICE void decode_walk(enum rf_type type, uint32_t heads, uint32_t depth, const float q[][8],
+RF_DEVICE void decode_walk(enum rf_type type, bool packed, uint32_t heads, uint32_t depth, const float q[][8],
                            const struct rf_keys *keys, uint32_t first, uint32_t end, uint32_t team, uint32_t column,
                            bool inside, struct decode_state *state) {
     uint32_t teams = DECODE_THREADS / team, mine = rf_thread_x() / team;
@@ -124,8 +140,8 @@ RF_DEVICE void decode_walk(enum rf_type type, uint32_t heads, uint32_t depth, co
             uint32_t key = base + u * teams + mine;
             if (key < end) place = rf_key_find(true, keys, key);
             there[u] = place.there;
-            k[u] = decode_load(type, keys->k, place.k + column, place.there && inside);
-            v[u] = decode_load(type, keys->v, place.v + column, place.there && inside);
+            k[u] = decode_load(type, packed, keys->k, place.k, column, place.there && inside);
+            v[u] = decode_load(type, packed, keys->v, place.v, column, place.there && inside);
         }
         RF_UNROLL
         for (uint32_t g = 0; g < heads; g++) {
@@ -134,7 +150,8 @@ RF_DEVICE void decode_walk(enum rf_type type, uint32_t heads, uint32_t depth, co
             for (uint32_t u = 0; u < depth; u++) {
                 scores[u] = 0.0f;
                 RF_UNROLL
-                for (uint32_t e = 0; e < 8; e++) scores[u] = rf_fma(q[g][e], decode_value(type, &k[u], e), scores[u]);
+                for (uint32_t e = 0; e < 8; e++)
+                    scores[u] = rf_fma(q[g][e], decode_value(type, packed, &k[u], e), scores[u]);
                 RF_UNROLL
                 for (uint32_t mask = 1; mask < 32; mask *= 2)
                     if (mask < team) scores[u] += rf_wave_xor_f32(scores[u], mask);
@@ -152,7 +169,7 @@ RF_DEVICE void decode_walk(enum rf_type type, uint32_t heads, uint32_t depth, co
                 state->sum[g] += weight;
                 RF_UNROLL
                 for (uint32_t e = 0; e < 8; e++)
-                    state->sums[g][e] = rf_fma(weight, decode_value(type, &v[u], e), state->sums[g][e]);
+                    state->sums[g][e] = rf_fma(weight, decode_value(type, packed, &v[u], e), state->sums[g][e]);
             }
         }
     }
@@ -227,16 +244,16 @@ RF_DEVICE uint32_t decode_team(uint32_t dim) {
     return team;
 }
 
-RF_DEVICE void decode_body(enum rf_type type, uint32_t heads, void *out, float *partial, const void *q, const void *k,
-                           const void *v, const uint32_t *table, const uint32_t *lengths, struct rf_heads out_strides,
-                           struct rf_heads q_strides, struct rf_heads k_strides, struct rf_heads v_strides,
-                           uint32_t heads_q, uint32_t heads_kv, uint32_t dim, struct paged pages, uint32_t chunk,
-                           uint32_t splits, float scale, float *shared) {
+RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, void *out, float *partial, const void *q,
+                           const void *k, const void *v, const uint32_t *table, const uint32_t *lengths,
+                           struct rf_heads out_strides, struct rf_heads q_strides, struct rf_heads k_strides,
+                           struct rf_heads v_strides, uint32_t heads_q, uint32_t heads_kv, uint32_t dim,
+                           struct paged pages, uint32_t chunk, uint32_t splits, float scale, float *shared) {
     uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
     struct rf_share_of_heads share = rf_share_of_block(head_tiles * splits, heads_kv);
     uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
     uint32_t first_head = share.head * group + tile * heads, heads_left = group - tile * heads;
-    struct rf_keys keys = paged_keys(type, k, v, table, k_strides, v_strides, share.batch, share.head, pages);
+    struct rf_keys keys = paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch, share.head, pages);
     uint32_t length = paged_length(lengths, share.batch, pages), first = split * chunk;
     uint32_t end = first >= length ? first : length - first < chunk ? length : first + chunk;
     uint32_t team = decode_team(dim), column = rf_lane() % team * 8;
@@ -254,8 +271,8 @@ RF_DEVICE void decode_body(enum rf_type type, uint32_t heads, void *out, float *
         RF_UNROLL
         for (uint32_t e = 0; e < 8; e++) query[g][e] *= scale * RF_LOG2_E;
     }
-    decode_walk(type, heads, type == RF_TYPE_F32 || heads > 4 ? 2 : 4, query, &keys, first, end, team, column, inside,
-                &state);
+    decode_walk(type, packed, heads, (type == RF_TYPE_F32 && !packed) || heads > 4 ? 2 : 4, query, &keys, first, end,
+                team, column, inside, &state);
     uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
     uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
     bool direct = splits == 1;
@@ -268,26 +285,35 @@ RF_DEVICE void decode_body(enum rf_type type, uint32_t heads, void *out, float *
     decode_finish(type, heads, heads_left, dim, team, column, inside, &state, &to, shared);
 }
 
-#define PAGED_DECODE(name, type, element, heads)                                                                     \
+#define PAGED_DECODE(name, type, packed, element, key, heads)                                                        \
     RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, (element *, out), (float *, partial),                   \
-              (const element *, q), (const element *, k), (const element *, v), (const uint32_t *, table),           \
+              (const element *, q), (const key *, k), (const key *, v), (const uint32_t *, table),                   \
               (const uint32_t *, lengths), (struct rf_heads, out_strides), (struct rf_heads, q_strides),             \
               (struct rf_heads, k_strides), (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), \
               (uint32_t, dim), (struct paged, pages), (uint32_t, chunk), (uint32_t, splits), (float, scale)) {       \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
-        decode_body(type, heads, out, partial, q, k, v, table, lengths, out_strides, q_strides, k_strides,           \
+        decode_body(type, packed, heads, out, partial, q, k, v, table, lengths, out_strides, q_strides, k_strides,   \
                     v_strides, heads_q, heads_kv, dim, pages, chunk, splits, scale, shared);                         \
     }
 
-PAGED_DECODE(f32_g1, RF_TYPE_F32, float, 1)
-PAGED_DECODE(f32_g4, RF_TYPE_F32, float, 4)
-PAGED_DECODE(f32_g8, RF_TYPE_F32, float, 8)
-PAGED_DECODE(f16_g1, RF_TYPE_F16, rf_f16, 1)
-PAGED_DECODE(f16_g4, RF_TYPE_F16, rf_f16, 4)
-PAGED_DECODE(f16_g8, RF_TYPE_F16, rf_f16, 8)
-PAGED_DECODE(bf16_g1, RF_TYPE_BF16, rf_bf16, 1)
-PAGED_DECODE(bf16_g4, RF_TYPE_BF16, rf_bf16, 4)
-PAGED_DECODE(bf16_g8, RF_TYPE_BF16, rf_bf16, 8)
+PAGED_DECODE(f32_g1, RF_TYPE_F32, false, float, float, 1)
+PAGED_DECODE(f32_g4, RF_TYPE_F32, false, float, float, 4)
+PAGED_DECODE(f32_g8, RF_TYPE_F32, false, float, float, 8)
+PAGED_DECODE(f16_g1, RF_TYPE_F16, false, rf_f16, rf_f16, 1)
+PAGED_DECODE(f16_g4, RF_TYPE_F16, false, rf_f16, rf_f16, 4)
+PAGED_DECODE(f16_g8, RF_TYPE_F16, false, rf_f16, rf_f16, 8)
+PAGED_DECODE(bf16_g1, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 1)
+PAGED_DECODE(bf16_g4, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 4)
+PAGED_DECODE(bf16_g8, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 8)
+PAGED_DECODE(f32_q8_0_g1, RF_TYPE_F32, true, float, uint8_t, 1)
+PAGED_DECODE(f32_q8_0_g4, RF_TYPE_F32, true, float, uint8_t, 4)
+PAGED_DECODE(f32_q8_0_g8, RF_TYPE_F32, true, float, uint8_t, 8)
+PAGED_DECODE(f16_q8_0_g1, RF_TYPE_F16, true, rf_f16, uint8_t, 1)
+PAGED_DECODE(f16_q8_0_g4, RF_TYPE_F16, true, rf_f16, uint8_t, 4)
+PAGED_DECODE(f16_q8_0_g8, RF_TYPE_F16, true, rf_f16, uint8_t, 8)
+PAGED_DECODE(bf16_q8_0_g1, RF_TYPE_BF16, true, rf_bf16, uint8_t, 1)
+PAGED_DECODE(bf16_q8_0_g4, RF_TYPE_BF16, true, rf_bf16, uint8_t, 4)
+PAGED_DECODE(bf16_q8_0_g8, RF_TYPE_BF16, true, rf_bf16, uint8_t, 8)
 
 /* Every thread takes the maximum of all splits by itself: there are few, and they are in a cache. */
 RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struct rf_heads out_strides,
@@ -338,7 +364,7 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
         struct rf_matrix_shape shape = {dim_, queries_, keys_, RF_MATRIX_WAVES};                                     \
         uint32_t tiles = rf_tiles_of(q_rows, queries_);                                                              \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
-        struct rf_keys keys = paged_keys(type_, k, v, table, k_strides, v_strides, share.batch,                      \
+        struct rf_keys keys = paged_keys(type_, false, k, v, table, k_strides, v_strides, share.batch,               \
                                          share.head / (heads_q / heads_kv), pages);                                  \
         uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
