@@ -83,6 +83,29 @@ RF_TEST(examples, hello, IN_FOLDER) {
     RF_EXPECT_CONTAINS(report, "no GPU: ");
 }
 
+/* A model of random weights with a vocabulary of bytes: the text is nonsense, and the same each time. */
+RF_TEST(examples, generate, IN_FOLDER) {
+    static char first[sizeof report];
+    RF_ASSERT_INT(run("python3 '" SOURCE_ROOT
+                      "/tools/make_random_model.py' --dim 64 --layers 2 --heads 2 --kv-heads 1 "
+                      "--ff 64 --vocab 300 --type f16 --out %s/model.gguf",
+                      folder),
+                  0);
+    setenv("RF_DRIVER", "none", 1);
+    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_CONTAINS(report, "0 of 2 layers on a GPU");
+    RF_EXPECT_CONTAINS(report, "written]");
+    snprintf(first, sizeof first, "%s", report);
+    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_TEXT(report, first);
+    setenv("RF_DRIVER", "sim", 1);
+    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_CONTAINS(report, "2 of 2 layers on a GPU");
+    RF_EXPECT_INT(run(EXAMPLES "generate %s/missing.gguf x", folder), 1);
+    RF_EXPECT_CONTAINS(report, "missing.gguf");
+    RF_EXPECT_INT(run(EXAMPLES "generate"), 2);
+}
+
 RF_TEST(examples, scale_test, IN_FOLDER) {
     RF_EXPECT_INT(run(RUNNER EXAMPLES "scale_test"), 0);
     RF_EXPECT_TEXT(last_line(), "4 passed, 0 failed, 0 skipped\n");

@@ -318,9 +318,9 @@ def cases_softmax_mask(name, kind, random):
 
 def cases_permute(name, kinds, random):
     source, target = kinds.split('_')
-    for shape, order in (((2, 3, 4, 16), (0, 2, 1, 3)), ((2, 3, 5, 7), (3, 1, 0, 2))):
+    for shape, order, offset in (((2, 3, 4, 16), (0, 2, 1, 3), 0), ((2, 3, 5, 7), (3, 1, 0, 2), 1)):
         count = int(np.prod(shape))
-        values = misaligned(to_type(source, numbers(random, count)), 1)
+        values = misaligned(to_type(source, numbers(random, count)), offset)
         in_stride = [int(np.prod(shape[i + 1:])) for i in range(4)]
         moved = [shape[i] for i in order]
         out_stride = [0] * 4
@@ -334,8 +334,8 @@ def cases_permute(name, kinds, random):
 
 def cases_transpose(name, size, random):
     u, kind = np.uint64, 'f32' if size == '4' else 'f16'
-    for matrices, rows, columns in ((1, 32, 64), (2, 37, 45)):
-        values = to_type(kind, numbers(random, matrices * rows * columns))
+    for matrices, rows, columns in ((1, 72, 136), (2, 37, 45)):
+        values = misaligned(to_type(kind, numbers(random, matrices * rows * columns)), 0)
         out = Output(kind, values.size)
         want = to_f64(kind, values).reshape(matrices, rows, columns).transpose(0, 2, 1)
         args = [out.data, values, u(matrices), u(rows), u(columns), u(rows * columns), u(rows), u(rows * columns), u(columns)]
@@ -344,7 +344,7 @@ def cases_transpose(name, size, random):
 
 def cases_concat(name, size, random):
     u, kind = np.uint64, 'f32' if size == '4' else 'f16'
-    for outer, widths in ((2, (64, 32, 0, 0)), (3, (5, 1, 7, 2))):
+    for outer, widths in ((6, (64, 32, 0, 8)), (3, (5, 1, 7, 2))):
         parts = [to_type(kind, numbers(random, outer * w)) if w else np.zeros(1, to_type(kind, [0]).dtype) for w in widths]
         out = Output(kind, outer * sum(widths))
         want = np.concatenate([to_f64(kind, p).reshape(outer, w) for p, w in zip(parts, widths) if w], axis=1)
@@ -369,7 +369,7 @@ def rotated_by(x, positions, rotated, halves, steps):
 
 def cases_rope(name, kind, random):
     u, w = np.uint64, np.uint32
-    for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (3, 2, 10, 6, 0)):
+    for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (2, 5, 32, 16, 0), (3, 2, 10, 6, 0)):
         values = to_type(kind, numbers(random, tokens * heads * dim))
         positions = np.array([70001, -5, 3][:tokens], np.int32)
         steps = rope_steps(rotated)

@@ -83,6 +83,16 @@ def quantize_q8(x):
     return np.concatenate([scale.view(np.uint8), total.view(np.uint8), q.view(np.uint8)], axis=1), scale * q
 
 
+def dots_shared(kind, m, k):
+    """Dynamic shared memory of dots.h for a block of 64 threads, at either wave size."""
+    elements, size, _ = BLOCKS[kind]
+    lane, most = 96 if kind == 'q6_k' else 80, 0
+    for wave in (32, 64):
+        slot = (wave * 64 // elements * size + 29) // 16 * 16
+        most = max(most, m * -(-k // (64 * wave)) * wave * lane + 64 // wave * 2 * slot)
+    return most
+
+
 def families(main):
     null, u = np.uint64(0), np.uint64
 
@@ -171,8 +181,22 @@ def families(main):
                 gate = null
             else:
                 bias = residual = null
-            yield '%dx%dx%d%s' % (m, n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), \
-                [out.data, data, gate, x, bias, residual, u(m), u(n), u(k), u(k), u(n)], out, want, False, more
+            args = [out.data, data, gate, x, bias, residual, u(m), u(n), u(k), u(k), u(n)]
+            if x_kind == 'q8':
+                args.append(np.uint32(1))
+                more['shared'] = dots_shared(kind, m, k)
+            yield '%dx%dx%d%s' % (m, n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), args, out, want, False, more
+        if x_kind == 'q8':  # f32 that the kernel rounds itself; more than a slice of a wave
+            m, n, k = columns, 3, 4096 + BLOCKS[kind][0]
+            data, _, _, bias, residual, out, want, more = product(random, kind, 'f32', m, n, k, False, {})
+            values = decode(kind, data.reshape(-1, BLOCKS[kind][1])).reshape(n, k)
+            x = random.standard_normal((m, k)).astype(np.float32)
+            want = quantize_q8(x)[1].reshape(m, k).astype(np.float64) @ values.T + bias + \
+                main.to_f64('f32', residual).reshape(m, n)
+            more['shared'] = dots_shared(kind, m, k)
+            yield '%dx%dx%d f32' % (m, n, k), (1, 1, 1), (64, 1, 1), \
+                [out.data, data, null, aligned(x), bias, residual, u(m), u(n), u(k), u(k), u(n), np.uint32(0)], out, \
+                want, False, more
 
     def cases_matmul(name, kinds, random, unit=None):
         kind, x_kind = kinds.rsplit('_', 1)
@@ -182,8 +206,48 @@ def families(main):
             yield '%dx%dx%d' % (m, n, k), (1, 1, 1), (256, 1, 1), \
                 [out.data, data, x, bias, residual, u(m), u(n), u(k), u(k), u(n)], out, want, False, more
 
-    def cases_matmul_tile(name, kinds, random):
-        return cases_matmul(name, kinds, random, 'bf16' if kinds.startswith('bf16') else 'f16')
+    def cases_matmul_units(name, kinds, random):
+        # Operands of the units' type; x may be narrower than the output. The last case splits k in two.
+        unit, out_kind = kinds.rsplit('_', 1)
+        for m, n, k, parts in ((5, 17, 40, 1), (3, 2, 72, 1), (2, 3, 72, 2)):
+            data, _, x, bias, residual, out, want, more = product(random, unit, unit, m, n, k, False, {'unit': unit})
+            residual_values = main.to_f64(unit, residual).reshape(m, n)
+            if parts == 1:
+                residual = main.to_type(out_kind, residual_values.reshape(-1))
+                out = main.Output(out_kind, m * n)
+                if out_kind != 'f32':
+                    more['tolerance'] = max(more['tolerance'], main.TOLERANCE[out_kind])
+                arguments = [out.data, data, x, bias, residual, null]
+            else:
+                whole = want - bias - residual_values
+                x_values = main.to_f64(unit, np.asarray(x).view(np.uint16)[:m * k]).reshape(m, k)
+                w_values = main.to_f64(unit, np.asarray(data).view(np.uint16)[:n * k]).reshape(n, k)
+                first = x_values[:, :64] @ w_values[:, :64].T
+                want = np.concatenate([first, whole - first])
+                out = main.Output('f32', 2 * m * n)
+                arguments = [null, data, x, null, null, out.data]
+            yield '%dx%dx%d%s' % (m, n, k, ' split' if parts > 1 else ''), (1, 1, parts), (256, 1, 1), \
+                arguments + [u(m), u(n), u(k), u(k), u(n), u(64 if parts > 1 else 128), np.uint32(2)], out, want, \
+                False, more
+
+    def cases_matmul_round(name, kind, random):
+        for m, k, stride in ((1, 8, 8), (3, 40, 48)):
+            x = random.standard_normal(m * stride).astype(np.float32)
+            out = out_aligned(kind, m * k)
+            want = main.to_f64(kind, main.to_type(kind, x.reshape(m, stride)[:, :k].reshape(-1)))
+            yield '%dx%d' % (m, k), (1, 2, 1), (64, 1, 1), [out.data, aligned(x), u(m), u(k), u(stride)], out, \
+                want.astype(np.float32), True
+
+    def cases_matmul_join(name, kind, random):
+        for m, n, parts in ((1, 3, 1), (3, 70, 4)):
+            partial = random.standard_normal((parts, m, n)).astype(np.float32)
+            bias = random.standard_normal(n).astype(np.float32)
+            residual = main.to_type(kind, random.standard_normal(m * n))
+            want = partial.astype(np.float64).sum(0) + bias + main.to_f64(kind, residual).reshape(m, n)
+            out = main.Output(kind, m * n)
+            yield '%dx%d of %d' % (m, n, parts), (1, 2, 1), (64, 1, 1), \
+                [out.data, partial.reshape(-1), bias, residual, u(m), u(n), u(n), np.uint32(parts)], out, want, False
 
     return (('dequantize_', cases_dequantize), ('embedding_', cases_embedding), ('quantize_q8_', cases_quantize),
-            ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_tile), ('matmul_', cases_matmul))
+            ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_units), ('matmul_wide_', cases_matmul_units),
+            ('matmul_round_', cases_matmul_round), ('matmul_join_', cases_matmul_join), ('matmul_', cases_matmul))

@@ -35,6 +35,7 @@ need python3 python3
 need clang-19 clang-19
 need lld-19 ld.lld-19
 need llvm-19 llvm-readelf-19 llvm-objdump-19
+need_file libedit-dev /usr/include/editline/readline.h
 if $ci; then
     need g++ g++
     need clang-format-19 clang-format-19

@@ -13,11 +13,15 @@ import sys
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prefix", default="test_")
+    parser.add_argument("--folder", action="append", help="only those of this folder of tests; may be repeated")
     parser.add_argument("build")
     arguments = parser.parse_args()
     with open(os.path.join(arguments.build, "meson-info", "intro-targets.json"), encoding="utf-8") as file:
         targets = json.load(file)
     for target in targets:
+        folder = os.path.basename(os.path.dirname(target["filename"][0]))
+        if arguments.folder and folder not in arguments.folder:
+            continue
         if target["type"] == "executable" and target["name"].startswith(arguments.prefix):
             print(os.path.relpath(target["filename"][0]))
     return 0

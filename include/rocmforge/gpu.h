@@ -7,7 +7,7 @@
  *   - every byte is in the ledger, with its call site, until it is given back or abandoned
  *
  * Threads: functions on a runtime or a device may be called from any thread at any time. A
- * queue, and an event recorded on it, belong to one thread at a time. A buffer may be used
+ * queue, an event recorded on it, and a recording belong to one thread at a time. A buffer may be used
  * from several threads' queues; ordering between queues is the caller's (rf_queue_after).
  * Destroying an object while another thread uses it is an error of the caller.
  */
@@ -27,6 +27,7 @@ struct rf_queue;
 struct rf_event;
 struct rf_kernel;
 struct rf_tensor;
+struct rf_recording;
 
 /* ---- deadlines ------------------------------------------------------------------------ */
 
@@ -143,7 +144,7 @@ struct rf_memory_info {
     uint64_t floor_bytes;     /* free memory never pushed below this */
     uint64_t held_bytes;      /* allocations + driver_bytes + what the pool keeps */
     uint64_t used_bytes;      /* what live buffers occupy */
-    uint64_t driver_bytes;    /* the driver's own: context, modules */
+    uint64_t driver_bytes;    /* the driver's own: context, modules, recordings */
     uint64_t pool_bytes;      /* held for reuse, idle */
     uint64_t lent_bytes;      /* handed to child processes */
     uint64_t abandoned_bytes; /* could not be given back */
@@ -370,6 +371,42 @@ struct rf_launch {
  * only when very many launches are unfinished, by the queue's deadline. */
 RF_API rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch);
 
+/* ---- recordings: much work, one submission ---------------------------------------------------- */
+
+/* From here to rf_queue_record_end what is submitted to the queue is recorded and does not run: rf_queue_launch,
+ * rf_fill, rf_copy_on_device, rf_upload_async and rf_download_async. Arguments and addresses are recorded as they
+ * are; what shall differ from run to run lies in memory. Everything else on the queue is refused with RF_E_INVALID
+ * and is not part of the recording: copies of ordinary host memory, events, order between queues, waits, zeroed
+ * buffers, runs of other recordings. Other queues are not disturbed, this thread's neither. name: what time-outs and
+ * faults call a run; copied; NULL: "recording". RF_E_UNSUPPORTED: the driver cannot. On failure the queue is as it
+ * was. */
+RF_API rf_status rf_queue_record_begin(struct rf_queue *queue, const char *name);
+
+/* Ends recording and makes it ready to run. What the driver takes for it is measured and charged as the driver's:
+ * RF_E_BUDGET if there is no room for it, or if it was too much. It fails with the first failure of a call that was
+ * to be recorded, wrong arguments included, and with RF_E_INVALID if nothing was recorded. On failure there is no
+ * recording, and the queue is usable as before. Blocks: not on other work. Buffers and pinned memory that were
+ * recorded are kept until the recording is destroyed, even if their handles are destroyed before; they stay in the
+ * ledger that long. */
+RF_API rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording **out);
+
+/* Runs it: one submission, ordered, waited for and named as a launch is. A fault in it names the recording. Any queue
+ * of the same device; the order between runs on different queues is the caller's. One thread at a time per recording.
+ */
+RF_API rf_status rf_recording_run(struct rf_queue *queue, struct rf_recording *recording);
+
+struct rf_recording_info {
+    size_t struct_size;
+    const char *name;      /* valid as long as the recording */
+    uint64_t submissions;  /* that were recorded */
+    uint64_t driver_bytes; /* charged for it */
+};
+RF_API rf_status rf_recording_get_info(const struct rf_recording *recording, struct rf_recording_info *info);
+
+/* Does not wait: runs under way go on. The driver's part is given back at the next moment when nothing runs on the
+ * device, at the latest when that closes; if it cannot be closed by its deadline, it is abandoned with the rest. */
+RF_API rf_status rf_recording_destroy(struct rf_recording **recording);
+
 /* ---- for those who run tests ------------------------------------------------------------------ */
 
 /* A number between what was made on the device so far and what will be. */
@@ -462,6 +499,24 @@ RF_API rf_status rf_tensor_destroy(struct rf_tensor **tensor);
 /* Borrowed from the tensor. */
 RF_API struct rf_buffer *rf_tensor_buffer(const struct rf_tensor *tensor);
 RF_API const struct rf_tensor_desc *rf_tensor_get_desc(const struct rf_tensor *tensor);
+
+/* A tensor on the GPU if the budget allows it, else in host memory: for those who want memory alone and go on either
+ * way. The graph's planner (graph.h) does the same for whole models. */
+struct rf_smart_tensor;
+enum rf_tensor_location { RF_ON_DEVICE, RF_ON_HOST };
+/* On the device as rf_tensor_empty_safe makes it, not cleared. Where the budget, the floor or the driver refuses, or
+ * the device is lost: zeroed host memory, charged to the host budget, and one warning in the log. device NULL: host
+ * memory, charged to nobody. RF_E_INVALID for a descriptor that makes no sense, RF_E_NO_MEMORY where the host has
+ * none either. */
+RF_API rf_status rf_tensor_create_smart_at(struct rf_device *device, const struct rf_tensor_desc *desc,
+                                           struct rf_smart_tensor **out, struct rf_site site);
+#define rf_tensor_create_smart(device, desc, out) rf_tensor_create_smart_at((device), (desc), (out), RF_SITE)
+RF_API rf_status rf_smart_tensor_destroy(struct rf_smart_tensor **tensor);
+RF_API enum rf_tensor_location rf_smart_tensor_location(const struct rf_smart_tensor *tensor);
+RF_API const struct rf_tensor_desc *rf_smart_tensor_get_desc(const struct rf_smart_tensor *tensor);
+/* Borrowed from it; NULL where it is in the other place. */
+RF_API struct rf_tensor *rf_smart_tensor_device(const struct rf_smart_tensor *tensor);
+RF_API void *rf_smart_tensor_host(const struct rf_smart_tensor *tensor);
 
 /* ---- built-in kernels, without a device ------------------------------------------------------------ */
 

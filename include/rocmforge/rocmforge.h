@@ -3,4 +3,8 @@
 #define ROCMFORGE_H
 #include <rocmforge/base.h>
 #include <rocmforge/gpu.h>
+#include <rocmforge/graph.h>
+#include <rocmforge/infer.h>
+#include <rocmforge/model.h>
+#include <rocmforge/tokenizer.h>
 #endif

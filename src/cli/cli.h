@@ -11,12 +11,15 @@
 
 enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_ABSENT = 77 };
 
+int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
+int cmd_logits(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_test(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 
@@ -71,8 +74,8 @@ const char *cli_bytes(uint64_t bytes);
 /* Runs `rocmforge ARGUMENTS…` (ended by NULL). Its standard output and errors are ours. What
  * it writes to descriptor CLI_REPORT_FD comes back in report (at most size - 1 bytes, ended by
  * zero; report may be NULL). Killed at the deadline. RF_OK: it ended by itself, with
- * *exit_code. Else RF_E_TIMEOUT, RF_E_DEVICE_LOST (killed by a signal) or RF_E_IO, with the
- * reason in why. */
+ * *exit_code. Else RF_E_TIMEOUT, RF_E_CANCELLED (Ctrl-C), RF_E_DEVICE_LOST (killed by another
+ * signal) or RF_E_IO, with the reason in why. */
 #define CLI_REPORT_FD 197
 rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
                      char why[256]);

@@ -20,17 +20,19 @@ struct shown {
 };
 
 static int in_worker(int argc, char **argv);
-static int check(const char *op, const char *device, const char *simd, int64_t seed, struct shown *shown);
+static int check(const char *op, const char *device, const char *simd, const char *modules, int64_t seed,
+                 struct shown *shown);
 
 int cmd_check(int argc, char **argv) {
     struct shown shown = {0};
-    const char *op = NULL, *device = "auto", *simd = NULL;
+    const char *op = NULL, *device = "auto", *simd = NULL, *modules = NULL;
     int64_t seed = 1;
     bool here = false;
     const struct cli_option options[] = {
         {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
         {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
         {0, "simd", CLI_TEXT, &simd, "LEVEL", "of the CPU: auto, scalar, avx2 or avx512 (default: auto)"},
+        {0, "modules", CLI_TEXT, &modules, "LIST", "load only these kernel modules: names or patterns with commas"},
         {0, "bench", CLI_FLAG, &shown.bench, NULL, "measure time, GB/s, TFLOP/s and percent of the copy bandwidth"},
         {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
         {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
@@ -52,7 +54,8 @@ int cmd_check(int argc, char **argv) {
     if (code == CLI_GO_ON && simd && strcmp(device, "cpu"))
         code = cli_fail(CLI_USAGE, "check: --simd chooses the CPU's level: it needs --device cpu");
     if (code == CLI_GO_ON)
-        code = here || !strcmp(device, "cpu") ? check(op, device, simd, seed, &shown) : in_worker(given, arguments);
+        code = here || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
+                                              : in_worker(given, arguments);
     free(arguments);
     return code;
 }
@@ -119,7 +122,8 @@ static bool keep_roof(void *user, const struct rf_check_result *result) {
     return true;
 }
 
-static int check(const char *op, const char *which, const char *simd, int64_t seed, struct shown *shown) {
+static int check(const char *op, const char *which, const char *simd, const char *modules, int64_t seed,
+                 struct shown *shown) {
     struct rf_runtime *runtime = NULL;
     struct rf_device *device = NULL;
     /* Guard bands and poison cost time, which a benchmark measures. */
@@ -135,6 +139,7 @@ static int check(const char *op, const char *which, const char *simd, int64_t se
     if (!shown->bench) log.options = guarded;
     rf_status status = rf_runtime_create(&log, &runtime);
     choice.want = which;
+    open.modules = modules;
     if (!status && !cpu) status = rf_device_choose(runtime, &choice, &open.index);
     if (!status && !cpu) status = rf_device_open_checked(runtime, &open, &device);
     if (!status && !cpu) status = rf_device_get_info(device, &info);

@@ -13,6 +13,9 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"doctor", cmd_doctor, "which GPUs there are, usable or why not, and the memory budget"},
+    {"run", cmd_run, "a model goes on with a text, or answers in a chat"},
+    {"bench", cmd_bench, "how fast a model reads a prompt and writes an answer here"},
+    {"logits", cmd_logits, "what a model says of some tokens, as raw numbers"},
     {"kernels", cmd_kernels, "the built-in GPU kernels, their targets and what they need"},
     {"check", cmd_check, "every operation against its reference, on a device; with --bench, its speed"},
     {"info", cmd_info, "what is in a model file, and the memory that its parts need"},

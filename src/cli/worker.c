@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_ARGUMENTS 16
+#define MOST_ARGUMENTS 64
 #define TICK_MS 10
 
 extern char **environ;
@@ -91,6 +91,10 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
         if (WTERMSIG(wait_status) == SIGPIPE) { /* whoever read its output had enough */
             *exit_code = CLI_FAILED;
             return RF_OK;
+        }
+        if (WTERMSIG(wait_status) == SIGINT) {
+            snprintf(why, 256, "interrupted");
+            return RF_E_CANCELLED;
         }
         const char *name = sigabbrev_np(WTERMSIG(wait_status));
         snprintf(why, 256, "the worker process died of SIG%s, most likely inside the driver", name ? name : "?");

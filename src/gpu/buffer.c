@@ -23,6 +23,7 @@ rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buf
         status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_buffer_create_safe: queue");
         if (!status && queue->object.device != device)
             status = rf_fail(RF_E_INVALID, "rf_buffer_create_safe: the queue belongs to another device");
+        if (!status && params->zeroed) status = rf_recording_refuses(queue, "rf_buffer_create_safe: zeroing");
         if (status) goto leave;
     }
     status = rf_memory_injected_failure(device->runtime);
@@ -106,24 +107,29 @@ rf_status rf_buffer_destroy(struct rf_buffer **pointer) {
         rf_object_free(&buffer->object);
         return RF_OK;
     }
-    if (atomic_fetch_sub(&block->references, 1) == 1) {
-        if (device->runtime->checks && !rf_device_is_lost(device)) {
-            int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
-            status = rf_check_verify(device, block, buffer->whole_bytes, deadline);
-            if (status == RF_E_CORRUPT) remember_damage(device);
-            rf_check_scribble(device, block, deadline);
-        }
-        pthread_mutex_lock(&device->memory_mutex);
-        if (rf_device_is_lost(device)) {
-            rf_ledger_abandon(device, &block->ledger);
-        } else {
-            rf_ledger_remove(device, &block->ledger);
-            rf_pool_give(device, block);
-        }
-        pthread_mutex_unlock(&device->memory_mutex);
-    }
+    status = rf_block_release(device, block);
     rf_object_free(&buffer->object);
     rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_block_release(struct rf_device *device, struct rf_block *block) {
+    rf_status status = RF_OK;
+    if (atomic_fetch_sub(&block->references, 1) != 1) return RF_OK;
+    if (device->runtime->checks && !rf_device_is_lost(device)) {
+        int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
+        status = rf_check_verify(device, block, block->ledger.record.bytes, deadline);
+        if (status == RF_E_CORRUPT) remember_damage(device);
+        rf_check_scribble(device, block, deadline);
+    }
+    pthread_mutex_lock(&device->memory_mutex);
+    if (rf_device_is_lost(device)) {
+        rf_ledger_abandon(device, &block->ledger);
+    } else {
+        rf_ledger_remove(device, &block->ledger);
+        rf_pool_give(device, block);
+    }
+    pthread_mutex_unlock(&device->memory_mutex);
     return status;
 }
 
@@ -198,6 +204,7 @@ rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct r
     }
     pinned->bytes = bytes;
     pinned->charged_bytes = charged;
+    atomic_store(&pinned->references, 1);
     pthread_mutex_lock(&device->memory_mutex);
     rf_ledger_add(device, &pinned->ledger, RF_ALLOC_PINNED, bytes, charged, "pinned", site);
     pthread_mutex_unlock(&device->memory_mutex);
@@ -207,6 +214,8 @@ leave:
     rf_leave(&entry);
     return status;
 }
+
+static bool give_pinned_back(struct rf_device *device, struct rf_pinned *pinned);
 
 rf_status rf_pinned_destroy(struct rf_pinned **pointer) {
     struct rf_entry entry;
@@ -220,10 +229,26 @@ rf_status rf_pinned_destroy(struct rf_pinned **pointer) {
         rf_object_free(&pinned->object);
         return RF_OK;
     }
+    if (atomic_fetch_sub(&pinned->references, 1) != 1) {
+        rf_object_retire(&pinned->object, true); /* a recording uses the memory: it goes with that */
+    } else {
+        bool lost = give_pinned_back(device, pinned);
+        rf_object_retire(&pinned->object, lost || device->runtime->checks);
+    }
+    rf_leave(&entry);
+    return RF_OK;
+}
+
+void rf_pinned_release(struct rf_device *device, struct rf_pinned *pinned) {
+    if (atomic_fetch_sub(&pinned->references, 1) == 1) give_pinned_back(device, pinned);
+}
+
+/* True if the device is lost: the memory is abandoned then, and its ledger entry lives on in the handle. */
+static bool give_pinned_back(struct rf_device *device, struct rf_pinned *pinned) {
     pthread_mutex_lock(&device->memory_mutex);
     bool lost = rf_device_is_lost(device);
     if (lost) {
-        rf_ledger_abandon(device, &pinned->ledger); /* the entry lives in the handle: it is kept */
+        rf_ledger_abandon(device, &pinned->ledger);
     } else {
         rf_ledger_remove(device, &pinned->ledger);
         /* The driver's free waits for all streams: it happens at a quiet moment, at the latest
@@ -242,9 +267,7 @@ rf_status rf_pinned_destroy(struct rf_pinned **pointer) {
         }
     }
     pthread_mutex_unlock(&device->memory_mutex);
-    rf_object_retire(&pinned->object, lost || device->runtime->checks);
-    rf_leave(&entry);
-    return RF_OK;
+    return lost;
 }
 
 void rf_pinned_free_doomed(struct rf_device *device) {

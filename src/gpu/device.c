@@ -374,6 +374,7 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
             abandon_all(device);
             return status == RF_E_BUSY ? RF_E_TIMEOUT : status;
         }
+        rf_recordings_close(device);
         release_leaks(device);
         /* Slabs go whole; the idle lists only hold parts of them. */
         for (int i = 0; i < RF_SIZE_CLASSES; i++) device->pool.chunks[i] = (struct rf_block_list){0};
@@ -430,6 +431,7 @@ void rf_device_free(struct rf_device *device) {
         struct rf_block *block = (struct rf_block *)((char *)item - offsetof(struct rf_block, ledger));
         if (!block->slab) free(block);
     }
+    rf_recordings_finish(device);
     rf_pool_finish(device);
     while (device->doomed_pinned) {
         struct rf_doomed_pinned *doomed = device->doomed_pinned;

@@ -7,6 +7,7 @@
  *             name for a piece of work after the queue is gone
  *   ticket    the number of a submission on a timeline; complete when an event recorded
  *             behind it (a mark) is
+ *   recording what a queue was told while it recorded, as the driver's executable graph
  *   block     device memory of one buffer: a driver allocation of its own or a slab's chunk
  *   quiet     no timeline has unfinished work, and none can get any while the gate is held.
  *             The driver calls that wait for all streams are made only then
@@ -34,6 +35,7 @@ enum rf_object_kind {
     RF_OBJECT_QUEUE = 0x52465155,
     RF_OBJECT_EVENT = 0x52464556,
     RF_OBJECT_TENSOR = 0x52465445,
+    RF_OBJECT_RECORDING = 0x52465243,
     RF_OBJECT_DEVICE = 0x52464456,
     RF_OBJECT_DEAD = 0x52464444,
 };
@@ -94,6 +96,9 @@ struct rf_timeline {
     pthread_mutex_t mutex; /* guards everything below but 'completed' */
     void *stream;          /* NULL: the slot is free */
     bool in_use;           /* a queue handle points here */
+    bool unusable;         /* the driver did not end a capture on the stream */
+    /* Submissions are recorded, not run. Only the thread that has the queue changes it. */
+    _Atomic(struct rf_recording *) recording;
     int priority;
     uint64_t submitted;
     _Atomic uint64_t completed;
@@ -132,6 +137,13 @@ uint64_t rf_timeline_submitted(struct rf_timeline *line);
 static inline bool rf_timeline_passed(struct rf_timeline *line, uint64_t ticket) {
     return atomic_load_explicit(&line->completed, memory_order_acquire) >= ticket;
 }
+static inline struct rf_recording *rf_timeline_recording(const struct rf_timeline *line) {
+    return atomic_load_explicit(&line->recording, memory_order_acquire);
+}
+/* From begin to end, the brackets above give no ticket: what stands between them is captured. end takes 'recording'
+ * off the timeline in any case; on a lost device without asking the driver. */
+rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns);
+rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph);
 /* Destroys streams of released timelines that are done. With timelines_mutex held. */
 void rf_timelines_reap(struct rf_device *device);
 
@@ -195,7 +207,7 @@ struct rf_block {
     bool direct;           /* never pooled */
     struct rf_block *next; /* in the list it is in */
     struct rf_uses uses;
-    atomic_int references; /* a buffer and its views */
+    atomic_int references; /* a buffer, its views, recordings */
     struct rf_ledger_entry ledger;
 };
 struct rf_block_list { /* first in, first out */
@@ -356,6 +368,10 @@ struct rf_device {
     struct rf_ledger_entry driver_entry;
     struct rf_pool pool;
     struct rf_doomed_pinned *doomed_pinned;
+    struct rf_driver_graph *doomed_graphs;
+    uint64_t recording_most_bytes; /* that the driver took for one of them */
+    uint64_t recording_bytes;      /* of driver_bytes: for executable graphs */
+    struct rf_device_name *names;  /* of recordings */
 
     pthread_mutex_t timelines_mutex;
     struct rf_timeline *timelines[RF_TIMELINES_MAX];
@@ -414,6 +430,7 @@ struct rf_pinned {
     struct rf_object object;
     void *data;
     uint64_t bytes, charged_bytes;
+    atomic_int references; /* the handle and recordings */
     struct rf_uses uses;
     struct rf_ledger_entry ledger;
 };
@@ -427,6 +444,7 @@ struct rf_queue {
     struct rf_timeline *line;
     int64_t timeout_ns;
     char label[48];
+    bool rehearsing; /* launches are checked and not made: rf_queue_rehearse */
 };
 struct rf_event {
     struct rf_object object;
@@ -440,10 +458,47 @@ static inline int64_t rf_queue_deadline(const struct rf_queue *queue, int64_t ti
 static inline rf_dptr rf_buffer_pointer(const struct rf_buffer *buffer, uint64_t offset) {
     return (char *)buffer->block->base + buffer->block->user_offset + buffer->offset + offset;
 }
+/* Gives one reference back; the last one gives the memory to the pool. RF_E_CORRUPT: and a guard was damaged. */
+rf_status rf_block_release(struct rf_device *device, struct rf_block *block);
+/* A recording's reference; where the handle is gone and no other is left, the memory is given back. */
+void rf_pinned_release(struct rf_device *device, struct rf_pinned *pinned);
 /* Frees doomed pinned memory. memory_mutex held, quiet. */
 void rf_pinned_free_doomed(struct rf_device *device);
 /* Submits a copy or fill as one ticket and notes the uses. */
 rf_status rf_submit_fill(struct rf_timeline *line, rf_dptr to, unsigned char value, uint64_t bytes,
                          int64_t deadline_ns, uint64_t *ticket);
+
+/* ---- recordings (recording.c) ---- */
+
+struct rf_driver_graph { /* outlives its recording until a quiet moment */
+    struct rf_driver_graph *next;
+    void *executable;
+};
+struct rf_recording_list {
+    void **items;
+    size_t count, capacity;
+};
+struct rf_recording {
+    struct rf_object object;
+    const char *name; /* lives as long as the device */
+    uint64_t submissions, driver_bytes;
+    rf_status failed; /* the first failure of a call that was to be recorded */
+    struct rf_saved_error failure;
+    struct rf_recording_list blocks, pinned; /* one reference each */
+    struct rf_driver_graph *part;            /* NULL: not made yet, or given back */
+};
+/* RF_OK, or RF_E_INVALID because the queue is recording and 'who' cannot be recorded. */
+rf_status rf_recording_refuses(const struct rf_queue *queue, const char *who);
+/* Keeps memory for the recording under way, if there is one. */
+rf_status rf_recording_hold_block(struct rf_queue *queue, struct rf_block *block);
+rf_status rf_recording_hold_pinned(struct rf_queue *queue, struct rf_pinned *pinned);
+/* Gives the status of a call that was to be recorded back. A recording with a hole in it must not come to be, so the
+ * first failure is kept, with its text, and ending the recording repeats it. */
+rf_status rf_recording_note(struct rf_queue *queue, rf_status status);
+void rf_recording_cancel(struct rf_queue *queue); /* if one is under way */
+/* Destroys executable graphs whose recordings are gone. memory_mutex held, quiet. */
+void rf_recordings_free_doomed(struct rf_device *device);
+void rf_recordings_close(struct rf_device *device);  /* all of them, the leaked ones named; the same locks */
+void rf_recordings_finish(struct rf_device *device); /* host memory only */
 
 #endif

@@ -26,6 +26,7 @@ enum rf_driver_code {
     RF_DRV_LAUNCH_OUT_OF_RESOURCES = 701,
     RF_DRV_LAUNCH_TIMEOUT = 702,
     RF_DRV_LAUNCH_FAILED = 719,
+    RF_DRV_CAPTURE_INVALIDATED = 901, /* an earlier call spoilt the capture; ending it says so, and ends it */
     RF_DRV_UNKNOWN = 999,
 };
 
@@ -58,6 +59,12 @@ enum rf_function_attribute { /* the same numbers in both */
 
 #define RF_EVENT_DISABLE_TIMING 2u
 #define RF_STREAM_NON_BLOCKING 1u
+
+/* The relaxed mode of capture. In the global one any thread's allocation or event query would be refused and would
+ * spoil the capture; in the thread-local one the capturing thread's own would, and this layer makes such calls for
+ * other queues on any thread (the pool asks events, buffers are allocated). Neither is of use here: the drivers
+ * forbid those calls because they are not recorded, and nobody expects an allocation to be. */
+#define RF_CAPTURE_RELAXED 2
 
 typedef void *rf_dptr; /* hipDeviceptr_t; CUdeviceptr has the same size and registers */
 
@@ -102,6 +109,15 @@ struct rf_driver {
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
     int (*function_load)(void *function); /* optional: loads now what would be loaded, waiting, at first use */
+    /* Capture and graphs: optional, all or none of them; rf_driver_has_graphs */
+    int (*capture_begin)(void *stream, int mode);
+    int (*capture_end)(void *stream, void **graph);
+    int (*is_capturing)(void *stream, int *status); /* optional by itself; 0: no */
+    int (*graph_instantiate)(void **executable, void *graph, unsigned long long flags); /* flags: 0 */
+    int (*graph_launch)(void *executable, void *stream);
+    int (*graph_exec_destroy)(void *executable); /* not while it runs; may wait for all streams */
+    int (*graph_destroy)(void *graph);
+    int (*graph_upload)(void *executable, void *stream); /* optional by itself: takes now what the first run would */
     int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                   unsigned shared_bytes, void *stream, void **args, void **extra);
 
@@ -132,6 +148,12 @@ struct rf_driver {
 rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver);
 /* cuInit/hipInit, version and label. RF_E_NO_DEVICE where the driver says 100 or 101. */
 rf_status rf_driver_init(struct rf_driver *driver);
+
+/* Whether all entries for capture and graphs are there. */
+static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
+    return driver->capture_begin && driver->capture_end && driver->graph_instantiate && driver->graph_launch &&
+           driver->graph_exec_destroy && driver->graph_destroy;
+}
 
 /* Always a static or driver-owned string, never NULL. */
 const char *rf_driver_error_name(const struct rf_driver *driver, int code);

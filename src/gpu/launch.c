@@ -52,13 +52,19 @@ static rf_status check_arg(const struct rf_launch *launch, const struct rf_devic
     return RF_OK;
 }
 
+static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch);
+
 rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch) {
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_launch: queue");
+    return status ? status : rf_recording_note(queue, submit(queue, launch));
+}
+
+static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) {
     struct rf_entry entry;
     uint32_t grid[3], block[3];
     rf_dptr pointers[ARGS_MAX];
     void *args[ARGS_MAX];
-    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_launch: queue");
-    if (status) return status;
+    rf_status status;
     if (!launch || launch->struct_size < sizeof *launch || !launch->kernel)
         return rf_fail(RF_E_INVALID, "rf_queue_launch: launch or kernel is NULL, or struct_size is not set");
     struct rf_device *device = queue->object.device;
@@ -88,6 +94,13 @@ rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch
                        "launch %s: grid %u x %u x %u, block %u x %u x %u, %u bytes shared, %zu arguments",
                        kernel->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch->shared_bytes,
                        launch->arg_count);
+    if (status || queue->rehearsing) {
+        rf_leave(&entry);
+        return status;
+    }
+    for (size_t i = 0; i < launch->arg_count && !status; i++)
+        if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
+            status = rf_recording_hold_block(queue, launch->args[i].buffer->block);
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;
@@ -100,7 +113,7 @@ rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch
                 rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
     }
     /* RF_CHECK=launch: one at a time, so that a fault has one possible author. */
-    if (!status && (device->runtime->checks & RF_CHECK_LAUNCH))
+    if (!status && (device->runtime->checks & RF_CHECK_LAUNCH) && !rf_timeline_recording(queue->line))
         status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line),
                                   rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     rf_leave(&entry);

@@ -312,6 +312,7 @@ rf_status rf_pool_trim(struct rf_device *device, int64_t deadline_ns) {
     if (status) return status;
     rf_pool_return_all(device);
     rf_pinned_free_doomed(device);
+    rf_recordings_free_doomed(device);
     rf_quiet_leave(device);
     return RF_OK;
 }

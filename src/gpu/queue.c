@@ -38,6 +38,7 @@ rf_status rf_queue_destroy(struct rf_queue **pointer) {
     if (status) return status;
     *pointer = NULL;
     if (rf_enter_cleanup(queue->object.device, &entry) == RF_OK) {
+        rf_recording_cancel(queue);
         rf_timeline_release(queue->line);
         rf_object_free(&queue->object);
         rf_leave(&entry);
@@ -50,6 +51,7 @@ rf_status rf_queue_destroy(struct rf_queue **pointer) {
 rf_status rf_queue_wait(struct rf_queue *queue, int64_t timeout_ns) {
     struct rf_entry entry;
     rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_wait: queue");
+    if (!status) status = rf_recording_refuses(queue, "rf_queue_wait");
     if (status || (status = rf_enter(queue->object.device, &entry))) return status;
     status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line), rf_queue_deadline(queue, timeout_ns));
     rf_leave(&entry);
@@ -119,7 +121,7 @@ static rf_status check_event_queue(const char *who, const struct rf_event *event
     if (!status) status = rf_object_check(queue, RF_OBJECT_QUEUE, who);
     if (!status && event->object.device != queue->object.device)
         status = rf_fail(RF_E_INVALID, "%s: event and queue belong to different devices", who);
-    return status;
+    return status ? status : rf_recording_refuses(queue, who);
 }
 
 rf_status rf_event_record(struct rf_event *event, struct rf_queue *queue) {
@@ -215,6 +217,8 @@ rf_status rf_queue_after(struct rf_queue *queue, struct rf_queue *before) {
     struct rf_entry entry;
     rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_after: queue");
     if (!status) status = rf_object_check(before, RF_OBJECT_QUEUE, "rf_queue_after: before");
+    if (!status) status = rf_recording_refuses(queue, "rf_queue_after");
+    if (!status) status = rf_recording_refuses(before, "rf_queue_after");
     if (status) return status;
     struct rf_device *device = queue->object.device;
     if (device != before->object.device)

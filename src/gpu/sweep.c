@@ -50,6 +50,7 @@ static rf_status destroy(struct rf_object *object, struct rf_sweep *sweep) {
     }
     case RF_OBJECT_PINNED: return rf_pinned_destroy((struct rf_pinned **)&handle);
     case RF_OBJECT_QUEUE: sweep->handles++; return rf_queue_destroy((struct rf_queue **)&handle);
+    case RF_OBJECT_RECORDING: sweep->handles++; return rf_recording_destroy((struct rf_recording **)&handle);
     case RF_OBJECT_EVENT: sweep->handles++; return rf_event_destroy((struct rf_event **)&handle);
     default: return rf_tensor_destroy((struct rf_tensor **)&handle);
     }

@@ -30,6 +30,10 @@ rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
         if (rf_device_is_lost(device)) return rf_device_lost_status(device);
         if (!rf_mutex_lock_until(&line->mutex, deadline_ns))
             return rf_fail(RF_E_TIMEOUT, "queue: another thread kept it until the deadline");
+        if (line->unusable) {
+            pthread_mutex_unlock(&line->mutex);
+            return rf_fail(RF_E_DRIVER, "queue: the driver did not end its last recording; make another queue");
+        }
         if (atomic_load(&device->gate_closed)) {
             pthread_mutex_unlock(&line->mutex);
             rf_status status = gate_wait(device, deadline_ns);
@@ -37,7 +41,7 @@ rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
             continue;
         }
         uint64_t unfinished = line->submitted - atomic_load(&line->completed);
-        if (unfinished < RF_IN_FLIGHT_MAX) return RF_OK;
+        if (unfinished < RF_IN_FLIGHT_MAX || rf_timeline_recording(line)) return RF_OK;
         /* Full: a driver would block without a deadline once its own queue is full. */
         uint64_t wanted = line->submitted - RF_IN_FLIGHT_MAX + 1;
         pthread_mutex_unlock(&line->mutex);
@@ -49,7 +53,11 @@ rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
 rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, const char *name, uint64_t *ticket) {
     struct rf_device *device = line->device;
     rf_status status = RF_OK;
-    if (code == RF_DRV_OK) {
+    struct rf_recording *recording = rf_timeline_recording(line);
+    if (recording) {
+        status = rf_device_result(device, code, call, name);
+        if (!status) recording->submissions++;
+    } else if (code == RF_DRV_OK) {
         line->submitted++;
         line->names[line->submitted % RF_IN_FLIGHT_MAX] = name;
         rf_timeline_sign(line, (uint64_t)(uintptr_t)name);
@@ -73,6 +81,45 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
         bool earlier = line->submitted > atomic_load(&line->completed);
         status = rf_device_result(device, code, call, earlier && rf_driver_is_fatal(code) ? oldest_name(line) : name);
     }
+    pthread_mutex_unlock(&line->mutex);
+    return status;
+}
+
+rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns) {
+    struct rf_device *device = line->device;
+    rf_status status = rf_timeline_begin(line, deadline_ns);
+    if (status) return status;
+    if (!rf_timeline_passed(line, line->submitted)) status = record_mark(line);
+    if (!status) {
+        int code = device->driver->capture_begin(line->stream, RF_CAPTURE_RELAXED);
+        bool earlier = line->submitted > atomic_load(&line->completed);
+        status = rf_device_result(device, code, "capture_begin",
+                                  earlier && rf_driver_is_fatal(code) ? oldest_name(line) : NULL);
+    }
+    if (!status) atomic_store(&line->recording, recording);
+    pthread_mutex_unlock(&line->mutex);
+    return status;
+}
+
+/* A capture that was spoilt ends with an error, as it should. Any other answer may have left the stream capturing:
+ * then it is asked once more, and if that does not help the stream can take no work. */
+rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph) {
+    struct rf_device *device = line->device;
+    const struct rf_driver *driver = device->driver;
+    rf_status status = RF_OK;
+    pthread_mutex_lock(&line->mutex);
+    const char *name = rf_timeline_recording(line)->name;
+    atomic_store(&line->recording, NULL);
+    for (int attempt = 0; attempt < 2 && !rf_device_is_lost(device); attempt++) {
+        int code = driver->capture_end(line->stream, graph), capturing = code != RF_DRV_CAPTURE_INVALIDATED;
+        if (attempt && code == RF_DRV_OK) break; /* ended, but the first answer stands */
+        status = rf_device_result(device, code, "capture_end", name);
+        if (!status || rf_device_is_lost(device)) break;
+        if (driver->is_capturing && driver->is_capturing(line->stream, &capturing) != RF_DRV_OK) capturing = true;
+        line->unusable = capturing && attempt;
+        if (!capturing) break;
+    }
+    if (rf_device_is_lost(device)) status = rf_device_lost_status(device);
     pthread_mutex_unlock(&line->mutex);
     return status;
 }
@@ -263,6 +310,7 @@ rf_status rf_timeline_open(struct rf_device *device, bool high_priority, struct 
     line->stream = stream;
     line->priority = priority;
     line->in_use = true;
+    line->unusable = false;
     pthread_mutex_unlock(&line->mutex);
     *out = line;
 out:

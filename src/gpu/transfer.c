@@ -115,6 +115,7 @@ rf_status rf_copy_to_device_safe(struct rf_queue *queue, struct rf_buffer *to, u
     struct rf_entry entry;
     rf_status status = check_both("rf_copy_to_device_safe", queue, to, to_offset, bytes);
     if (!status && !from && bytes) status = rf_fail(RF_E_INVALID, "rf_copy_to_device_safe: from is NULL");
+    if (!status) status = rf_recording_refuses(queue, "rf_copy_to_device_safe");
     if (status || (status = rf_enter(queue->object.device, &entry))) return status;
     status = rf_stage_to_device(queue->line, rf_buffer_pointer(to, to_offset), from, bytes,
                                 rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &to->block->uses);
@@ -127,6 +128,7 @@ rf_status rf_copy_from_device_safe(struct rf_queue *queue, void *to, struct rf_b
     struct rf_entry entry;
     rf_status status = check_both("rf_copy_from_device_safe", queue, from, from_offset, bytes);
     if (!status && !to && bytes) status = rf_fail(RF_E_INVALID, "rf_copy_from_device_safe: to is NULL");
+    if (!status) status = rf_recording_refuses(queue, "rf_copy_from_device_safe");
     if (status || (status = rf_enter(queue->object.device, &entry))) return status;
     status = rf_stage_from_device(queue->line, to, rf_buffer_pointer(from, from_offset), bytes,
                                   rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &from->block->uses);
@@ -153,9 +155,12 @@ static rf_status copy_pinned(const char *who, enum direction direction, struct r
     if (status) return status;
     void *host = (char *)pinned->data + pinned_offset, *device = rf_buffer_pointer(buffer, offset);
     uint64_t ticket = 0;
-    status = submit_copy(queue->line, direction, direction == TO_DEVICE ? device : host,
-                         direction == TO_DEVICE ? host : device, bytes, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT),
-                         &ticket);
+    status = rf_recording_hold_block(queue, buffer->block);
+    if (!status) status = rf_recording_hold_pinned(queue, pinned);
+    if (!status)
+        status = submit_copy(queue->line, direction, direction == TO_DEVICE ? device : host,
+                             direction == TO_DEVICE ? host : device, bytes,
+                             rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
     if (ticket) {
         rf_uses_note(&buffer->block->uses, queue->line, ticket);
         rf_uses_note(&pinned->uses, queue->line, ticket);
@@ -166,16 +171,22 @@ static rf_status copy_pinned(const char *who, enum direction direction, struct r
 
 rf_status rf_upload_async(struct rf_queue *queue, struct rf_buffer *to, uint64_t to_offset, struct rf_pinned *from,
                           uint64_t from_offset, uint64_t bytes) {
-    return copy_pinned("rf_upload_async", TO_DEVICE, queue, to, to_offset, from, from_offset, bytes);
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_upload_async: queue");
+    if (status) return status;
+    return rf_recording_note(
+        queue, copy_pinned("rf_upload_async", TO_DEVICE, queue, to, to_offset, from, from_offset, bytes));
 }
 
 rf_status rf_download_async(struct rf_queue *queue, struct rf_pinned *to, uint64_t to_offset, struct rf_buffer *from,
                             uint64_t from_offset, uint64_t bytes) {
-    return copy_pinned("rf_download_async", FROM_DEVICE, queue, from, from_offset, to, to_offset, bytes);
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_download_async: queue");
+    if (status) return status;
+    return rf_recording_note(
+        queue, copy_pinned("rf_download_async", FROM_DEVICE, queue, from, from_offset, to, to_offset, bytes));
 }
 
-rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64_t to_offset, struct rf_buffer *from,
-                            uint64_t from_offset, uint64_t bytes) {
+static rf_status copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64_t to_offset,
+                                struct rf_buffer *from, uint64_t from_offset, uint64_t bytes) {
     struct rf_entry entry;
     rf_status status = check_both("rf_copy_on_device", queue, to, to_offset, bytes);
     if (!status) status = check_both("rf_copy_on_device", queue, from, from_offset, bytes);
@@ -187,9 +198,12 @@ rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64
     status = rf_enter(queue->object.device, &entry);
     if (status) return status;
     uint64_t ticket = 0;
-    status =
-        submit_copy(queue->line, ON_DEVICE, rf_buffer_pointer(to, to_offset), rf_buffer_pointer(from, from_offset),
-                    bytes, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
+    status = rf_recording_hold_block(queue, to->block);
+    if (!status) status = rf_recording_hold_block(queue, from->block);
+    if (!status)
+        status = submit_copy(queue->line, ON_DEVICE, rf_buffer_pointer(to, to_offset),
+                             rf_buffer_pointer(from, from_offset), bytes,
+                             rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
     if (ticket) {
         rf_uses_note(&to->block->uses, queue->line, ticket);
         rf_uses_note(&from->block->uses, queue->line, ticket);
@@ -198,8 +212,14 @@ rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64
     return status;
 }
 
-rf_status rf_fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset, uint64_t bytes,
-                  unsigned char value) {
+rf_status rf_copy_on_device(struct rf_queue *queue, struct rf_buffer *to, uint64_t to_offset, struct rf_buffer *from,
+                            uint64_t from_offset, uint64_t bytes) {
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_copy_on_device: queue");
+    return status ? status : rf_recording_note(queue, copy_on_device(queue, to, to_offset, from, from_offset, bytes));
+}
+
+static rf_status fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset, uint64_t bytes,
+                      unsigned char value) {
     struct rf_entry entry;
     rf_status status = check_both("rf_fill", queue, to, offset, bytes);
     if (status) return status;
@@ -207,9 +227,17 @@ rf_status rf_fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset,
     status = rf_enter(queue->object.device, &entry);
     if (status) return status;
     uint64_t ticket = 0;
-    status = rf_submit_fill(queue->line, rf_buffer_pointer(to, offset), value, bytes,
-                            rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
+    status = rf_recording_hold_block(queue, to->block);
+    if (!status)
+        status = rf_submit_fill(queue->line, rf_buffer_pointer(to, offset), value, bytes,
+                                rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &ticket);
     if (ticket) rf_uses_note(&to->block->uses, queue->line, ticket);
     rf_leave(&entry);
     return status;
+}
+
+rf_status rf_fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t offset, uint64_t bytes,
+                  unsigned char value) {
+    rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_fill: queue");
+    return status ? status : rf_recording_note(queue, fill(queue, to, offset, bytes, value));
 }

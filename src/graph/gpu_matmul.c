@@ -88,9 +88,10 @@ static rf_status need_device(const char *op, struct rf_queue *queue) {
         if (status_) return status_;                                                                                 \
     } while (0)
 
-static rf_status launch(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
-                        const struct rf_arg *args, size_t count) {
+static rf_status launch_shared(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
+                               uint32_t shared_bytes, const struct rf_arg *args, size_t count) {
     RF_PARAMS(struct rf_launch, params);
+    params.shared_bytes = shared_bytes;
     TRY(rf_kernel_find(rf_queue_device(queue), name, &params.kernel));
     params.grid[0] = grid[0];
     params.grid[1] = grid[1];
@@ -98,6 +99,10 @@ static rf_status launch(struct rf_queue *queue, const char *name, const uint32_t
     params.args = args;
     params.arg_count = count;
     return rf_queue_launch(queue, &params);
+}
+static rf_status launch(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
+                        const struct rf_arg *args, size_t count) {
+    return launch_shared(queue, name, grid, threads, 0, args, count);
 }
 /* Blocks for so many pieces of work; kernels go round where a grid is smaller. */
 static uint32_t blocks_for(uint64_t work, uint64_t each, uint32_t most) {
@@ -116,6 +121,10 @@ struct matmul {
     struct span out, weights, gate, x, bias, residual;
 };
 
+static bool on_units(enum rf_matmul_path path) {
+    return path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
+}
+
 static rf_status check_matmul_types(const struct rf_matmul_args *a) {
     const char *op = "matmul";
     if (!is_weight(a->weight_type))
@@ -131,9 +140,11 @@ static rf_status check_matmul_types(const struct rf_matmul_args *a) {
                        (unsigned long long)a->k, rf_dtype_block(a->weight_type), type_name(a->weight_type));
     if (a->gate.buffer && (a->bias.buffer || a->residual.buffer))
         return rf_fail(RF_E_UNSUPPORTED, "%s: a gate together with bias or residual", op);
-    if ((a->path == RF_MATMUL_TILED || a->path == RF_MATMUL_MATRIX) && (a->gate.buffer || a->x_q8))
+    if ((a->path == RF_MATMUL_TILED || on_units(a->path)) && (a->gate.buffer || a->x_q8))
         return rf_fail(RF_E_UNSUPPORTED, "%s: no tiles for a gate or 8-bit activations", op);
-    if ((unsigned)a->path > RF_MATMUL_MATRIX) return rf_fail(RF_E_INVALID, "%s: no such path", op);
+    if (a->path == RF_MATMUL_DOTS && !is_quantized(a->weight_type))
+        return rf_fail(RF_E_UNSUPPORTED, "%s: products of bytes with weights of %s", op, type_name(a->weight_type));
+    if ((unsigned)a->path > RF_MATMUL_WIDE) return rf_fail(RF_E_INVALID, "%s: no such path", op);
     return RF_OK;
 }
 
@@ -201,14 +212,18 @@ static uint32_t matvec_threads(const struct rf_matmul_args *a) {
     return (uint32_t)RF_MIN(RF_MAX(threads, 64), 256);
 }
 
-/* Rows from `first` on, RF_MATVEC_ROWS at most. */
+/* Rows that one of the kernels below takes at most. */
+static uint64_t matvec_rows(enum rf_dtype weight_type) {
+    return is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
+}
+
+/* Rows from `first` on. */
 static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t first) {
     const struct rf_matmul_args *a = m->args;
-    uint64_t rows = RF_MIN(a->m - first, RF_MATVEC_ROWS), element = rf_dtype_bytes(a->type);
-    uint64_t x_bytes = a->x_q8 ? a->k / Q8_BLOCK * Q8_BLOCK_BYTES : m->x_stride * element;
-    uint64_t out_bytes = m->out_stride * element;
+    uint64_t rows = RF_MIN(a->m - first, matvec_rows(a->weight_type)), element = rf_dtype_bytes(a->type);
+    uint64_t x_bytes = m->x_stride * element, out_bytes = m->out_stride * element;
     char name[64];
-    snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(a->weight_type), a->x_q8 ? "q8" : type_suffix(a->type),
+    snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(a->weight_type), type_suffix(a->type),
              rows == 1   ? 1
              : rows <= 4 ? 4
                          : 8);
@@ -227,18 +242,99 @@ static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t
     return launch(queue, name, grid, matvec_threads(a), args, RF_COUNT(args));
 }
 
-/* Whether the matrix units' kernels take it; a device without them has none. */
-static bool matrix_takes(const struct matmul *m) {
-    const struct rf_matmul_args *a = m->args;
-    bool types = a->weight_type != RF_F32 && (a->type == RF_F32 || a->type == a->weight_type);
-    return types && a->k % 8 == 0 && m->x_stride % 8 == 0 && m->weights.first % 16 == 0 && m->x.first % 16 == 0;
+/* How kernels/dots.h is launched: rows of x that it takes at once, threads of a block, blocks. */
+struct dots_plan {
+    uint32_t rows, threads, blocks;
+    uint64_t shared_bytes;
+};
+
+/* As in kernels/stream.h: a wave's slots for slices of the weights. */
+static uint64_t dots_ring_bytes(const struct rf_matmul_args *a, const struct rf_device_info *info) {
+    uint64_t slice = (uint64_t)info->wave_size * 64 / rf_dtype_block(a->weight_type);
+    uint64_t bytes = slice * rf_dtype_block_bytes(a->weight_type);
+    uint64_t slots = info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
+    return slots * ((bytes + 29) / 16 * 16);
 }
 
-/* Kernels that share one list of arguments; a block computes side by side outputs. */
-static rf_status blocked(struct rf_queue *queue, const struct matmul *m, const char *kind, uint64_t side) {
+/* False where a block's shared memory does not hold even one row of x. Results depend on none of this: a wave sums a
+ * row of weights by itself. */
+static bool plan_dots(const struct rf_matmul_args *a, const struct rf_device_info *info, uint64_t rows,
+                      struct dots_plan *plan) {
+    uint64_t wave = (uint64_t)info->wave_size, most = (uint64_t)info->max_shared_bytes_per_block;
+    uint64_t units = (uint64_t)RF_MAX(info->compute_units, 1), ring = dots_ring_bytes(a, info);
+    uint64_t row_bytes = (a->k + 64 * wave - 1) / (64 * wave) * wave * (a->weight_type == RF_Q6_K ? 96 : 80);
+    bool nvidia = info->vendor == RF_VENDOR_NVIDIA;
+    if (a->k > INT32_MAX || a->n > INT32_MAX) return false;
+    for (rows = RF_MIN(rows, RF_MATVEC_ROWS); rows; rows /= 2) {
+        /* A row of weights for each wave, so that few rows reach all units; rounding x then costs once per unit. */
+        uint64_t threads = !nvidia ? 256 : rows == 1 ? 1024 : 512;
+        threads = RF_MIN(threads, (a->n + units - 1) / units * wave);
+        threads = (threads + 63) / 64 * 64;
+        while (threads > 64 && rows * row_bytes + threads / wave * ring > most) threads = threads / 2 / 64 * 64;
+        plan->shared_bytes = rows * row_bytes + threads / wave * ring;
+        if (plan->shared_bytes > most) continue;
+        uint64_t per_unit = RF_MIN(RF_MAX(most / plan->shared_bytes, 1), 1024 / threads);
+        plan->rows = (uint32_t)rows;
+        plan->threads = (uint32_t)threads;
+        plan->blocks = blocks_for(a->n, threads / wave, (uint32_t)RF_MIN(units * per_unit, MOST_X));
+        return true;
+    }
+    return false;
+}
+
+/* All rows, as many at once as the plan says. */
+static rf_status dots(struct rf_queue *queue, const struct matmul *m, const struct rf_device_info *info) {
     const struct rf_matmul_args *a = m->args;
+    uint64_t x_bytes = a->x_q8 ? a->k / Q8_BLOCK * Q8_BLOCK_BYTES : m->x_stride * sizeof(float);
+    uint64_t out_bytes = m->out_stride * sizeof(float);
+    struct dots_plan plan;
+    for (uint64_t first = 0; first < a->m; first += plan.rows) {
+        if (!plan_dots(a, info, a->m - first, &plan)) return rf_fail(RF_E_UNSUPPORTED, "matmul: too many columns");
+        char name[64];
+        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(a->weight_type),
+                 plan.rows == 1   ? 1
+                 : plan.rows <= 4 ? 4
+                                  : 8);
+        struct rf_arg args[] = {later(m->out, first * out_bytes),
+                                m->weights.arg,
+                                m->gate.arg,
+                                later(m->x, first * x_bytes),
+                                m->bias.arg,
+                                later(m->residual, first * out_bytes),
+                                rf_arg_i64((int64_t)plan.rows),
+                                rf_arg_i64((int64_t)a->n),
+                                rf_arg_i64((int64_t)a->k),
+                                rf_arg_i64((int64_t)m->x_stride),
+                                rf_arg_i64((int64_t)m->out_stride),
+                                rf_arg_i32(a->x_q8)};
+        uint32_t grid[2] = {plan.blocks, 1};
+        TRY(launch_shared(queue, name, grid, plan.threads, (uint32_t)plan.shared_bytes, args, RF_COUNT(args)));
+    }
+    return RF_OK;
+}
+/* For few rows, or where they are asked for. */
+static rf_status few_rows(struct rf_queue *queue, const struct matmul *m) {
+    const struct rf_matmul_args *a = m->args;
+    if (is_quantized(a->weight_type) && (a->path != RF_MATMUL_MATVEC || a->x_q8)) {
+        RF_PARAMS(struct rf_device_info, info);
+        TRY(rf_device_get_info(rf_queue_device(queue), &info));
+        struct dots_plan plan;
+        if (plan_dots(a, &info, a->m, &plan)) return dots(queue, m, &info);
+        if (a->path == RF_MATMUL_DOTS || a->x_q8)
+            return rf_fail(RF_E_UNSUPPORTED,
+                           "matmul: %llu columns of x in 8 bits do not fit into a block's shared memory of %d bytes",
+                           (unsigned long long)a->k, info.max_shared_bytes_per_block);
+    }
+    for (uint64_t first = 0; first < a->m; first += matvec_rows(a->weight_type)) TRY(matvec(queue, m, first));
+    return RF_OK;
+}
+
+/* Many rows on the vector units; a block computes 64 by 64 outputs. */
+static rf_status tiled(struct rf_queue *queue, const struct matmul *m) {
+    const struct rf_matmul_args *a = m->args;
+    const uint64_t side = 64;
     char name[64];
-    snprintf(name, sizeof name, "%s_%s_%s", kind, type_suffix(a->weight_type), type_suffix(a->type));
+    snprintf(name, sizeof name, "matmul_%s_%s", type_suffix(a->weight_type), type_suffix(a->type));
     struct rf_arg args[] = {m->out.arg,
                             m->weights.arg,
                             m->x.arg,
@@ -255,6 +351,218 @@ static rf_status blocked(struct rf_queue *queue, const struct matmul *m, const c
     return launch(queue, name, grid, 256, args, RF_COUNT(args));
 }
 
+/* ---- matmul on the matrix units: operands to 16 bits, the product, and its parts joined ---- */
+
+#define MATRIX_THREADS 256
+#define MATRIX_ROWS 128 /* of a tile; as in kernels/matmul_tile.h, like what follows */
+#define MATRIX_NARROW 128
+#define MATRIX_WIDE 256
+#define MATRIX_LINE_BYTES 128 /* of a row of a stage, where stages come with the launch */
+#define MATRIX_STAGES 4       /* at most */
+#define MATRIX_BLOCKS ((uint64_t)1 << 28)
+#define MATRIX_DEPTH 64
+#define MATRIX_ENOUGH 96          /* wide tiles that keep a large GPU busy */
+#define MATRIX_FILL 128           /* narrow tiles that do; with fewer, k is split */
+#define MATRIX_PARTS 8            /* of k, at most, */
+#define MATRIX_PART_LEAST 512     /* of at least so much of it */
+#define MATRIX_DECODED (64 << 20) /* bytes of weights decoded at once, at most (but for one tile's) */
+#define MATRIX_ALIGN 256
+
+/* Sizes of one product, or of the part of it that takes `columns` of the outputs. By shape alone: sums depend on it.
+ */
+struct matrix_split {
+    bool wide;
+    uint64_t parts, depth;
+};
+static struct matrix_split split_of(const struct rf_matmul_args *a, uint64_t columns) {
+    struct matrix_split split = {a->path == RF_MATMUL_WIDE, 1, 0};
+    uint64_t down = a->m / MATRIX_ROWS + (a->m % MATRIX_ROWS != 0);
+    uint64_t across = columns / MATRIX_WIDE + (columns % MATRIX_WIDE != 0);
+    bool enough = down >= MATRIX_ENOUGH || across >= MATRIX_ENOUGH || down * across >= MATRIX_ENOUGH;
+    if (enough && columns > MATRIX_NARROW) split.wide = true;
+    if (!split.wide) {
+        uint64_t tiles = down * (columns / MATRIX_NARROW + (columns % MATRIX_NARROW != 0));
+        split.parts = RF_MIN(MATRIX_FILL / RF_MAX(tiles, 1), RF_MIN(a->k / MATRIX_PART_LEAST, MATRIX_PARTS));
+        split.parts = RF_MAX(split.parts, 1);
+    }
+    uint64_t each = a->k / split.parts + (a->k % split.parts != 0);
+    split.depth = RF_MAX((each + MATRIX_DEPTH - 1) / MATRIX_DEPTH, 1) * MATRIX_DEPTH;
+    split.parts = RF_MAX(a->k / split.depth + (a->k % split.depth != 0), 1);
+    return split;
+}
+
+/* Where things lie in the workspace. */
+struct matrix_plan {
+    uint64_t columns; /* whose weights are decoded at once; all, where none need be */
+    uint64_t x, weights, partial, bytes;
+};
+static bool plan_overflows(uint64_t count, uint64_t each, uint64_t *at, struct matrix_plan *plan) {
+    uint64_t bytes;
+    *at = plan->bytes;
+    return rf_mul_overflows(count, each, &bytes) || rf_round_up_overflows(bytes, MATRIX_ALIGN, &bytes) ||
+           rf_add_overflows(plan->bytes, bytes, &plan->bytes);
+}
+static rf_status plan_matrix(const struct rf_matmul_args *a, struct matrix_plan *plan) {
+    *plan = (struct matrix_plan){.columns = a->n};
+    if (is_quantized(a->weight_type) && a->k) {
+        uint64_t columns = MATRIX_DECODED / 2 / a->k / MATRIX_WIDE * MATRIX_WIDE;
+        plan->columns = RF_MIN(a->n, RF_MAX(columns, MATRIX_WIDE));
+    }
+    uint64_t x = 0, weights = 0, partial = 0, rest = plan->columns ? a->n % plan->columns : 0;
+    bool overflows = (a->type == RF_F32 && rf_mul_overflows(a->m, a->k, &x)) ||
+                     (is_quantized(a->weight_type) && rf_mul_overflows(plan->columns, a->k, &weights));
+    for (int i = 0; i < 2 && !overflows; i++) { /* the rest may be split where the others are not */
+        uint64_t columns = i ? rest : plan->columns, parts = split_of(a, columns).parts, sums;
+        overflows = rf_mul_overflows(a->m, columns, &sums) || rf_mul_overflows(sums, parts, &sums);
+        if (!overflows && parts > 1) partial = RF_MAX(partial, sums);
+    }
+    if (overflows || plan_overflows(x, 2, &plan->x, plan) || plan_overflows(weights, 2, &plan->weights, plan) ||
+        plan_overflows(partial, sizeof(float), &plan->partial, plan))
+        return rf_fail(RF_E_INVALID, "matmul: the workspace of %llu x %llu x %llu overflows",
+                       (unsigned long long)a->m, (unsigned long long)a->n, (unsigned long long)a->k);
+    return RF_OK;
+}
+
+/* Whether the matrix units' kernels take types and sizes; a device without them has none. */
+static bool matrix_suits(const struct rf_matmul_args *a) {
+    bool types = a->weight_type != RF_F32 && (a->type == RF_F32 || a->type == a->weight_type);
+    return types && !a->gate.buffer && !a->x_q8 && a->k % 8 == 0 && a->k <= INT32_MAX;
+}
+static bool matrix_takes(const struct matmul *m) {
+    return matrix_suits(m->args) && m->x_stride % 8 == 0 && m->weights.first % 16 == 0 && m->x.first % 16 == 0;
+}
+
+rf_status rf_gpu_matmul_workspace(const struct rf_matmul_args *a, uint64_t *bytes) {
+    struct matrix_plan plan;
+    TRY(check_matmul_types(a));
+    bool wanted = on_units(a->path) || (a->path == RF_MATMUL_AUTO && a->m > RF_MATVEC_ROWS);
+    *bytes = 0;
+    if (!wanted || !matrix_suits(a) || !a->m || !a->n) return RF_OK;
+    TRY(plan_matrix(a, &plan));
+    *bytes = plan.bytes;
+    return RF_OK;
+}
+
+/* The workspace, checked; part of it as an argument. */
+struct matrix {
+    const struct matmul *m;
+    struct matrix_plan plan;
+    struct span workspace;
+    enum rf_dtype unit; /* F16 or BF16: what weights and activations are rounded to */
+};
+static struct rf_arg in_workspace(const struct matrix *x, uint64_t at) {
+    return later(x->workspace, at);
+}
+
+/* A kernel's stages of shared memory, where they come with the launch. */
+static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix *x, bool wide,
+                                    struct rf_launch *params, uint32_t *stages) {
+    RF_PARAMS(struct rf_device_info, info);
+    char name[64];
+    snprintf(name, sizeof name, "matmul_%s_%s_%s", wide ? "wide" : "tile", type_suffix(x->unit),
+             type_suffix(x->m->args->type));
+    TRY(rf_kernel_find(rf_queue_device(queue), name, &params->kernel));
+    TRY(rf_device_get_info(rf_queue_device(queue), &info));
+    *stages = 2;
+    if (info.vendor != RF_VENDOR_NVIDIA) return RF_OK;
+    uint32_t stage = (MATRIX_ROWS + (wide ? MATRIX_WIDE : MATRIX_NARROW)) * MATRIX_LINE_BYTES;
+    *stages = RF_MIN((uint32_t)RF_MAX(info.max_shared_bytes_per_block, 0) / stage, MATRIX_STAGES);
+    if (*stages < 2) return RF_E_NOT_FOUND;
+    params->shared_bytes = *stages * stage;
+    return RF_OK;
+}
+
+/* Outputs from column `first` on, `columns` of them, by weights of 16 bits. */
+static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, uint64_t first, uint64_t columns) {
+    const struct matmul *m = x->m;
+    const struct rf_matmul_args *a = m->args;
+    struct matrix_split split = split_of(a, columns);
+    uint64_t width = split.wide ? MATRIX_WIDE : MATRIX_NARROW, element = rf_dtype_bytes(a->type);
+    bool decoded = is_quantized(a->weight_type), rounded = a->type == RF_F32;
+    RF_PARAMS(struct rf_launch, params);
+    uint32_t stages;
+    TRY(find_matrix_kernel(queue, x, split.wide, &params, &stages));
+    if (decoded) {
+        uint64_t row_bytes = a->k / rf_dtype_block(a->weight_type) * rf_dtype_block_bytes(a->weight_type);
+        struct rf_dequantize_args decode = {
+            .from = a->weight_type,
+            .type = x->unit,
+            .count = columns * a->k,
+            .out = {a->workspace.buffer, a->workspace.offset_bytes + x->plan.weights, 0},
+            .in = {a->weights.buffer, a->weights.offset_bytes + first * row_bytes, 0}};
+        TRY(rf_gpu_dequantize(queue, &decode));
+    }
+    struct rf_arg out = later(m->out, first * element), bias = later(m->bias, first * sizeof(float)),
+                  residual = later(m->residual, first * element), none = rf_arg_buffer(NULL);
+    struct rf_arg args[] = {out,
+                            decoded ? in_workspace(x, x->plan.weights) : later(m->weights, first * a->k * 2),
+                            rounded ? in_workspace(x, x->plan.x) : m->x.arg,
+                            bias,
+                            residual,
+                            split.parts > 1 ? in_workspace(x, x->plan.partial) : none,
+                            rf_arg_i64((int64_t)a->m),
+                            rf_arg_i64((int64_t)columns),
+                            rf_arg_i64((int64_t)a->k),
+                            rf_arg_i64((int64_t)(rounded ? a->k : m->x_stride)),
+                            rf_arg_i64((int64_t)m->out_stride),
+                            rf_arg_i64((int64_t)split.depth),
+                            rf_arg_u32(stages)};
+    params.grid[0] = blocks_for(columns, width, MOST_X);
+    params.grid[1] = blocks_for(a->m, MATRIX_ROWS, MOST_Y);
+    params.grid[2] = (uint32_t)split.parts;
+    params.block[0] = MATRIX_THREADS;
+    params.args = args;
+    params.arg_count = RF_COUNT(args);
+    TRY(rf_queue_launch(queue, &params));
+    if (split.parts == 1) return RF_OK;
+    struct rf_arg join[] = {out,
+                            in_workspace(x, x->plan.partial),
+                            bias,
+                            residual,
+                            rf_arg_i64((int64_t)a->m),
+                            rf_arg_i64((int64_t)columns),
+                            rf_arg_i64((int64_t)m->out_stride),
+                            rf_arg_u32((uint32_t)split.parts)};
+    char name[64];
+    snprintf(name, sizeof name, "matmul_join_%s", type_suffix(a->type));
+    uint32_t grid[2] = {blocks_for(columns, MATRIX_THREADS, ROUND_X), blocks_for(a->m, 1, MOST_Y)};
+    return launch(queue, name, grid, MATRIX_THREADS, join, RF_COUNT(join));
+}
+
+/* RF_E_NOT_FOUND, before anything is launched, where the device has no matrix units. */
+static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
+    const struct rf_matmul_args *a = m->args;
+    struct matrix x = {.m = m, .unit = a->weight_type == RF_BF16 ? RF_BF16 : RF_F16};
+    RF_PARAMS(struct rf_launch, params);
+    uint32_t stages;
+    TRY(find_matrix_kernel(queue, &x, true, &params, &stages));
+    if (a->m > MOST_Y * (uint64_t)MATRIX_ROWS || a->n / MATRIX_NARROW >= MATRIX_BLOCKS ||
+        (a->m / MATRIX_ROWS + 1) * (a->n / MATRIX_NARROW + 1) > MATRIX_BLOCKS)
+        return rf_fail(RF_E_UNSUPPORTED, "matmul: %llu x %llu outputs are more than the matrix units' grid has",
+                       (unsigned long long)a->m, (unsigned long long)a->n);
+    TRY(plan_matrix(a, &x.plan));
+    TRY(take("matmul", "workspace", &a->workspace, x.plan.bytes, MATRIX_ALIGN, &x.workspace));
+    const struct {
+        const char *name;
+        const struct span *span;
+    } others[] = {
+        {"out", &m->out}, {"x", &m->x}, {"weights", &m->weights}, {"bias", &m->bias}, {"residual", &m->residual}};
+    for (size_t i = 0; i < RF_COUNT(others); i++)
+        if (overlap(&x.workspace, others[i].span))
+            return rf_fail(RF_E_INVALID, "matmul: the workspace overlaps %s", others[i].name);
+    if (a->type == RF_F32 && a->k) {
+        char name[64];
+        snprintf(name, sizeof name, "matmul_round_%s", type_suffix(x.unit));
+        struct rf_arg args[] = {in_workspace(&x, x.plan.x), m->x.arg, rf_arg_i64((int64_t)a->m),
+                                rf_arg_i64((int64_t)a->k), rf_arg_i64((int64_t)m->x_stride)};
+        uint32_t grid[2] = {blocks_for(a->k / 8, 256, ROUND_X), blocks_for(a->m, 1, MOST_Y)};
+        TRY(launch(queue, name, grid, 256, args, RF_COUNT(args)));
+    }
+    for (uint64_t first = 0; first < a->n; first += x.plan.columns)
+        TRY(matrix_columns(queue, &x, first, RF_MIN(a->n - first, x.plan.columns)));
+    return RF_OK;
+}
+
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *args) {
     struct matmul m;
     TRY(need_device("matmul", queue));
@@ -262,20 +570,19 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *arg
     TRY(check_matmul(args, &m));
     if (!args->m || !args->n) return RF_OK;
     bool few = args->m <= RF_MATVEC_ROWS || args->gate.buffer || args->x_q8, matrix = matrix_takes(&m);
-    if (args->path == RF_MATMUL_MATRIX && !matrix)
+    if (on_units(args->path) && !matrix)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: these types, sizes or alignments do not suit the matrix units");
-    if (args->path == RF_MATMUL_TILED) return blocked(queue, &m, "matmul", 64);
-    if (args->path == RF_MATMUL_MATRIX) {
-        rf_status status = blocked(queue, &m, "matmul_tile", 128);
+    if (args->path == RF_MATMUL_TILED) return tiled(queue, &m);
+    if (on_units(args->path)) {
+        rf_status status = by_matrix(queue, &m);
         if (status != RF_E_NOT_FOUND) return status;
         return rf_fail(RF_E_UNSUPPORTED, "matmul: this device has no kernels for matrix units");
     }
     if (args->path == RF_MATMUL_AUTO && !few) {
-        rf_status status = matrix ? blocked(queue, &m, "matmul_tile", 128) : RF_E_NOT_FOUND;
-        return status == RF_E_NOT_FOUND ? blocked(queue, &m, "matmul", 64) : status;
+        rf_status status = matrix ? by_matrix(queue, &m) : RF_E_NOT_FOUND;
+        return status == RF_E_NOT_FOUND ? tiled(queue, &m) : status;
     }
-    for (uint64_t first = 0; first < args->m; first += RF_MATVEC_ROWS) TRY(matvec(queue, &m, first));
-    return RF_OK;
+    return few_rows(queue, &m);
 }
 
 /* ---- embedding, dequantize, quantize ---- */
@@ -313,7 +620,7 @@ rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_embedding_arg
                             rf_arg_i64((int64_t)a->count),
                             rf_arg_i64((int64_t)a->columns),
                             rf_arg_i64((int64_t)a->table_rows)};
-    uint64_t units = a->columns / unit_elements(a->table_type);
+    uint64_t units = a->columns / (a->type == RF_F32 ? 8 : unit_elements(a->table_type));
     uint32_t threads = units <= 64 ? 64 : units <= 128 ? 128 : 256;
     uint32_t grid[2] = {blocks_for(units, threads, ROUND_X), blocks_for(a->count, 1, MOST_Y)};
     return launch(queue, name, grid, threads, args, RF_COUNT(args));
@@ -339,7 +646,7 @@ rf_status rf_gpu_dequantize(struct rf_queue *queue, const struct rf_dequantize_a
     char name[64];
     snprintf(name, sizeof name, "dequantize_%s_%s", type_suffix(a->from), type_suffix(a->type));
     struct rf_arg args[] = {out.arg, in.arg, rf_arg_i64((int64_t)a->count)};
-    uint32_t grid[2] = {blocks_for(a->count / unit_elements(a->from), 256, ROUND_X), 1};
+    uint32_t grid[2] = {blocks_for(a->count / (a->type == RF_F32 ? 8 : unit_elements(a->from)), 256, ROUND_X), 1};
     return launch(queue, name, grid, 256, args, RF_COUNT(args));
 }
 
@@ -366,6 +673,7 @@ rf_status rf_gpu_quantize_q8(struct rf_queue *queue, const struct rf_quantize_q8
     snprintf(name, sizeof name, "quantize_q8_%s", type_suffix(a->type));
     struct rf_arg args[] = {out.arg, x.arg, rf_arg_i64((int64_t)a->rows), rf_arg_i64((int64_t)a->columns),
                             rf_arg_i64((int64_t)stride)};
-    uint32_t grid[2] = {blocks_for(a->columns / 8, 256, ROUND_X), blocks_for(a->rows, 1, MOST_Y)};
+    uint32_t grid[2] = {blocks_for(a->columns / (a->type == RF_F32 ? 8 : 16), 256, ROUND_X),
+                        blocks_for(a->rows, 1, MOST_Y)};
     return launch(queue, name, grid, 256, args, RF_COUNT(args));
 }

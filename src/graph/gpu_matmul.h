@@ -22,17 +22,30 @@ struct rf_rows_view {
     uint64_t stride; /* elements from row to row; 0: dense. Not for weights, tables and q8, which are dense */
 };
 
-/* Activation rows one matvec kernel takes at once: up to here the weights are read once. */
+/* Activation rows one matvec kernel takes at once: up to here the weights are read once (DOTS: as far as the rows fit
+ * into a block's shared memory). */
 #define RF_MATVEC_ROWS 8
 
 /* Which kernel; tests ask for each.
- *   MATVEC  reads the weights once for each RF_MATVEC_ROWS rows; sums in f32 of exact products
+ *   MATVEC  reads the weights once for each RF_MATVEC_ROWS rows, quantized ones for each 4; sums in f32 of exact
+ *           products
  *   TILED   many rows; the same exactness, on the vector units
  *   MATRIX  many rows on the matrix units, which round weights and activations to 16 bits (see
  *           kernels/matmul_tile.h): float weights of 16 bits with activations of F32 or their own type, quantized
  *           weights; k and the stride of x are multiples of 8, float weights and x at multiples of 16 bytes
- *   AUTO    MATVEC for few rows, MATRIX for many where it is possible, else TILED */
-enum rf_matmul_path { RF_MATMUL_AUTO, RF_MATMUL_MATVEC, RF_MATMUL_TILED, RF_MATMUL_MATRIX };
+ *   WIDE    MATRIX with the larger tiles, which it takes by itself where there are enough of them
+ *   DOTS    as MATVEC, for quantized weights: products of bytes, with x in 8 bits per element and a scale per 32. F32
+ *           activations are rounded to the bits that rf_gpu_quantize_q8 gives. k up to what a block's shared memory
+ *           holds: about 40,000 where it has 64 KiB. The only path for x_q8
+ *   AUTO    for few rows DOTS where it is possible, else MATVEC; for many MATRIX where it is possible, else TILED */
+enum rf_matmul_path {
+    RF_MATMUL_AUTO,
+    RF_MATMUL_MATVEC,
+    RF_MATMUL_TILED,
+    RF_MATMUL_MATRIX,
+    RF_MATMUL_DOTS,
+    RF_MATMUL_WIDE
+};
 
 /* out [m, n] = x [m, k] times weights [n, k] transposed, + bias, + residual. With a gate,
  * silu(x weights^T) * (x gate^T), without bias and residual. */
@@ -45,8 +58,12 @@ struct rf_matmul_args {
         residual;             /* gate and residual may have no buffer; residual may be out */
     struct rf_rows_view bias; /* f32 [n], or no buffer */
     enum rf_matmul_path path;
+    struct rf_rows_view workspace; /* rf_gpu_matmul_workspace bytes at a multiple of 256; no buffer where it says 0 */
 };
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *args);
+/* What the call needs at most, by types, sizes and path alone: activations rounded to 16 bits, weights decoded to 16
+ * bits (a bounded number of them at a time), partial sums. */
+rf_status rf_gpu_matmul_workspace(const struct rf_matmul_args *args, uint64_t *bytes);
 
 /* out [count, columns] (dense, of type) = rows of table [table_rows, columns] named by indices (int32);
  * zeros for an index outside the table. */

@@ -1,5 +1,5 @@
 /* Launchers of argmax and of the sampler (see gpu_sampling.h): all checks first, then two to nine launches in queue
- * order. The number of chunks follows from the row's length alone. */
+ * order. The number of chunks follows from the shape alone. */
 #include "graph/gpu_sampling.h"
 
 enum { THREADS = 256, SPACE_BYTES = 82112 }; /* as in kernels/sampling.h and sample.hip */
@@ -28,9 +28,16 @@ static rf_status shape(const char *op, uint64_t rows, uint64_t columns) {
     return RF_OK;
 }
 
+/* Of argmax: longer where there are rows enough for all of a device, so that few blocks end in a reduction. */
+static uint32_t argmax_chunk(uint64_t rows, uint64_t columns) {
+    uint32_t chunk = chunk_of(columns);
+    while (chunk < 16384 && rows * rf_ceil_div(columns, 4 * chunk) >= 1024) chunk *= 4;
+    return chunk;
+}
+
 rf_status rf_gpu_argmax_workspace(uint64_t rows, uint64_t columns, uint64_t *bytes) {
     TRY(shape("argmax", rows, columns));
-    *bytes = rows * chunks_of(columns) * 8;
+    *bytes = rows * rf_ceil_div(columns, argmax_chunk(rows, columns)) * 8;
     return RF_OK;
 }
 rf_status rf_gpu_sample_workspace(uint64_t rows, uint64_t columns, uint64_t *bytes) {
@@ -75,7 +82,8 @@ rf_status rf_gpu_argmax(struct rf_queue *queue, const struct rf_argmax_args *arg
     TRY(check_rows(op, &values, args->rows, args->columns, &stride));
     TRY(rf_operand_check(op, &workspace, need, 1, 8));
     TRY(all_apart(op, (struct rf_operand *[]){&out, &workspace, &values}, 3));
-    uint32_t chunk = chunk_of(args->columns), chunks = chunks_of(args->columns);
+    uint32_t chunk = argmax_chunk(args->rows, args->columns);
+    uint32_t chunks = (uint32_t)rf_ceil_div(args->columns, chunk);
     uint32_t grid[3] = {chunks, (uint32_t)args->rows, 1}, block[3] = {THREADS, 1, 1};
     struct rf_arg list[] = {rf_slice_arg(args->workspace),
                             rf_slice_arg(args->values),

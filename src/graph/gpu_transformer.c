@@ -205,6 +205,8 @@ static rf_status sheets_launch(struct rf_queue *queue, const struct sheets *s, c
     device_shape(queue, &wave, &units);
     uint64_t groups = rf_ceil_div(s->columns, s->dtype == RF_F32 ? 4 : 8); /* a thread takes 4 */
     block[0] = groups * s->rows > (uint64_t)units * 2048 ? 256 : 64;
+    /* Rows that are no whole number of blocks leave a block's last groups to be taken one after the other. */
+    while (s->rows > 1 && block[0] > 64 && groups % (4 * block[0])) block[0] /= 2;
     grid[0] = clamp(rf_ceil_div(groups, 4 * (uint64_t)block[0]), MOST_GRID_X);
     grid[1] = clamp(s->rows, MOST_GRID_YZ);
     for (int i = 0; i < s->count; i++) list[count++] = rf_slice_arg(s->operands[i].slice);
@@ -348,8 +350,8 @@ rf_status rf_gpu_permute(struct rf_queue *queue, const struct rf_permute_args *a
     if (from == to && transpose_fits(axes, count)) {
         struct axis matrix = count == 3 ? axes[0] : (struct axis){1, 0, 0};
         const struct axis *column = &axes[count - 2], *row = &axes[count - 1];
-        grid[0] = clamp(rf_ceil_div(column->size, 32), MOST_GRID_YZ);
-        grid[1] = clamp(rf_ceil_div(row->size, 32), MOST_GRID_YZ);
+        grid[0] = clamp(rf_ceil_div(column->size, 64), MOST_GRID_X);
+        grid[1] = clamp(rf_ceil_div(row->size, 256 / rf_dtype_bytes(to)), MOST_GRID_YZ);
         grid[2] = clamp(matrix.size, MOST_GRID_YZ);
         struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in),   rf_arg_u64(matrix.size),
                                 rf_arg_u64(row->size),   rf_arg_u64(column->size), rf_arg_u64(matrix.out),
@@ -366,12 +368,16 @@ rf_status rf_gpu_permute(struct rf_queue *queue, const struct rf_permute_args *a
         out_stride[4 - count + i] = axes[i].out;
         in_stride[4 - count + i] = axes[i].in;
     }
+    /* Threads for vectors where the kernel may find them, four of dimension 2 to each. */
+    uint64_t group = rf_dtype_bytes(from) == 4 || rf_dtype_bytes(to) == 4 ? 4 : 8;
+    bool grouped = out_stride[3] == 1 && in_stride[3] == 1 && size[3] % group == 0;
+    uint64_t along = grouped ? size[3] / group : size[3];
     block[0] = 256;
-    while (block[0] > 8 && block[0] / 2 >= size[3]) block[0] /= 2;
+    while (block[0] > 8 && block[0] / 2 >= along) block[0] /= 2;
     block[1] = clamp(size[2], 256 / block[0]);
-    grid[0] = clamp(rf_ceil_div(size[3], block[0]), MOST_GRID_X);
-    grid[1] = clamp(rf_ceil_div(size[2], block[1]), MOST_GRID_YZ);
-    grid[2] = clamp(size[0] * size[1], MOST_GRID_YZ);
+    grid[0] = clamp(size[0] * size[1], MOST_GRID_X);
+    grid[1] = clamp(rf_ceil_div(size[2], (uint64_t)block[1] * (grouped ? 4 : 1)), MOST_GRID_YZ);
+    grid[2] = clamp(rf_ceil_div(along, block[0]), MOST_GRID_YZ);
     struct rf_arg list[] = {rf_slice_arg(args->out), rf_slice_arg(args->in), rf_arg_raw(size, 32),
                             rf_arg_raw(out_stride, 32), rf_arg_raw(in_stride, 32)};
     char name[64];
@@ -406,8 +412,10 @@ rf_status rf_gpu_concat(struct rf_queue *queue, const struct rf_concat_args *arg
         list[1 + i] = rf_slice_arg(args->in[i]);
     }
     list[5] = rf_arg_u64(args->outer);
-    uint32_t grid[3] = {clamp(rf_ceil_div(width, 4096), 1024), clamp(args->outer, MOST_GRID_YZ), 1};
-    uint32_t block[3] = {width > 1024 ? 256 : 64, 1, 1};
+    uint64_t vectors = rf_ceil_div(width, 16 / element); /* a thread takes one, of four rows */
+    uint32_t block[3] = {vectors > 128 ? 256 : vectors > 64 ? 128 : 64, 1, 1};
+    uint32_t grid[3] = {clamp(rf_ceil_div(vectors, block[0]), MOST_GRID_X),
+                        clamp(rf_ceil_div(args->outer, 4), MOST_GRID_YZ), 1};
     return rf_slice_launch(queue, element == 4 ? "concat_4" : "concat_2", grid, block, list, RF_COUNT(list));
 }
 
@@ -453,9 +461,16 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     TRY(rf_operands_apart(op, &out, &positions, false));
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);
-    uint64_t pairs = args->dim / 2, teams = pairs < 256 ? 256 / pairs : 1;
+    /* A thread takes a pair, or a vector where the kernel may find them: then small blocks do. */
+    uint64_t half = args->table.rotated / 2, group = 16 / element, each = args->dim / 2;
+    if ((args->dim | (args->table.halves ? half : 2 * half) | to[0] | to[1] | from[0] | from[1]) % group == 0) {
+        each = (args->table.halves ? args->dim - half : args->dim) / group;
+        block[0] = 64;
+    }
+    uint64_t teams = each < block[0] ? block[0] / each : 1, few = (uint64_t)units * (1024 / block[0]);
     /* Few tokens: their heads over more blocks. */
-    uint64_t split = args->tokens < units ? rf_ceil_div(args->heads, teams) : 1;
+    uint64_t split = 1;
+    if (args->tokens < few) split = RF_MIN(rf_ceil_div(few, args->tokens), rf_ceil_div(args->heads, teams));
     uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(split, MOST_GRID_YZ), 1};
     struct rf_arg list[] = {rf_slice_arg(args->out),
                             rf_slice_arg(args->in),

@@ -5,12 +5,14 @@
  * unsupported before it launches.
  *
  * Tolerances. Ordinary numbers of a case are in [-4, 4], quantized weights in [-1, 1], so that the root mean square P
- * of a product is 5.4, or 1.4 with quantized weights: sums in f32          1e-7 * P * (k + 4); less than 1e-4 up to k
- * = 180 matrix units         what is rounded to 16 bits (2^-11, bf16 2^-8) errs like sqrt(k): 4 * step * P * sqrt(k)
- *   8 bits on the CPU    Q8_0, Q4_0, Q4_K, Q6_K round x to 8 bits per 32 elements: 0.046 * P * sqrt(k). Only where x
- * is a view: a dense x is made of numbers that lose nothing by it (fill_exact), and the bound is that of f32 the
- * result           f32 1e-6, else one step of its type, relative silu(a) * b          both sums' errors times the
- * other's size Extreme and special numbers have a P of their own and a factor of 8, as few of them make up a sum. */
+ * of a product is 5.4, or 1.4 with quantized weights:
+ *   sums in f32      1e-7 * P * (k + 4); less than 1e-4 up to k = 180
+ *   matrix units     what is rounded to 16 bits (2^-11, bf16 2^-8) errs like sqrt(k): 4 * step * P * sqrt(k)
+ *   8 bits           x rounded to 8 bits per 32 elements: 0.046 * P * sqrt(k). The CPU does it for Q8_0, Q4_0, Q4_K
+ * and Q6_K, a GPU with few rows of x for every quantized type. Only where x is a view: a dense x is made of numbers
+ * that lose nothing by it (fill_exact), and the bound is that of f32 the result       f32 1e-6, else one step of its
+ * type, relative silu(a) * b      both sums' errors times the other's size Extreme and special numbers have a P of
+ * their own and a factor of 8, as few of them make up a sum. */
 #include "graph/op_weights_impl.h"
 
 #include <math.h>
@@ -63,7 +65,7 @@ static rf_status product_check(const struct rf_op_call *call) {
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
         return RF_OK;
     }
-    if (call->attributes.i[0] < RF_MATMUL_AUTO || call->attributes.i[0] > RF_MATMUL_MATRIX)
+    if (call->attributes.i[0] < RF_MATMUL_AUTO || call->attributes.i[0] > RF_MATMUL_WIDE)
         return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.i[0]);
     const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
     if (rf_op_given(bias) &&
@@ -114,6 +116,18 @@ static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) 
     return rf_cpu_matmul(cpu, &op);
 }
 
+/* By sizes alone: buffers and views need not be there yet. */
+static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
+                                  .type = out->desc.dtype,
+                                  .m = out->desc.shape[0],
+                                  .n = out->desc.shape[1],
+                                  .k = weights->desc.shape[1],
+                                  .path = (enum rf_matmul_path)call->attributes.i[0]};
+    return rf_gpu_matmul_workspace(&args, bytes);
+}
+
 static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
@@ -137,6 +151,7 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
         args.bias = view_of(rf_op_in(call, BIAS));
         args.residual = rows_of(rf_op_in(call, RESIDUAL));
         args.path = (enum rf_matmul_path)call->attributes.i[0];
+        args.workspace = (struct rf_rows_view){call->workspace, call->workspace_offset, 0};
     }
     return rf_gpu_matmul(queue, &args);
 }
@@ -160,7 +175,7 @@ static bool rounds_on_cpu(enum rf_dtype weights) {
     return weights == RF_Q8_0 || weights == RF_Q4_0 || weights == RF_Q4_K || weights == RF_Q6_K;
 }
 static bool exact_x(enum rf_dtype weights, const struct rf_tensor_desc *x) {
-    return rounds_on_cpu(weights) && x->dtype == RF_F32 && !x->byte_offset && dense(x);
+    return is_quantized(weights) && x->dtype == RF_F32 && !x->byte_offset && dense(x);
 }
 
 /* Small integers times a power of two, each 32 with a 127 among them: 8 bits hold them. */
@@ -217,13 +232,15 @@ static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t
 
 static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struct product *p) {
     bool quant = is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
-    bool matrix_units = p->path == RF_MATMUL_MATRIX || (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
+    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE ||
+                        (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
     bool wild = p->data == RF_DATA_EXTREME || p->data == RF_DATA_SPECIAL;
     double k = (double)p->k, product = quant ? wild ? 7e3 : 1.4 : wild ? 1.4e8 : 5.4, step = 0;
     double sum = 1.5e-7 * product * (k + 4) * (wild ? 8 : 1);
     if (matrix_units && p->type == RF_F32) step = p->weights == RF_BF16 ? 0x1p-8 : 0x1p-11;
     sum += 4 * step * product * sqrt(k);
-    if (op != &rf_op_matmul_q8 && rounds_on_cpu(p->weights) && !exact_x(p->weights, &one->tensors[X]))
+    bool rounds = rounds_on_cpu(p->weights) || p->path == RF_MATMUL_DOTS || (p->path == RF_MATMUL_AUTO && !many);
+    if (op != &rf_op_matmul_q8 && quant && rounds && !exact_x(p->weights, &one->tensors[X]))
         sum += 0.046 * product * sqrt(k);
     one->relative = p->type == RF_F32 ? 1e-6 : rf_op_step(p->type);
     if (op == &rf_op_matmul_gate) {
@@ -235,7 +252,7 @@ static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struc
 
 static void add_product(struct rf_case_list *list, const struct rf_op *op, struct product p) {
     static const char *const with[] = {"", " bias", " residual", " bias residual"};
-    static const char *const paths[] = {"", " matvec", " tiled", " matrix"};
+    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide"};
     static const char *const data[] = {"", " masked", " extreme", " special"};
     struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
     bool quant = is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
@@ -291,8 +308,10 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                                        {8, 7, 264, 8}, {5, 3, 7, 0},   {0, 5, 8, 0},   {3, 0, 8, 0},
                                        {2, 3, 0, 0},   {7, 2, 131, 3}, {2, 1, 1031, 0}};
     static const struct shape many[] = {{17, 19, 23, 0}, {67, 5, 41, 3}, {10, 70, 72, 8}, {1, 1, 1, 0}, {2, 3, 0, 0}};
-    static const struct shape units[] = {{16, 16, 32, 0}, {1, 1, 8, 0},    {67, 33, 72, 8},
-                                         {129, 9, 40, 0}, {3, 131, 56, 8}, {2, 3, 0, 0}};
+    static const struct shape units[] = {{16, 16, 32, 0}, {1, 1, 8, 0}, {67, 33, 72, 8},    {129, 9, 40, 0},
+                                         {3, 131, 56, 8}, {2, 3, 0, 0}, {256, 128, 200, 0}, {1030, 130, 24, 0}};
+    static const struct shape wide[] = {{5, 259, 72, 8}, {130, 6, 584, 0}, {128, 256, 136, 0}, {2, 3, 0, 0}};
+    static const struct shape deep[] = {{3, 5, 1032, 0}, {19, 7, 1664, 8}}; /* k is split */
     static const struct shape odd[] = {{1, 5, 33, 0}, {3, 4, 64, 0}, {2, 3, 5, 1}};
     static const struct shape odd_many[] = {{9, 3, 40, 8}, {11, 5, 3, 0}};
     for (size_t w = 0; w < 3; w++)
@@ -306,7 +325,11 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                 ADD_SHAPES(list, op, odd_many, .weights = weights, .type = type, .data = (enum rf_case_data)data,
                            .path = RF_MATMUL_TILED);
             }
-            if (on_units) ADD_SHAPES(list, op, units, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
+            if (on_units) {
+                ADD_SHAPES(list, op, units, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
+                ADD_SHAPES(list, op, deep, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
+                ADD_SHAPES(list, op, wide, .weights = weights, .type = type, .path = RF_MATMUL_WIDE);
+            }
             /* More rows than a matvec takes at once, by it and by what is chosen. */
             add_product(list, op, (struct product){weights, type, 11, 3, 40, .path = RF_MATMUL_MATVEC});
             add_product(list, op, (struct product){weights, type, 33, 9, 48, .with = WITH_BOTH});
@@ -318,6 +341,11 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
     static const struct shape many[] = {{9, 67, 256, 4}, {65, 3, -1, 0}, {1, 1, -1, 0}};
     static const struct shape units[] = {{3, 131, 256, 8}, {130, 5, -1, 0}, {1, 1, -1, 0}};
     static const struct shape odd[] = {{3, 4, 256, 4}, {1, 2, -1, 8}};
+    static const struct shape exact[] = {{1, 5, -3, 4}, {2, 3, -1, 8}, {8, 3, 512, 0}};
+    /* Several slices of a wave, the last of them in part; rows of weights that begin anywhere; more rows than waves.
+     */
+    static const struct shape slices[] = {{1, 67, -131, 0}, {3, 5, -67, 4}, {8, 2, -129, 0}};
+    static const struct shape large_slices[] = {{1, 67, -17, 0}, {3, 5, -9, 4}, {8, 2, -19, 0}};
     for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
         enum rf_dtype weights = rf_quantized_types[w];
         ADD_SHAPES(list, op, few, .weights = weights, .type = RF_F32, .path = RF_MATMUL_AUTO);
@@ -325,7 +353,15 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
         ADD_SHAPES(list, op, units, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATRIX);
         ADD_SHAPES(list, op, odd, .weights = weights, .type = RF_F32, .data = RF_DATA_EXTREME);
         add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_MATVEC});
+        add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_DOTS});
         add_product(list, op, (struct product){weights, RF_F32, 33, 5, 256, .with = WITH_BIAS});
+        add_product(list, op, (struct product){weights, RF_F32, 9, 258, 512, .path = RF_MATMUL_WIDE});
+        add_product(list, op, (struct product){weights, RF_F32, 10, 3, 1280, .path = RF_MATMUL_MATRIX});
+        ADD_SHAPES(list, op, exact, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATVEC);
+        if (rf_dtype_block(weights) == 32)
+            ADD_SHAPES(list, op, slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
+        else
+            ADD_SHAPES(list, op, large_slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
     }
 }
 static void matmul_cases(struct rf_case_list *list) {
@@ -349,7 +385,9 @@ static void matmul_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_matmul = {
     .name = "matmul",
-    .summary = "out = x weights^T + bias + residual; i[0]: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units",
+    .summary =
+        "out = x weights^T + bias + residual; i[0]: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
+        "5 matrix units with wide tiles",
     .inputs = 4,
     .outputs = 1,
     .optional = 1 << BIAS | 1 << RESIDUAL,
@@ -358,6 +396,7 @@ const struct rf_op rf_op_matmul = {
     .reference = product_reference,
     .gpu = product_gpu,
     .cpu = product_cpu,
+    .workspace = matmul_workspace,
     .cases = matmul_cases,
     .fill = product_fill,
     .cost = product_cost,

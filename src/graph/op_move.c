@@ -82,6 +82,18 @@ static void transpose_cases(struct rf_case_list *list) {
                     rf_case_add_shown(list, &one, 0, " to %s in order %d%d%d%d", rf_dtype_name(all[to]), orders[k][0],
                                       orders[k][1], orders[k][2], orders[k][3]);
                 }
+    /* Aligned: what the device moves in vectors, in whole and in partial tiles. */
+    static const uint64_t aligned[][4] = {{2, 1, 136, 192}, {1, 1, 264, 72}, {2, 70, 5, 64}, {1, 9, 3, 24}};
+    for (size_t i = 0; i < RF_COUNT(aligned); i++)
+        for (size_t k = 1; k < 3; k++)
+            for (size_t t = 0; t < 9; t++) {
+                struct rf_op_case one = {.count = 2};
+                one.tensors[0] = rf_case_tensor(all[t / 3], 4, aligned[i], 0);
+                one.tensors[1] = rf_case_tensor(all[t % 3], 4, aligned[i], 0);
+                lay(&one.tensors[1], orders[k], 0);
+                rf_case_add_shown(list, &one, 0, " to %s in order %d%d%d%d, aligned", rf_dtype_name(all[t % 3]),
+                                  orders[k][0], orders[k][1], orders[k][2], orders[k][3]);
+            }
     static const struct {
         enum rf_dtype from, to;
         uint64_t shape[4];
@@ -188,7 +200,7 @@ static void concat_cases(struct rf_case_list *list) {
                 struct rf_op_case one = {.attributes = {.i = {axis}}, .count = JOINED_MOST + 1, .bench = bench};
                 if (!bench && (i + (size_t)axis) % 3 == 1) one.data = RF_DATA_SPECIAL;
                 for (int k = 0; k < count; k++) {
-                    uint64_t skip = bench ? 0 : ((uint64_t)axis + i * (uint64_t)k) % 4;
+                    uint64_t skip = bench || (i == 6 && axis == 2) ? 0 : ((uint64_t)axis + i * (uint64_t)k) % 4;
                     shape[axis] = !bench ? joined[i].along[k] : axis == 1 ? (k ? 1 : 2) : 1024;
                     width += shape[axis];
                     one.tensors[k] = rf_case_tensor(all[t], 4, shape, skip);

@@ -44,33 +44,40 @@ RF_DEVICE float activation_of(enum activation kind, float x) {
     return x == -RF_INFINITY ? 0.0f : y;
 }
 
+RF_DEVICE float activation_unpack(enum rf_type type, rf_u32x4 raw, uint32_t k) {
+    if (type == RF_TYPE_F32) return rf_f32_of_bits(raw[k % 4]);
+    return rf_f32_of_16(type, (uint16_t)(raw[k / 2] >> k % 2 * 16));
+}
+
 RF_DEVICE void activation_row(enum activation kind, enum rf_type type, bool gated, void *out, const void *gate,
                               const void *up, uint64_t columns) {
     enum { most = 8 };
     uint32_t group = rf_group_of(type, type);
     struct rf_span span = rf_span_of(columns, group, type, out, type, gate, type, gated ? up : gate);
-    float x[RF_GROUPS][most], y[RF_GROUPS][most];
+    /* As loaded, unpacked one group at a time: unpacked they take the registers of half the threads. */
+    rf_u32x4 x[RF_GROUPS], y[RF_GROUPS];
     RF_FOR_GROUPS(
         span, group,
         {
-            rf_load_many(type, group, gate, at, x[slot]);
-            if (gated) rf_load_many(type, group, up, at, y[slot]);
+            x[slot] = rf_load_16(rf_at(type, gate, at));
+            if (gated) y[slot] = rf_load_16(rf_at(type, up, at));
         },
         {
+            float value[most];
             RF_UNROLL
             for (uint32_t k = 0; k < group; k++) {
-                x[slot][k] = activation_of(kind, x[slot][k]);
-                if (gated) x[slot][k] *= y[slot][k];
+                value[k] = activation_of(kind, activation_unpack(type, x[slot], k));
+                if (gated) value[k] *= activation_unpack(type, y[slot], k);
             }
-            rf_store_many(type, group, out, at, x[slot]);
+            rf_store_many(type, group, out, at, value);
         });
-    RF_FOR_SINGLES(
-        span, group,
-        {
-            x[slot][0] = activation_of(kind, rf_load(type, gate, at));
-            if (gated) x[slot][0] *= rf_load(type, up, at);
-        },
-        rf_store(type, out, at, x[slot][0]));
+    RF_NO_UNROLL
+    for (uint64_t i = rf_global_x(); i < span.single; i += rf_global_count_x()) {
+        uint64_t at = rf_span_single(span, group, i);
+        float value = activation_of(kind, rf_load(type, gate, at));
+        if (gated) value *= rf_load(type, up, at);
+        rf_store(type, out, at, value);
+    }
 }
 
 RF_DEVICE void activation_body(enum activation kind, enum rf_type type, void *out, const void *gate, const void *up,

@@ -11,9 +11,10 @@ RF_DEVICE void sum_words(enum rf_type type, bool vector, uint32_t *a, const uint
         if (type == RF_TYPE_F32) {
             a[k] = rf_bits_of_f32(rf_f32_of_bits(a[k]) + rf_f32_of_bits(b[k]));
         } else if (vector) {
-            a[k] =
-                rf_pack_16(type, rf_f32_of_16(type, (uint16_t)a[k]) + rf_f32_of_16(type, (uint16_t)b[k]),
-                           rf_f32_of_16(type, (uint16_t)(a[k] >> 16)) + rf_f32_of_16(type, (uint16_t)(b[k] >> 16)));
+            /* Opaque, lest the halves be kept apart, each in a register. */
+            float low = rf_f32_of_16(type, (uint16_t)a[k]) + rf_f32_of_16(type, (uint16_t)b[k]);
+            float high = rf_f32_of_16(type, (uint16_t)(a[k] >> 16)) + rf_f32_of_16(type, (uint16_t)(b[k] >> 16));
+            a[k] = rf_opaque(rf_pack_16(type, low, high));
         } else { /* held as f32, rounded to the type */
             uint16_t rounded = rf_16_of_f32(type, rf_f32_of_bits(a[k]) + rf_f32_of_bits(b[k]));
             a[k] = rf_bits_of_f32(rf_f32_of_16(type, rounded));
@@ -55,6 +56,14 @@ RF_DEVICE float sum_piece(enum rf_type type, bool vector, bool wave, void *sum, 
     return squares;
 }
 
+RF_DEVICE void norm_weigh(bool vector, uint32_t group, const float *weight, uint32_t at, float *x) {
+    float w[8];
+    if (vector) rf_load_many(RF_TYPE_F32, group, weight, at, w);
+    if (!vector) w[0] = weight[at];
+    RF_UNROLL
+    for (uint32_t k = 0; k < group; k++) x[k] *= w[k];
+}
+
 RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece, const float *weight, uint32_t left,
                           float factor, const uint32_t *words) {
     uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
@@ -63,16 +72,30 @@ RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece
     for (uint32_t slot = 0; slot < rf_row_held(type, vector) / group; slot++) {
         uint32_t at = rf_row_step(type, vector, slot);
         if (rf_row_inside(at, left, first)) {
-            float x[8], w[8];
-            if (weight && vector) rf_load_many(RF_TYPE_F32, group, weight + first, at, w);
-            if (weight && !vector) w[0] = weight[first + at];
+            float x[8];
             RF_UNROLL
-            for (uint32_t k = 0; k < group; k++) {
-                x[k] = rf_row_value(type, vector, words, slot * group + k) * factor;
-                if (weight) x[k] *= w[k];
-            }
+            for (uint32_t k = 0; k < group; k++) x[k] = rf_row_value(type, vector, words, slot * group + k) * factor;
+            if (weight) norm_weigh(vector, group, weight + first, at, x);
             rf_row_store(type, vector, to, at, x);
         }
+    }
+}
+
+/* A whole piece of sum, read again: an access at a time, since all of them and their weights are too many registers.
+ */
+RF_DEVICE void norm_again(enum rf_type type, bool vector, bool wave, void *piece, const void *sum,
+                          const float *weight, float factor) {
+    uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
+    RF_NO_UNROLL
+    for (uint32_t slot = 0; slot < rf_row_held(type, vector) / group; slot++) {
+        uint32_t at = first + rf_row_step(type, vector, slot);
+        float x[8];
+        if (vector) rf_load_many(type, group, sum, at, x);
+        if (!vector) x[0] = rf_load(type, sum, at);
+        RF_UNROLL
+        for (uint32_t k = 0; k < group; k++) x[k] *= factor;
+        if (weight) norm_weigh(vector, group, weight, at, x);
+        rf_row_store(type, vector, piece, at, x);
     }
 }
 
@@ -97,9 +120,8 @@ RF_DEVICE void sum_row(enum rf_type type, bool wave, bool held, bool vector, voi
     RF_NO_UNROLL
     while (start) {
         start -= piece;
-        rf_row_load(type, vector, wave, rf_at(type, sum, start), piece, 0, words);
-        norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight, piece,
-                   factor, words);
+        norm_again(type, vector, wave, rf_at_mutable(type, out, start), rf_at(type, sum, start),
+                   weight ? weight + start : weight, factor);
     }
 }
 

@@ -3,28 +3,31 @@
  *
  * Rows of out are dense. A quantized table: columns a multiple of the type's block, table and out at
  * multiples of 16 bytes. A float table: any columns and any alignment of elements. out does not
- * overlap the rest. Rows in y, a row's units of 8 to 32 elements (quant.h) in x: any grid and
- * one-dimensional block. */
+ * overlap the rest. Rows in y, in x 8 elements of a row to f32, else a unit of 8 to 32 (quant.h):
+ * any grid and one-dimensional block. */
 #include "kernels/quant.h"
 
+/* Lanes share a row as in dequantize.hip. */
 RF_DEVICE void embedding_quant(enum rf_weight weight, enum rf_type type, void *out, const void *table,
                                const int32_t *indices, uint64_t count, uint64_t columns, uint64_t table_rows) {
-    uint64_t units = columns / (8 * rf_unit_parts(weight)), row_bytes = rf_weight_row_bytes(weight, columns);
+    uint32_t parts = type == RF_TYPE_F32 ? 1 : rf_unit_parts(weight);
+    uint64_t turns = columns / (8 * parts), row_bytes = rf_weight_row_bytes(weight, columns);
     RF_NO_UNROLL
     for (uint64_t r = rf_block_y(); r < count; r += rf_grid_dim_y()) {
         int32_t index = indices[r];
         bool inside = index >= 0 && (uint64_t)index < table_rows;
         const uint8_t *row = (const uint8_t *)table + (inside ? (uint64_t)index : 0) * row_bytes;
         RF_NO_UNROLL
-        for (uint64_t unit = rf_global_x(); unit < units; unit += rf_global_count_x()) {
-            uint64_t element = r * columns + rf_unit_element(weight, unit);
+        for (uint64_t turn = rf_global_x(); turn < turns; turn += rf_global_count_x()) {
+            uint64_t element = type == RF_TYPE_F32 ? turn * 8 : rf_unit_element(weight, turn);
             struct rf_unit all;
-            if (inside) rf_read_unit(weight, row, unit, &all);
+            if (inside && type == RF_TYPE_F32) all.part[0] = rf_read_part_at(weight, row, element);
+            if (inside && type != RF_TYPE_F32) rf_read_unit(weight, row, turn, &all);
             RF_UNROLL
-            for (uint32_t p = 0; p < rf_unit_parts(weight); p++) {
+            for (uint32_t p = 0; p < parts; p++) {
                 float values[8] = {0, 0, 0, 0, 0, 0, 0, 0};
                 if (inside) rf_part_values(weight, &all.part[p], values);
-                rf_store_many(type, 8, out, element + p * rf_unit_stride(weight), values);
+                rf_store_many(type, 8, out, r * columns + element + p * rf_unit_stride(weight), values);
             }
         }
     }

@@ -6,11 +6,16 @@
  * bytes. bias and residual may be NULL; residual may be out; otherwise out overlaps nothing.
  * Launch: 256 threads; a grid of n / 64 by m / 64 blocks, rounded up.
  *
- * matmul_tile_…: the same on the matrix units, where there are any; see matmul_tile.h.
+ * matmul_tile_…, matmul_wide_…: the same on the matrix units, where there are any; see matmul_tile.h. With them
+ *   matmul_round_<type>   out [m, k], dense, = x rounded to that type; k and x_stride multiples of 8, both at
+ *                         multiples of 16 bytes
+ *   matmul_join_<type>    out = the sum of partial's planes, f32 [parts, m, n], in their order, + bias + residual
+ * Any grid in x and y, x along the rows, and any block in x.
  *
  * A block computes 64 by 64 outputs, a thread 4 by 4 of them, from tiles of 32 elements of k that
  * all threads bring into shared memory, transposed. */
 #include "kernels/matmul_tile.h"
+#include "kernels/quant.h"
 
 #define MATMUL_SIDE 64
 #define MATMUL_STEP 32
@@ -126,19 +131,66 @@ MATMUL_FLOAT(bf16, RF_WEIGHT_BF16)
 RF_EACH_QUANT(MATMUL_QUANT)
 
 #ifndef RF_TILE_ABSENT
-#define MATMUL_MATRIX(name, weight, type, element)                                                                   \
-    RF_KERNEL(matmul_tile_##name, TILE_THREADS, (element *, out), (const void *, weights), (const element *, x),     \
-              (const float *, bias), (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, k),       \
-              (uint64_t, x_stride), (uint64_t, out_stride)) {                                                        \
-        RF_SHARED(uint16_t, tiles, 4 * TILE_WORDS);                                                                  \
-        struct tile_op op = {(const uint8_t *)weights, x, bias, residual, out, m, n, k, x_stride, out_stride};       \
-        tile_body(weight, type, &op, tiles);                                                                         \
+#if RF_COPY_ASYNC
+#define MATMUL_STAGES(width) RF_SHARED_DYNAMIC(uint16_t, tiles)
+#else
+#define MATMUL_STAGES(width) RF_SHARED(uint16_t, tiles, 2 * TILE_STAGE(width))
+#endif
+#define MATMUL_MATRIX(name, width, unit, type, element)                                                              \
+    RF_KERNEL(matmul_##name, TILE_THREADS, (element *, out), (const uint16_t *, weights), (const uint16_t *, x),     \
+              (const float *, bias), (const element *, residual), (float *, partial), (uint64_t, m), (uint64_t, n),  \
+              (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride), (uint64_t, depth), (uint32_t, stages)) {  \
+        MATMUL_STAGES(width);                                                                                        \
+        struct tile_args args = {out, weights, x,        bias,       residual, partial, m,                           \
+                                 n,   k,       x_stride, out_stride, depth,    stages};                              \
+        tile_kernel(unit, type, width, &args, tiles);                                                                \
     }
-#define MATMUL_MATRIX_QUANT(name, weight) MATMUL_MATRIX(name##_f32, weight, RF_TYPE_F32, float)
+#define MATMUL_MATRIX_EACH(kind, width)                                                                              \
+    MATMUL_MATRIX(kind##_f16_f16, width, RF_TYPE_F16, RF_TYPE_F16, rf_f16)                                           \
+    MATMUL_MATRIX(kind##_f16_f32, width, RF_TYPE_F16, RF_TYPE_F32, float)                                            \
+    MATMUL_MATRIX(kind##_bf16_bf16, width, RF_TYPE_BF16, RF_TYPE_BF16, rf_bf16)                                      \
+    MATMUL_MATRIX(kind##_bf16_f32, width, RF_TYPE_BF16, RF_TYPE_F32, float)
 
-MATMUL_MATRIX(f16_f16, RF_WEIGHT_F16, RF_TYPE_F16, rf_f16)
-MATMUL_MATRIX(f16_f32, RF_WEIGHT_F16, RF_TYPE_F32, float)
-MATMUL_MATRIX(bf16_bf16, RF_WEIGHT_BF16, RF_TYPE_BF16, rf_bf16)
-MATMUL_MATRIX(bf16_f32, RF_WEIGHT_BF16, RF_TYPE_F32, float)
-RF_EACH_QUANT(MATMUL_MATRIX_QUANT)
+MATMUL_MATRIX_EACH(tile, TILE_NARROW)
+MATMUL_MATRIX_EACH(wide, TILE_WIDE)
+
+RF_DEVICE void matmul_round_body(enum rf_type type, uint16_t *out, const float *x, uint64_t m, uint64_t k,
+                                 uint64_t x_stride) {
+    RF_NO_UNROLL
+    for (uint64_t row = rf_block_y(); row < m; row += rf_grid_dim_y()) RF_NO_UNROLL
+    for (uint64_t at = rf_global_x() * 8; at < k; at += rf_global_count_x() * 8) {
+        float values[8];
+        rf_load_many(RF_TYPE_F32, 8, x, row * x_stride + at, values);
+        rf_store_many(type, 8, out, row * k + at, values);
+    }
+}
+#define MATMUL_ROUND(name, type)                                                                                     \
+    RF_KERNEL(matmul_round_##name, MATMUL_THREADS, (uint16_t *, out), (const float *, x), (uint64_t, m),             \
+              (uint64_t, k), (uint64_t, x_stride)) {                                                                 \
+        matmul_round_body(type, out, x, m, k, x_stride);                                                             \
+    }
+MATMUL_ROUND(f16, RF_TYPE_F16)
+MATMUL_ROUND(bf16, RF_TYPE_BF16)
+
+RF_DEVICE void matmul_join_body(enum rf_type type, void *out, const float *partial, const float *bias,
+                                const void *residual, uint64_t m, uint64_t n, uint64_t out_stride, uint32_t parts) {
+    RF_NO_UNROLL
+    for (uint64_t row = rf_block_y(); row < m; row += rf_grid_dim_y()) RF_NO_UNROLL
+    for (uint64_t column = rf_global_x(); column < n; column += rf_global_count_x()) {
+        float value = 0.0f;
+        for (uint32_t part = 0; part < parts; part++) value += partial[(part * m + row) * n + column];
+        if (bias) value += bias[column];
+        if (residual) value += rf_load(type, residual, row * out_stride + column);
+        rf_store(type, out, row * out_stride + column, value);
+    }
+}
+#define MATMUL_JOIN(name, type, element)                                                                             \
+    RF_KERNEL(matmul_join_##name, MATMUL_THREADS, (element *, out), (const float *, partial), (const float *, bias), \
+              (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, out_stride),                     \
+              (uint32_t, parts)) {                                                                                   \
+        matmul_join_body(type, out, partial, bias, residual, m, n, out_stride, parts);                               \
+    }
+MATMUL_JOIN(f32, RF_TYPE_F32, float)
+MATMUL_JOIN(f16, RF_TYPE_F16, rf_f16)
+MATMUL_JOIN(bf16, RF_TYPE_BF16, rf_bf16)
 #endif

@@ -1,183 +1,397 @@
-/* matmul_tile: matmul (matmul.hip says what it computes) on the matrix units.
+/* matmul_tile, matmul_wide: matmul (matmul.hip says what it computes) on the matrix units.
  *
- * The units take 16-bit operands: weights and activations are rounded to bf16 where the weights are bf16, else
- * to f16; products are exact then, sums f32. Nothing is rounded where both are of that type already.
- * Layout as for matmul.hip, and: k and x_stride are multiples of 8, weights and x start at multiples of 16 bytes.
+ * The units take 16-bit operands: weights and x are f16 or bf16 here, both of one type. Others are rounded or decoded
+ * to that first (matmul_round, dequantize): once, instead of in every tile. Products are exact, sums f32.
+ * Rows of weights (dense) and of x are multiples of 8 elements and start at multiples of 16 bytes; k is below 2^31.
  * Not for devices without matrix units (RF_TILE_ABSENT): there the kernels do not exist.
- * Launch: 256 threads; a grid of n / 128 by m / 128 blocks, rounded up.
  *
- * A block computes 128 by 128 outputs, a wave 64 rows of 32 or 64 of them. The k goes by in steps of 32: while
- * the waves multiply one step's tiles, the next step's are on their way, into registers (where they
- * are decoded or rounded) or, of the right type already, into shared memory itself. */
+ * Launch: 256 threads; a grid of n / 128 (matmul_wide: n / 256) by m / 128 blocks, rounded up, fewer than 2^28. In z
+ * the k is split: each block takes `depth` of it, a multiple of 64. Where partial is given, plane z of it, f32
+ * [m, n], gets the sums of part z and nothing else is written: matmul_join adds the planes in their order. Without
+ * it there is one part.
+ * Shared memory: on NVIDIA `stages` times TILE_ROWS + 128 or 256 rows of 128 bytes come with the launch, 2 to 4
+ * stages; elsewhere it is the kernel's own and stages means nothing.
+ *
+ * A block computes 128 by 128 or 256 outputs, a wave 64 rows of some of them. Where copies go on by themselves, some
+ * stages of k are on their way while one is multiplied, and a wave loads its operands one turn ahead of their
+ * product; the narrow tile then has its waves in two slices of k, since a wave needs 64 by 64 outputs to have more to
+ * multiply than to load. Elsewhere the next stage passes through registers. */
 #ifndef RF_KERNELS_MATMUL_TILE_H
 #define RF_KERNELS_MATMUL_TILE_H
 
-#include "kernels/quant.h"
 #include "kernels/tile.h"
 
 #ifndef RF_TILE_ABSENT
 
-#define TILE_SIDE 128
-#define TILE_STEP 32
-#define TILE_PITCH (TILE_STEP + 8) /* in elements: rows at multiples of 16 bytes, eight of them on all banks */
-#define TILE_WORDS (TILE_SIDE * TILE_PITCH)
+#define TILE_ROWS 128
+#define TILE_NARROW 128
+#define TILE_WIDE 256
 #define TILE_THREADS 256
-#define TILE_GROUPS (TILE_SIDE * TILE_STEP / 8 / TILE_THREADS) /* of 8 elements: a thread's share of a tile */
 #define TILE_WAVES (TILE_THREADS / RF_WAVE)
-#define TILE_LEFTS 4                                    /* 16 rows each: a wave's 64 */
-#define TILE_RIGHTS (TILE_SIDE / (TILE_WAVES / 2) / 16) /* 16 columns each */
+#define TILE_LEFTS 4       /* 16 rows each: a wave's 64 */
+#define TILE_RIGHTS_MOST 8 /* 16 columns each */
+#define TILE_BAND 8        /* rows of blocks that run side by side, for the cache's sake */
+
+#define TILE_GROUPS (RF_LINE / 8)               /* of a row */
+#define TILE_SWEEP (TILE_THREADS / TILE_GROUPS) /* rows that all threads bring at once */
+#define TILE_ROUNDS(width) (((width) + TILE_ROWS) / TILE_SWEEP)
+#define TILE_STAGE(width) (((width) + TILE_ROWS) * RF_LINE_PITCH)
+#define TILE_PITCH(width) (tile_rights(width) * 16 + 8) /* of rows of sums in shared memory */
+
+RF_DEVICE uint32_t tile_slices(uint32_t width) {
+    return RF_COPY_ASYNC && width == TILE_NARROW ? 2 : 1;
+}
+RF_DEVICE uint32_t tile_wave_columns(uint32_t width) {
+    return TILE_WAVES / 2 / tile_slices(width);
+}
+RF_DEVICE uint32_t tile_rights(uint32_t width) {
+    return width / tile_wave_columns(width) / 16;
+}
 
 struct tile_op {
-    const uint8_t *weights;
-    const void *x;
+    const uint16_t *weights, *x; /* of the block's first column and row, and of its part of k */
     const float *bias;
     const void *residual;
     void *out;
-    uint64_t m, n, k, x_stride, out_stride;
+    uint64_t weight_stride, x_stride, out_stride;
+    uint64_t r0, c0;        /* the block's first row and column */
+    uint32_t depth;         /* of k */
+    uint32_t rows, columns; /* of the block that exist */
+    bool whole;             /* all of the block's outputs exist and four neighbours may be written at once */
+    bool part;              /* out is f32 whatever the kernel's type */
 };
-/* A thread's share of a tile, as 16-bit elements. */
-struct tile_share {
-    rf_u32x4 group[TILE_GROUPS];
+struct tile_wave {
+    uint32_t row, column, slice; /* of the tile */
+};
+struct tile_operands {
+    struct rf_left left[TILE_LEFTS];
+    struct rf_right right[TILE_RIGHTS_MOST];
 };
 
-RF_DEVICE rf_u32x4 tile_pack(enum rf_type unit, const float *values) {
-    rf_u32x4 words = {rf_tile_pack(unit, values[0], values[1]), rf_tile_pack(unit, values[2], values[3]),
-                      rf_tile_pack(unit, values[4], values[5]), rf_tile_pack(unit, values[6], values[7])};
-    return words;
-}
-/* 8 elements of a float row. */
-RF_DEVICE rf_u32x4 tile_floats(enum rf_type type, enum rf_type unit, const void *row, uint64_t at, uint64_t k) {
-    rf_u32x4 zeros = {0, 0, 0, 0};
-    if (at >= k) return zeros;
-    if (type == unit) return rf_load_16(rf_at(type, row, at));
-    float values[8];
-    rf_load_many(type, 8, row, at, values);
-    return tile_pack(unit, values);
-}
+/* ---- memory to shared memory ---- */
 
-/* Which group of a tile a thread's i-th is: four lanes take a row's 32 elements. */
-RF_DEVICE uint32_t tile_row(uint32_t i) {
-    return (rf_thread_x() + i * TILE_THREADS) / 4;
+/* Of a thread's i-th group of a stage, i a constant: the rows of x come first, then those of the weights. */
+RF_DEVICE bool tile_there(const struct tile_op *op, uint32_t i, uint32_t k) {
+    uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP;
+    return k < op->depth && (i < TILE_ROWS / TILE_SWEEP ? row < op->rows : row - TILE_ROWS < op->columns);
 }
-RF_DEVICE uint32_t tile_column(void) {
-    return rf_thread_x() % 4 * 8;
+RF_DEVICE const uint16_t *tile_from(const struct tile_op *op, uint32_t i, uint32_t k) {
+    uint32_t row = rf_thread_x() / TILE_GROUPS;
+    if (i < TILE_ROWS / TILE_SWEEP) return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
+    return op->weights + (row * op->weight_stride + k) +
+           (i - TILE_ROWS / TILE_SWEEP) * (TILE_SWEEP * op->weight_stride);
 }
-
-RF_DEVICE const uint8_t *tile_weight_row(enum rf_weight weight, const struct tile_op *op, uint64_t c0, uint32_t i) {
-    return op->weights + rf_min_u64(c0 + tile_row(i), op->n - 1) * rf_weight_row_bytes(weight, op->k);
+RF_DEVICE uint32_t tile_to(uint32_t i) {
+    return rf_line_at(rf_thread_x() / TILE_GROUPS, rf_thread_x() % TILE_GROUPS) + i * (TILE_SWEEP * RF_LINE_PITCH);
 }
-RF_DEVICE const void *tile_x_row(enum rf_type type, const struct tile_op *op, uint64_t r0, uint32_t i) {
-    return rf_at(type, op->x, rf_min_u64(r0 + tile_row(i), op->m - 1) * op->x_stride);
+RF_DEVICE uint32_t tile_k(uint32_t step) {
+    return step * RF_LINE + rf_thread_x() % TILE_GROUPS * 8;
 }
-
-RF_DEVICE void tile_fetch(enum rf_weight weight, enum rf_type type, enum rf_type unit, const struct tile_op *op,
-                          uint64_t c0, uint64_t r0, uint64_t step, struct tile_share *weights, struct tile_share *x) {
-    uint64_t at = step + tile_column();
+/* Some of a thread's groups, from `first` on. */
+RF_DEVICE void tile_copy(const struct tile_op *op, uint32_t step, uint16_t *stage, uint32_t first, uint32_t count) {
+    uint32_t k = tile_k(step);
     RF_UNROLL
-    for (uint32_t i = 0; i < TILE_GROUPS; i++) {
-        const uint8_t *row = tile_weight_row(weight, op, c0, i);
-        if (rf_weight_float(weight)) {
-            weights->group[i] = tile_floats(rf_weight_type(weight), unit, row, at, op->k);
-        } else {
-            float values[8];
-            struct rf_part part = rf_read_part_at(weight, row, at); /* k is a multiple of the step */
-            rf_part_values(weight, &part, values);
-            weights->group[i] = tile_pack(unit, values);
-        }
-        x->group[i] = tile_floats(type, unit, tile_x_row(type, op, r0, i), at, op->k);
-    }
-}
-RF_DEVICE void tile_put(uint16_t *tile, const struct tile_share *share) {
-    RF_UNROLL
-    for (uint32_t i = 0; i < TILE_GROUPS; i++)
-        rf_store_16(tile + tile_row(i) * TILE_PITCH + tile_column(), share->group[i]);
-}
-/* Straight to shared memory: operands of the units' type. */
-RF_DEVICE void tile_copy(enum rf_weight weight, enum rf_type type, const struct tile_op *op, uint64_t c0, uint64_t r0,
-                         uint64_t step, uint16_t *weight_tile, uint16_t *x_tile) {
-    uint64_t at = step + tile_column();
-    bool there = at < op->k;
-    RF_UNROLL
-    for (uint32_t i = 0; i < TILE_GROUPS; i++) {
-        uint32_t to = tile_row(i) * TILE_PITCH + tile_column();
-        rf_copy_16(weight_tile + to, rf_at(type, tile_weight_row(weight, op, c0, i), there ? at : 0), there);
-        rf_copy_16(x_tile + to, rf_at(type, tile_x_row(type, op, r0, i), there ? at : 0), there);
-    }
-    rf_copy_batch();
+    for (uint32_t i = first; i < first + count; i++)
+        rf_copy_16(stage + tile_to(i), tile_from(op, i, k), tile_there(op, i, k));
 }
 
-RF_DEVICE void tile_multiply(enum rf_type unit, const uint16_t *weight_tile, const uint16_t *x_tile, uint32_t row,
-                             uint32_t column, struct rf_sums (*sums)[TILE_RIGHTS]) {
+/* ---- shared memory to sums ---- */
+
+RF_DEVICE void tile_load(uint32_t width, const uint16_t *stage, const struct tile_wave *wave, uint32_t k,
+                         struct tile_operands *operands) {
+    const uint16_t *weights = stage + TILE_ROWS * RF_LINE_PITCH;
     RF_TILE_UNROLL
-    for (uint32_t k = 0; k < TILE_STEP; k += 16) {
-        struct rf_left left[TILE_LEFTS];
-        RF_TILE_UNROLL
-        for (uint32_t i = 0; i < TILE_LEFTS; i++)
-            left[i] = rf_left_load(x_tile + (row + 16 * i) * TILE_PITCH + k, TILE_PITCH);
-        RF_TILE_UNROLL
-        for (uint32_t j = 0; j < TILE_RIGHTS; j++) {
-            struct rf_right right = rf_right_load_lines(weight_tile + (column + 16 * j) * TILE_PITCH + k, TILE_PITCH);
-            RF_TILE_UNROLL
-            for (uint32_t i = 0; i < TILE_LEFTS; i++) rf_tile_multiply(unit, &sums[i][j], &left[i], &right);
-        }
-    }
+    for (uint32_t i = 0; i < TILE_LEFTS; i++) operands->left[i] = rf_left_lines(stage, wave->row + 16 * i, k);
+    RF_TILE_UNROLL
+    for (uint32_t j = 0; j < tile_rights(width); j++)
+        operands->right[j] = rf_right_lines(weights, wave->column + 16 * j, k);
+}
+RF_DEVICE void tile_multiply(enum rf_type unit, uint32_t width, const struct tile_operands *operands,
+                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+    RF_TILE_UNROLL
+    for (uint32_t j = 0; j < tile_rights(width); j++) RF_TILE_UNROLL
+    for (uint32_t i = 0; i < TILE_LEFTS; i++)
+        rf_tile_multiply(unit, &sums[i][j], &operands->left[i], &operands->right[j]);
 }
 
-RF_DEVICE void tile_store(enum rf_type type, const struct tile_op *op, uint64_t row, uint64_t column,
-                          const struct rf_sums *sums) {
-    RF_UNROLL
-    for (uint32_t r = 0; r < RF_SUM_ROWS; r++) RF_UNROLL
-    for (uint32_t c = 0; c < RF_SUM_COLUMNS; c++) {
-        uint64_t to_row = row + rf_sum_row(r), to_column = column + rf_sum_column(c);
-        uint64_t at = to_row * op->out_stride + to_column;
-        if (to_row < op->m && to_column < op->n) {
-            float value = sums->value[rf_sum_index(r, c)];
-            if (op->bias) value += op->bias[to_column];
-            if (op->residual) value += rf_load(type, op->residual, at);
-            rf_store(type, op->out, at, value);
-        }
-    }
-}
-
-RF_DEVICE void tile_body(enum rf_weight weight, enum rf_type type, const struct tile_op *op, uint16_t *tiles) {
-    enum rf_type unit = weight == RF_WEIGHT_BF16 ? RF_TYPE_BF16 : RF_TYPE_F16;
-    bool direct = rf_weight_float(weight) && rf_weight_type(weight) == unit && type == unit;
-    uint64_t c0 = (uint64_t)rf_block_x() * TILE_SIDE, r0 = (uint64_t)rf_block_y() * TILE_SIDE;
-    uint32_t wave = rf_thread_x() / RF_WAVE, row = wave % 2 * 64, column = wave / 2 * (TILE_RIGHTS * 16);
-    struct rf_sums sums[TILE_LEFTS][TILE_RIGHTS];
-    struct tile_share weights, x;
-    RF_UNROLL
-    for (uint32_t i = 0; i < TILE_LEFTS; i++) RF_UNROLL
-    for (uint32_t j = 0; j < TILE_RIGHTS; j++) RF_UNROLL
-    for (uint32_t v = 0; v < RF_SUM_COUNT; v++) sums[i][j].value[v] = 0.0f;
-    if (direct) {
-        tile_copy(weight, type, op, c0, r0, 0, tiles, tiles + TILE_WORDS);
-        rf_copied(0);
-    } else if (op->k) {
-        tile_fetch(weight, type, unit, op, c0, r0, 0, &weights, &x);
-        tile_put(tiles, &weights);
-        tile_put(tiles + TILE_WORDS, &x);
-    }
-    rf_barrier();
-    uint32_t turn = 0;
+/* Copies go on by themselves. A turn is 16 elements of k. At the last turn of a step all waves have loaded what they
+ * need of its stage: behind that barrier it may be filled again, which the next step does. */
+RF_DEVICE void tile_pipeline(enum rf_type unit, uint32_t width, const struct tile_op *op,
+                             const struct tile_wave *wave, uint16_t *tiles, uint32_t stages,
+                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+    const uint32_t turns = RF_LINE / 16 / tile_slices(width), each = TILE_ROUNDS(width) / (turns - 1);
+    uint32_t steps = (op->depth + RF_LINE - 1) / RF_LINE, first = wave->slice * turns * 16;
+    struct tile_operands operands[2];
     RF_NO_UNROLL
-    for (uint64_t step = 0; step < op->k; step += TILE_STEP, turn ^= 1) {
-        uint16_t *now = tiles + turn * 2 * TILE_WORDS, *next = tiles + (turn ^ 1) * 2 * TILE_WORDS;
-        bool more = step + TILE_STEP < op->k;
-        if (more && direct) tile_copy(weight, type, op, c0, r0, step + TILE_STEP, next, next + TILE_WORDS);
-        if (more && !direct) tile_fetch(weight, type, unit, op, c0, r0, step + TILE_STEP, &weights, &x);
-        tile_multiply(unit, now, now + TILE_WORDS, row, column, sums);
-        if (more && !direct) {
-            tile_put(next, &weights);
-            tile_put(next + TILE_WORDS, &x);
+    for (uint32_t s = 0; s + 1 < stages; s++) {
+        tile_copy(op, s, tiles + s * TILE_STAGE(width), 0, TILE_ROUNDS(width));
+        rf_copy_batch();
+    }
+    rf_copied(stages - 2);
+    rf_barrier();
+    uint16_t *now = tiles, *fill = tiles + (stages - 1) * TILE_STAGE(width), *end = fill;
+    tile_load(width, now, wave, first, &operands[0]);
+    RF_NO_UNROLL
+    for (uint32_t step = 0; step < steps; step++) {
+        RF_UNROLL
+        for (uint32_t turn = 0; turn < turns; turn++) {
+            if (turn + 1 == turns) {
+                rf_copy_batch();
+                rf_copied(stages - 2);
+                rf_barrier();
+                fill = now;
+                now = now == end ? tiles : now + TILE_STAGE(width);
+            }
+            /* Behind the last step this loads what is never used. */
+            tile_load(width, now, wave, first + (turn + 1) % turns * 16, &operands[(turn + 1) % 2]);
+            if (turn + 1 < turns) tile_copy(op, step + stages - 1, fill, turn * each, each);
+            tile_multiply(unit, width, &operands[turn % 2], sums);
         }
-        if (direct) rf_copied(0);
+    }
+    rf_copied(0);
+}
+
+/* Through registers, where the next stage's groups lie while this one's are multiplied. Rows past the end are the
+ * last one again, whose sums are not stored; what lies past the end of k becomes zeros on its way out of the
+ * registers. */
+RF_DEVICE void tile_fetch(uint32_t width, const struct tile_op *op, uint32_t step, rf_u32x4 *groups) {
+    uint32_t k = tile_k(step);
+    if (k >= op->depth) k = 0;
+    RF_UNROLL
+    for (uint32_t i = 0; i < TILE_ROUNDS(width); i++) {
+        uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP, last;
+        if (i < TILE_ROWS / TILE_SWEEP) {
+            last = op->rows - 1;
+            groups[i] = rf_load_16(op->x + ((row < last ? row : last) * op->x_stride + k));
+        } else {
+            row -= TILE_ROWS;
+            last = op->columns - 1;
+            groups[i] = rf_load_16(op->weights + ((row < last ? row : last) * op->weight_stride + k));
+        }
+    }
+}
+RF_DEVICE void tile_put(uint32_t width, const struct tile_op *op, uint32_t step, uint16_t *stage,
+                        const rf_u32x4 *groups) {
+    bool there = tile_k(step) < op->depth;
+    rf_u32x4 zeros = {0, 0, 0, 0};
+    RF_UNROLL
+    for (uint32_t i = 0; i < TILE_ROUNDS(width); i++) rf_store_16(stage + tile_to(i), there ? groups[i] : zeros);
+}
+RF_DEVICE void tile_by_registers(enum rf_type unit, uint32_t width, const struct tile_op *op,
+                                 const struct tile_wave *wave, uint16_t *tiles,
+                                 struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+    uint32_t steps = (op->depth + RF_LINE - 1) / RF_LINE;
+    rf_u32x4 groups[TILE_ROUNDS(TILE_WIDE)];
+    tile_fetch(width, op, 0, groups);
+    tile_put(width, op, 0, tiles, groups);
+    rf_barrier();
+    RF_NO_UNROLL
+    for (uint32_t step = 0; step < steps; step++) {
+        const uint16_t *now = tiles + step % 2 * TILE_STAGE(width), *weights = now + TILE_ROWS * RF_LINE_PITCH;
+        tile_fetch(width, op, step + 1,
+                   groups); /* at the last step something: a branch would let products sink below it */
+        RF_TILE_UNROLL
+        for (uint32_t k = 0; k < RF_LINE; k += 16) {
+            struct rf_left left[TILE_LEFTS];
+            rf_tile_fence();
+            RF_TILE_UNROLL
+            for (uint32_t i = 0; i < TILE_LEFTS; i++) left[i] = rf_left_lines(now, wave->row + 16 * i, k);
+            RF_TILE_UNROLL
+            for (uint32_t j = 0; j < tile_rights(width); j++) {
+                struct rf_right right = rf_right_lines(weights, wave->column + 16 * j, k);
+                RF_TILE_UNROLL
+                for (uint32_t i = 0; i < TILE_LEFTS; i++) rf_tile_multiply(unit, &sums[i][j], &left[i], &right);
+            }
+        }
+        rf_tile_fence();
+        tile_put(width, op, step + 1, tiles + (step + 1) % 2 * TILE_STAGE(width), groups);
         rf_barrier();
     }
+}
+
+/* ---- sums to memory ---- */
+
+/* Rows of 16 of a wave pass through shared memory, so that a lane has four neighbours of a row and lanes beside it
+ * the next ones; a lane's columns are the same in all rows. */
+RF_DEVICE void tile_four(enum rf_type type, const struct tile_op *op, uint64_t at, const float *bias, float *values) {
+    float add[4];
+    RF_UNROLL
+    for (uint32_t e = 0; e < 4; e++) values[e] += bias[e];
+    if (op->residual) {
+        rf_load_many(type, 4, op->residual, at, add);
+        RF_UNROLL
+        for (uint32_t e = 0; e < 4; e++) values[e] += add[e];
+    }
+}
+RF_DEVICE void tile_rows_whole(enum rf_type type, uint32_t width, const struct tile_op *op, const float *from,
+                               uint32_t row, uint32_t column, const float *bias) {
+    const uint32_t lanes = tile_rights(width) * 4, step = RF_WAVE / lanes, rounds = 16 / step;
+    float values[8][4]; /* rounds, at most */
+    uint64_t at = (op->r0 + row) * op->out_stride + op->c0 + column;
+    RF_UNROLL
+    for (uint32_t t = 0; t < rounds; t++) {
+        rf_load_many(RF_TYPE_F32, 4, from, t * step * TILE_PITCH(width), values[t]);
+        tile_four(type, op, at + t * step * op->out_stride, bias, values[t]);
+    }
+    RF_UNROLL
+    for (uint32_t t = 0; t < rounds; t++) rf_store_many(type, 4, op->out, at + t * step * op->out_stride, values[t]);
+}
+RF_DEVICE void tile_rows_some(enum rf_type type, uint32_t width, const struct tile_op *op, const float *from,
+                              uint32_t row, uint32_t column, const float *bias) {
+    const uint32_t step = RF_WAVE / (tile_rights(width) * 4);
+    RF_NO_UNROLL
+    for (uint32_t t = 0; t < 16; t += step) {
+        uint64_t at = (op->r0 + row + t) * op->out_stride + op->c0 + column;
+        RF_UNROLL
+        for (uint32_t e = 0; e < 4; e++)
+            if (row + t < op->rows && column + e < op->columns) {
+                float value = from[t * TILE_PITCH(width) + e] + bias[e];
+                if (op->residual) value += rf_load(type, op->residual, at + e);
+                rf_store(type, op->out, at + e, value);
+            }
+    }
+}
+RF_DEVICE void tile_rows(enum rf_type type, uint32_t width, const struct tile_op *op, const float *from, uint32_t row,
+                         uint32_t column, const float *bias) {
+    if (op->whole)
+        tile_rows_whole(type, width, op, from, row, column, bias);
+    else
+        tile_rows_some(type, width, op, from, row, column, bias);
+}
+/* The first `count` of a wave's lefts, a constant. scratch: 16 rows for each wave. */
+RF_DEVICE void tile_finish(enum rf_type type, uint32_t width, const struct tile_op *op, const struct tile_wave *wave,
+                           const struct rf_sums (*sums)[TILE_RIGHTS_MOST], uint32_t count, float *scratch) {
+    const uint32_t lanes = tile_rights(width) * 4;
+    uint32_t row = rf_lane() / lanes, column = rf_lane() % lanes * 4;
+    float bias[4], *mine = scratch + rf_thread_x() / RF_WAVE * (16 * TILE_PITCH(width));
+    RF_UNROLL
+    for (uint32_t e = 0; e < 4; e++)
+        bias[e] =
+            op->bias && wave->column + column + e < op->columns ? op->bias[op->c0 + wave->column + column + e] : 0.0f;
+    RF_TILE_UNROLL
+    for (uint32_t i = 0; i < count; i++) {
+        rf_barrier();
+        RF_TILE_UNROLL
+        for (uint32_t j = 0; j < tile_rights(width); j++) RF_UNROLL
+        for (uint32_t r = 0; r < RF_SUM_ROWS; r++) RF_UNROLL
+        for (uint32_t c = 0; c < RF_SUM_COLUMNS; c += 1 + RF_SUM_PAIRS) {
+            float *to = mine + rf_sum_row(r) * TILE_PITCH(width) + 16 * j + rf_sum_column(c);
+            const float *value = sums[i][j].value;
+            if (RF_SUM_PAIRS) {
+                rf_u32x2 two = {rf_bits_of_f32(value[rf_sum_index(r, c)]),
+                                rf_bits_of_f32(value[rf_sum_index(r, c + RF_SUM_PAIRS)])};
+                rf_store_8(to, two);
+            } else {
+                *to = value[rf_sum_index(r, c)];
+            }
+        }
+        rf_barrier();
+        const float *from = mine + row * TILE_PITCH(width) + column;
+        if (type != RF_TYPE_F32 && op->part)
+            tile_rows(RF_TYPE_F32, width, op, from, wave->row + 16 * i + row, wave->column + column, bias);
+        else
+            tile_rows(type, width, op, from, wave->row + 16 * i + row, wave->column + column, bias);
+    }
+}
+/* Two lefts of a wave, to the wave of the other slice or from it: a lane's sums lie RF_WAVE floats apart. */
+RF_DEVICE void tile_exchange(uint32_t width, bool give, float *scratch, uint32_t wave, uint32_t first,
+                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+    scratch += wave * (2 * tile_rights(width) * RF_SUM_COUNT * RF_WAVE) + rf_lane();
+    RF_UNROLL
+    for (uint32_t i = 0; i < 2; i++) RF_UNROLL
+    for (uint32_t j = 0; j < tile_rights(width); j++) RF_UNROLL
+    for (uint32_t v = 0; v < RF_SUM_COUNT; v++) {
+        float *place = scratch + ((i * tile_rights(width) + j) * RF_SUM_COUNT + v) * RF_WAVE;
+        float *sum = &sums[first + i][j].value[v];
+        if (give) {
+            *place = *sum;
+        } else {
+            *sum += *place;
+        }
+    }
+}
+
+/* tiles: the stages; at least 64 KiB of them where there are slices. */
+RF_DEVICE void tile_body(enum rf_type unit, enum rf_type type, uint32_t width, const struct tile_op *op,
+                         uint16_t *tiles, uint32_t stages) {
+    const uint32_t wave_columns = tile_wave_columns(width), slices = tile_slices(width);
+    uint32_t number = rf_thread_x() / RF_WAVE;
+    struct tile_wave wave = {number % 2 * 64, number / 2 % wave_columns * (tile_rights(width) * 16),
+                             slices > 1 ? number / (2 * wave_columns) : 0};
+    struct rf_sums sums[TILE_LEFTS][TILE_RIGHTS_MOST];
     RF_UNROLL
     for (uint32_t i = 0; i < TILE_LEFTS; i++) RF_UNROLL
-    for (uint32_t j = 0; j < TILE_RIGHTS; j++)
-        tile_store(type, op, r0 + row + 16 * i, c0 + column + 16 * j, &sums[i][j]);
+    for (uint32_t j = 0; j < tile_rights(width); j++) RF_UNROLL
+    for (uint32_t v = 0; v < RF_SUM_COUNT; v++) sums[i][j].value[v] = 0.0f;
+    if (op->depth) {
+        if (RF_COPY_ASYNC)
+            tile_pipeline(unit, width, op, &wave, tiles, stages, sums);
+        else
+            tile_by_registers(unit, width, op, &wave, tiles, sums);
+    }
+    float *scratch = (float *)tiles;
+    if (slices == 1) {
+        tile_finish(type, width, op, &wave, sums, TILE_LEFTS, scratch);
+        return;
+    }
+    /* Each slice finishes half of the rows. A sum of two does not depend on their order. */
+    rf_barrier();
+    if (wave.slice == 0) {
+        tile_exchange(width, true, scratch, number, 2, sums);
+    } else {
+        tile_exchange(width, true, scratch, number, 0, sums);
+        RF_UNROLL
+        for (uint32_t i = 0; i < 2; i++) RF_UNROLL
+        for (uint32_t j = 0; j < tile_rights(width); j++) sums[i][j] = sums[i + 2][j];
+        wave.row += 32;
+    }
+    rf_barrier();
+    tile_exchange(width, false, scratch, (number + TILE_WAVES / 2) % TILE_WAVES, 0, sums);
+    tile_finish(type, width, op, &wave, sums, 2, scratch);
+}
+
+/* What a kernel is given. */
+struct tile_args {
+    void *out;
+    const uint16_t *weights, *x;
+    const float *bias;
+    const void *residual;
+    float *partial;
+    uint64_t m, n, k, x_stride, out_stride, depth;
+    uint32_t stages;
+};
+
+/* Blocks go down a band of TILE_BAND rows of them before they go on to the next columns: those that run together
+ * share rows of x and of the weights. */
+RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width, const struct tile_args *args,
+                           uint16_t *tiles) {
+    uint32_t across = rf_grid_dim_x(), down = rf_grid_dim_y(), block = rf_block_y() * across + rf_block_x();
+    uint32_t top = block / (TILE_BAND * across) * TILE_BAND, within = block % (TILE_BAND * across);
+    uint32_t band = down - top < TILE_BAND ? down - top : TILE_BAND;
+    uint64_t first = rf_block_z() * args->depth;
+    struct tile_op op;
+    op.r0 = (uint64_t)(top + within % band) * TILE_ROWS;
+    op.c0 = (uint64_t)(within / band) * width;
+    op.rows = (uint32_t)rf_min_u64(args->m - op.r0, TILE_ROWS);
+    op.columns = (uint32_t)rf_min_u64(args->n - op.c0, width);
+    op.depth = (uint32_t)(first < args->k ? rf_min_u64(args->k - first, args->depth) : 0);
+    op.weights = args->weights;
+    op.x = args->x;
+    op.weight_stride = args->k;
+    op.x_stride = args->x_stride;
+    if (op.depth) {
+        op.weights += op.c0 * args->k + first;
+        op.x += op.r0 * args->x_stride + first;
+    }
+    op.part = args->partial != (float *)0;
+    op.bias = op.part ? (const float *)0 : args->bias;
+    op.residual = op.part ? (const void *)0 : args->residual;
+    op.out = op.part ? (void *)(args->partial + rf_block_z() * (args->m * args->n)) : args->out;
+    op.out_stride = op.part ? args->n : args->out_stride;
+    uint32_t four = op.part ? 16 : 4 * rf_type_bytes(type);
+    op.whole = op.rows == TILE_ROWS && op.columns == width && op.out_stride % 4 == 0 && rf_aligned(op.out, four) &&
+               rf_aligned(op.residual, four);
+    tile_body(unit, type, width, &op, tiles, args->stages);
 }
 
 #endif /* RF_TILE_ABSENT */

@@ -8,7 +8,7 @@
  *
  * Layout: weights dense rows [n, k], quant.h's rules (k a multiple of the block; the first row at a
  * multiple of 16 bytes; float rows of any k and alignment). x: rows of x_stride elements, with a
- * quantized weight at multiples of 16 bytes; or 8-bit blocks, k / 32 a row, dense. bias: f32, n, or
+ * quantized weight at multiples of 16 bytes. bias: f32, n, or
  * NULL; residual: laid out as out, or NULL; it may be out. Otherwise out overlaps nothing.
  * Launch: a block of whole waves, one-dimensional; any grid in x, one block per two outputs (per
  * output with a gate) is fast. */
@@ -37,10 +37,6 @@ struct matvec_rows {
     const uint8_t *row[MATVEC_ROWS];
 };
 
-RF_DEVICE const struct rf_q8_block *matvec_q8(const struct matvec *op, uint64_t column, uint64_t element) {
-    return (const struct rf_q8_block *)op->x + column * (op->k / RF_Q8_BLOCK) + element / RF_Q8_BLOCK;
-}
-
 /* Zero, but the compiler believes that it depends on a finished sum: what is loaded from there on is not loaded ahead
  * of it. Many activation rows would otherwise all be held in registers at once. */
 RF_DEVICE uint32_t matvec_after(float *sum) {
@@ -55,8 +51,8 @@ RF_DEVICE uint32_t matvec_after(float *sum) {
 
 /* Adds a unit's products: sums[r * columns + c]. Activation rows past the last are the last again: no branches, and
  * their sums are not stored. */
-RF_DEVICE void matvec_unit(enum rf_weight weight, bool q8, enum rf_type type, uint32_t columns,
-                           const struct matvec *op, const struct matvec_rows *rows, uint64_t unit, float *sums) {
+RF_DEVICE void matvec_unit(enum rf_weight weight, enum rf_type type, uint32_t columns, const struct matvec *op,
+                           const struct matvec_rows *rows, uint64_t unit, float *sums) {
     struct rf_unit all[MATVEC_ROWS];
     uint64_t element = rf_unit_element(weight, unit);
     RF_UNROLL
@@ -65,48 +61,29 @@ RF_DEVICE void matvec_unit(enum rf_weight weight, bool q8, enum rf_type type, ui
     for (uint32_t p = 0; p < rf_unit_parts(weight); p++) {
         uint64_t at = element + p * rf_unit_stride(weight);
         float w[MATVEC_ROWS][8];
-        if (!q8) {
-            RF_UNROLL
-            for (uint32_t r = 0; r < MATVEC_ROWS; r++) rf_part_floats(weight, &all[r].part[p], w[r]);
-        }
+        RF_UNROLL
+        for (uint32_t r = 0; r < MATVEC_ROWS; r++) rf_part_floats(weight, &all[r].part[p], w[r]);
         RF_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
             uint64_t column = rf_min_u64(c, op->m - 1);
-            if (q8) {
-                const struct rf_q8_block *block = matvec_q8(op, column, at);
-                rf_u32x2 x = rf_load_8(&block->q[at % RF_Q8_BLOCK / 4]);
-                float scale = block->scale;
-                float sum = 0.0f;
-                if (rf_weight_offset(weight))
-                    sum = scale * (float)rf_dot4(x[0], 0x01010101, rf_dot4(x[1], 0x01010101, 0));
+            float x[8], sum = 0.0f;
+            rf_load_many(type, 8, op->x, column * op->x_stride + at, x);
+            if (rf_weight_offset(weight)) {
                 RF_UNROLL
-                for (uint32_t r = 0; r < MATVEC_ROWS; r++) {
-                    const struct rf_part *part = &all[r].part[p];
-                    float dot = (float)rf_dot4(part->q[0], x[0], rf_dot4(part->q[1], x[1], 0));
-                    float *to = &sums[r * columns + c];
-                    *to = rf_fma(part->scale * scale, dot, *to);
-                    if (rf_weight_offset(weight)) *to = rf_fma(part->offset, sum, *to);
-                }
-            } else {
-                float x[8], sum = 0.0f;
-                rf_load_many(type, 8, op->x, column * op->x_stride + at, x);
-                if (rf_weight_offset(weight)) {
-                    RF_UNROLL
-                    for (uint32_t i = 0; i < 8; i++) sum += x[i];
-                }
-                RF_UNROLL
-                for (uint32_t r = 0; r < MATVEC_ROWS; r++) {
-                    const struct rf_part *part = &all[r].part[p];
-                    float dot = w[r][0] * x[0], *to = &sums[r * columns + c];
-                    RF_UNROLL
-                    for (uint32_t i = 1; i < 8; i++) dot = rf_fma(w[r][i], x[i], dot);
-                    *to = rf_fma(part->scale, dot, *to);
-                    if (rf_weight_offset(weight)) *to = rf_fma(part->offset, sum, *to);
-                }
+                for (uint32_t i = 0; i < 8; i++) sum += x[i];
             }
-            if (c % 2 == 1 && (!q8 || rf_unit_parts(weight) == 4)) at += matvec_after(&sums[c]);
+            RF_UNROLL
+            for (uint32_t r = 0; r < MATVEC_ROWS; r++) {
+                const struct rf_part *part = &all[r].part[p];
+                float dot = w[r][0] * x[0], *to = &sums[r * columns + c];
+                RF_UNROLL
+                for (uint32_t i = 1; i < 8; i++) dot = rf_fma(w[r][i], x[i], dot);
+                *to = rf_fma(part->scale, dot, *to);
+                if (rf_weight_offset(weight)) *to = rf_fma(part->offset, sum, *to);
+            }
+            if (c % 2 == 1) at += matvec_after(&sums[c]);
         }
-        if (!q8 && rf_unit_parts(weight) == 4) element += matvec_after(&sums[0]);
+        if (rf_unit_parts(weight) == 4) element += matvec_after(&sums[0]);
     }
 }
 
@@ -165,8 +142,8 @@ RF_DEVICE void matvec_finish(enum rf_type type, uint32_t columns, const struct m
     }
 }
 
-RF_DEVICE void matvec_body(enum rf_weight weight, bool q8, enum rf_type type, uint32_t columns,
-                           const struct matvec *op, float *scratch) {
+RF_DEVICE void matvec_body(enum rf_weight weight, enum rf_type type, uint32_t columns, const struct matvec *op,
+                           float *scratch) {
     uint64_t row_bytes = rf_weight_row_bytes(weight, op->k), step = op->gate ? 1 : MATVEC_ROWS;
     uint64_t units = op->k / (8 * rf_unit_parts(weight));
     bool vector = rf_weight_float(weight) && op->k % 8 == 0 && op->x_stride % 8 == 0 && rf_aligned(op->weights, 16) &&
@@ -183,7 +160,7 @@ RF_DEVICE void matvec_body(enum rf_weight weight, bool q8, enum rf_type type, ui
         for (uint32_t i = 0; i < MATVEC_ROWS * columns; i++) sums[i] = 0.0f;
         if (!rf_weight_float(weight)) {
             for (uint64_t unit = rf_thread_x(); unit < units; unit += rf_block_dim_x())
-                matvec_unit(weight, q8, type, columns, op, &rows, unit, sums);
+                matvec_unit(weight, type, columns, op, &rows, unit, sums);
         } else if (vector) {
             for (uint64_t unit = rf_thread_x(); unit < units; unit += rf_block_dim_x())
                 matvec_floats(rf_weight_type(weight), type, columns, 8, op, &rows, unit * 8, sums);
@@ -197,18 +174,18 @@ RF_DEVICE void matvec_body(enum rf_weight weight, bool q8, enum rf_type type, ui
 }
 
 /* matvec_<weight>_<x>_<columns>: for up to so many activation rows. */
-#define MATVEC(name, weight, q8, type, element, columns)                                                             \
+#define MATVEC(name, weight, type, element, columns)                                                                 \
     RF_KERNEL(matvec_##name##_##columns, MATVEC_THREADS, (element *, out), (const void *, weights),                  \
               (const void *, gate), (const void *, x), (const float *, bias), (const element *, residual),           \
               (uint64_t, m), (uint64_t, n), (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride)) {           \
         RF_SHARED(float, scratch, 2 * MATVEC_ROWS * columns * (MATVEC_THREADS / RF_WAVE));                           \
         struct matvec op = {                                                                                         \
             out, (const uint8_t *)weights, (const uint8_t *)gate, x, bias, residual, m, n, k, x_stride, out_stride}; \
-        matvec_body(weight, q8, type, columns, &op, scratch);                                                        \
+        matvec_body(weight, type, columns, &op, scratch);                                                            \
     }
-#define MATVEC_ALL(name, weight, q8, type, element)                                                                  \
-    MATVEC(name, weight, q8, type, element, 1)                                                                       \
-    MATVEC(name, weight, q8, type, element, 4)                                                                       \
-    MATVEC(name, weight, q8, type, element, 8)
+#define MATVEC_ALL(name, weight, type, element)                                                                      \
+    MATVEC(name, weight, type, element, 1)                                                                           \
+    MATVEC(name, weight, type, element, 4)                                                                           \
+    MATVEC(name, weight, type, element, 8)
 
 #endif

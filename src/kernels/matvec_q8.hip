@@ -1,6 +1,9 @@
-/* matvec with quantized weights and activations of 8 bits (quantize.hip makes them): products of
- * bytes, four at a time, summed exactly within 8 elements. See matvec.h. */
-#include "kernels/matvec.h"
+/* matvec with quantized weights and activations of 8 bits (blocks that quantize.hip made, or f32 that is rounded to
+ * the same bits first): products of bytes, four at a time, summed exactly within 32 elements or so. See dots.h. */
+#include "kernels/dots.h"
 
-#define MATVEC_Q8(name, weight) MATVEC_ALL(name##_q8, weight, true, RF_TYPE_F32, float)
+#define MATVEC_Q8(name, weight)                                                                                      \
+    DOTS(name, weight, 1, 1024)                                                                                      \
+    DOTS(name, weight, 4, 512)                                                                                       \
+    DOTS(name, weight, 8, 512)
 RF_EACH_QUANT(MATVEC_Q8)

@@ -25,6 +25,8 @@ RF_DEVICE void multiply_row(enum rf_type type, bool add, void *out, const void *
     }
     /* 16 bytes of each, unpacked one group at a time: three arrays of unpacked groups are too many registers. */
     rf_u32x4 x[RF_GROUPS], y[RF_GROUPS], z[RF_GROUPS];
+#undef RF_GROUPS
+#define RF_GROUPS (add ? 2u : 4u) /* and so are three of four */
     RF_FOR_GROUPS(
         span, group,
         {

@@ -151,6 +151,16 @@ RF_DEVICE struct rf_bytes_8 rf_load_bytes_8(const uint8_t *from, uint32_t align)
 #endif
     return bytes;
 }
+/* Bits shift … shift + 31 of the 64 of low and high; shift up to 32. */
+RF_DEVICE uint32_t rf_funnel(uint32_t low, uint32_t high, uint32_t shift) {
+#if defined(RF_NVIDIA)
+    uint32_t result;
+    __asm__("shf.r.clamp.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(shift));
+    return result;
+#else
+    return (uint32_t)(((uint64_t)high << 32 | low) >> shift);
+#endif
+}
 RF_DEVICE uint32_t rf_load_u16(const uint8_t *from) {
     return *(const uint16_t *)from;
 }
@@ -362,6 +372,59 @@ RF_DEVICE int32_t rf_dot4(uint32_t a, uint32_t b, int32_t c) {
     for (uint32_t i = 0; i < 4; i++) c += (int32_t)(int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return c;
 #endif
+}
+
+/* The low bytes of four words. */
+RF_DEVICE uint32_t rf_low_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+#if defined(RF_NVIDIA)
+    uint32_t ab, cd, all;
+    __asm__("prmt.b32 %0, %1, %2, 0x0040;" : "=r"(ab) : "r"(a), "r"(b));
+    __asm__("prmt.b32 %0, %1, %2, 0x0040;" : "=r"(cd) : "r"(c), "r"(d));
+    __asm__("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(all) : "r"(ab), "r"(cd));
+    return all;
+#else
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+#endif
+}
+
+/* A share of a block: count elements, 8 or 16, so that 32 / count neighbouring lanes hold the block. */
+struct rf_q8_share {
+    uint32_t q[4]; /* count / 4 of them */
+    int32_t sum;   /* of these quants */
+    float scale;   /* of the block: NaN, and zeros as quants, where one of its elements is not finite */
+};
+/* All lanes of a wave call. The same bits on every target. */
+RF_DEVICE void rf_quantize_share(uint32_t count, const float *values, struct rf_q8_share *share) {
+    uint32_t largest_bits = 0;
+    RF_UNROLL
+    for (uint32_t i = 0; i < count; i++) { /* what is not finite has the largest bits of all */
+        uint32_t bits = rf_bits_of_f32(values[i]) & 0x7fffffff;
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    }
+    RF_UNROLL
+    for (uint32_t mask = 1; mask < RF_Q8_BLOCK / count; mask *= 2) {
+        uint32_t other = rf_wave_xor_u32(largest_bits, mask);
+        largest_bits = other > largest_bits ? other : largest_bits;
+    }
+    bool broken = largest_bits >= 0x7f800000;
+    float largest = rf_f32_of_bits(largest_bits);
+    if (broken || largest < RF_Q8_TINY) largest = 0.0f;
+    float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    /* What arithmetic makes of a NaN differs among targets. */
+    share->scale = broken ? rf_f32_of_bits(0x7fc00000) : largest / 127.0f;
+    share->sum = 0;
+    RF_UNROLL
+    for (uint32_t w = 0; w < count / 4; w++) {
+        uint32_t bits[4];
+        RF_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            /* The product is rounded by itself; the sum then rounds it to an integer, to even, in its low bits. */
+            float scaled = rf_f32_of_bits(rf_opaque(rf_bits_of_f32(values[4 * w + i] * inverse)));
+            bits[i] = rf_bits_of_f32(scaled + 12582912.0f);
+        }
+        share->q[w] = broken ? 0 : rf_low_bytes(bits[0], bits[1], bits[2], bits[3]);
+        share->sum = rf_dot4(share->q[w], 0x01010101, share->sum);
+    }
 }
 
 #endif

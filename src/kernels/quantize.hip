@@ -5,58 +5,38 @@
  * scale = largest magnitude / 127, elements times the inverse rounded to even; a block with nothing
  * above RF_Q8_TINY is zeros; one with an element that is not finite has NaN (0x7fc00000) as scale and
  * sum and zeros as quants, so that whatever is computed with it is NaN. out does not overlap x. The same bits on
- * every target. Rows in y; in x blocks of whole waves, a thread for each 8 elements. */
+ * every target. Rows in y; in x blocks of whole waves, a thread for each 8 elements of f32, 16 of f16 and bf16. */
 #include "kernels/quant.h"
-
-RF_DEVICE uint32_t quantize_four(const float *x, float inverse) {
-    uint32_t word = 0;
-    RF_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        /* The product is rounded before it is rounded to an integer, however a target computes the latter. */
-        float scaled = rf_f32_of_bits(rf_opaque(rf_bits_of_f32(x[i] * inverse)));
-        float q = rf_min(rf_max(__builtin_rintf(scaled), -127.0f), 127.0f);
-        word |= ((uint32_t)(int32_t)q & 255) << 8 * i;
-    }
-    return word;
-}
 
 RF_DEVICE void quantize_q8_body(enum rf_type type, struct rf_q8_block *out, const void *x, uint64_t rows,
                                 uint64_t columns, uint64_t x_stride) {
-    uint64_t groups = columns / 8, whole = (groups + RF_WAVE - 1) / RF_WAVE * RF_WAVE;
+    uint32_t count = type == RF_TYPE_F32 ? 8 : 16, lanes = RF_Q8_BLOCK / count;
+    uint64_t shares = columns / count, whole = (shares + RF_WAVE - 1) / RF_WAVE * RF_WAVE;
     RF_NO_UNROLL
     for (uint64_t row = rf_block_y(); row < rows; row += rf_grid_dim_y()) {
-        /* All lanes of a wave go around together: four of them share a block. */
+        /* All lanes of a wave go around together: some of them share a block. */
         RF_NO_UNROLL
-        for (uint64_t group = rf_global_x(); group < whole; group += rf_global_count_x()) {
-            float values[8] = {0, 0, 0, 0, 0, 0, 0, 0}, largest = 0.0f;
-            bool finite = true;
-            if (group < groups) rf_load_many(type, 8, x, row * x_stride + group * 8, values);
+        for (uint64_t at = rf_global_x(); at < whole; at += rf_global_count_x()) {
+            float values[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+            struct rf_q8_share share;
             RF_UNROLL
-            for (uint32_t i = 0; i < 8; i++) {
-                largest = rf_max(largest, __builtin_fabsf(values[i]));
-                finite = finite && (rf_bits_of_f32(values[i]) & 0x7f800000) != 0x7f800000;
-            }
-            uint32_t broken = finite ? 0 : 1;
+            for (uint32_t i = 0; i < count; i += 8)
+                if (at < shares) rf_load_many(type, 8, x, row * x_stride + at * count + i, values + i);
+            rf_quantize_share(count, values, &share);
+            int32_t sum = share.sum;
             RF_UNROLL
-            for (uint32_t mask = 1; mask < 4; mask *= 2) {
-                largest = rf_max(largest, rf_wave_xor_f32(largest, mask));
-                broken |= rf_wave_xor_u32(broken, mask);
-            }
-            if (largest < RF_Q8_TINY) largest = 0.0f;
-            float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-            float scale = largest / 127.0f;
-            uint32_t low = broken ? 0 : quantize_four(values, inverse);
-            uint32_t high = broken ? 0 : quantize_four(values + 4, inverse);
-            int32_t sum = rf_dot4(low, 0x01010101, rf_dot4(high, 0x01010101, 0));
-            RF_UNROLL
-            for (uint32_t mask = 1; mask < 4; mask *= 2) sum += (int32_t)rf_wave_xor_u32((uint32_t)sum, mask);
-            if (group < groups) {
-                struct rf_q8_block *block = out + row * (columns / RF_Q8_BLOCK) + group / 4;
-                rf_u32x2 quants = {low, high}, head = {rf_bits_of_f32(scale), rf_bits_of_f32(scale * (float)sum)};
-                rf_u32x2 nan = {0x7fc00000, 0x7fc00000};
-                if (broken) head = nan; /* what arithmetic makes of a NaN differs among targets */
-                rf_store_8(&block->q[group % 4 * 2], quants);
-                if (group % 4 == 0) rf_store_8(block, head);
+            for (uint32_t mask = 1; mask < lanes; mask *= 2) sum += (int32_t)rf_wave_xor_u32((uint32_t)sum, mask);
+            if (at < shares) {
+                struct rf_q8_block *block = out + row * (columns / RF_Q8_BLOCK) + at / lanes;
+                float total = share.scale * (float)sum;
+                rf_u32x2 head = {rf_bits_of_f32(share.scale), rf_bits_of_f32(total)};
+                if (share.scale != share.scale) head[1] = head[0];
+                RF_UNROLL
+                for (uint32_t i = 0; i < count / 4; i += 2) {
+                    rf_u32x2 quants = {share.q[i], share.q[i + 1]};
+                    rf_store_8(&block->q[at % lanes * (count / 4) + i], quants);
+                }
+                if (at % lanes == 0) rf_store_8(block, head);
             }
         }
     }

@@ -6,8 +6,9 @@
  * dim and rotated are even, rotated <= dim; strides in elements, a head's elements dense; f32 arithmetic,
  * rounded once. positions: one i32 for each token. out may be in with the same strides; no other overlap.
  *
- * Grid: x takes tokens, y takes heads; any sizes. Block: one-dimensional. Fast: a block per token where
- * tokens are many, more blocks in y where they are few. */
+ * Grid: x takes tokens, y takes heads; any sizes. Block: one-dimensional. Fast: a small block per token where
+ * tokens are many, so that a sine serves several heads; more blocks in y where they are few. In vectors where all is
+ * aligned and the rotated elements and the others (with halves: of each half) are whole vectors. */
 #include "kernels/rope.h"
 
 RF_DEVICE void rope_body(enum rf_type type, bool halves, void *out, const void *in, const int32_t *positions,
@@ -44,13 +45,123 @@ RF_DEVICE void rope_body(enum rf_type type, bool halves, void *out, const void *
     }
 }
 
+enum { ROPE_MOST = 8, ROPE_VECTORS = 4 }; /* elements in a vector; vectors that a thread has in flight */
+
+RF_DEVICE bool rope_vectors(enum rf_type type, bool halves, const void *out, const void *in, uint32_t dim,
+                            uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
+                            uint64_t in_head) {
+    uint32_t group = type == RF_TYPE_F32 ? 4 : 8;
+    return (dim | (halves ? rotated / 2 : rotated)) % group == 0 &&
+           (out_token | out_head | in_token | in_head) % group == 0 && rf_aligned(out, 16) && rf_aligned(in, 16);
+}
+
+RF_DEVICE float rope_unpack(enum rf_type type, rf_u32x4 raw, uint32_t k) {
+    if (type == RF_TYPE_F32) return rf_f32_of_bits(raw[k % 4]);
+    return rf_f32_of_16(type, (uint16_t)(raw[k / 2] >> k % 2 * 16));
+}
+RF_DEVICE void rope_turn_pair(struct rope_turn turn, float *a, float *b) {
+    float first = *a * turn.cosine - *b * turn.sine;
+    *b = *a * turn.sine + *b * turn.cosine;
+    *a = first;
+}
+
+/* The unit of a thread: a vector of the first half and its partner in the second; or a vector of pairs, or of
+ * elements that are copied. pair: its first, where turned. */
+struct rope_unit {
+    bool turned, two;
+    uint32_t pair, first, second;
+};
+RF_DEVICE struct rope_unit rope_unit_of(bool halves, uint32_t group, uint32_t unit, uint32_t rotated) {
+    uint32_t turned_units = (halves ? rotated / 2 : rotated) / group;
+    struct rope_unit it;
+    it.turned = unit < turned_units;
+    it.two = halves && it.turned;
+    it.pair = halves ? unit * group : unit * (group / 2);
+    it.first = it.turned ? unit * group : rotated + (unit - turned_units) * group;
+    it.second = it.first + rotated / 2;
+    return it;
+}
+
+/* One unit of one head, loaded. */
+RF_DEVICE void rope_unit_turn(enum rf_type type, bool halves, struct rope_unit it, const struct rope_turn *turns,
+                              void *to, const rf_u32x4 *raw) {
+    uint32_t group = type == RF_TYPE_F32 ? 4 : 8;
+    float a[ROPE_MOST], b[ROPE_MOST];
+    RF_UNROLL
+    for (uint32_t k = 0; k < group; k++) {
+        a[k] = rope_unpack(type, raw[0], k);
+        if (halves) b[k] = rope_unpack(type, raw[1], k);
+    }
+    if (it.turned) {
+        RF_UNROLL
+        for (uint32_t k = 0; k < (halves ? group : group / 2); k++)
+            rope_turn_pair(turns[k], halves ? &a[k] : &a[2 * k], halves ? &b[k] : &a[2 * k + 1]);
+    }
+    rf_store_many(type, group, to, it.first, a);
+    if (it.two) rf_store_many(type, group, to, it.second, b);
+}
+
+RF_DEVICE void rope_wide(enum rf_type type, bool halves, void *out, const void *in, const int32_t *positions,
+                         const uint64_t *steps, uint64_t tokens, uint32_t heads, uint32_t dim, uint32_t rotated,
+                         uint64_t out_token, uint64_t out_head, uint64_t in_token, uint64_t in_head,
+                         float magnitude) {
+    enum { heads_most = 4 };
+    uint32_t group = type == RF_TYPE_F32 ? 4 : 8, each = halves ? ROPE_VECTORS / 2 : ROPE_VECTORS; /* heads at once */
+    uint32_t units = (halves ? dim - rotated / 2 : dim) / group;
+    uint32_t wide = units < rf_block_dim_x() ? units : rf_block_dim_x();
+    uint32_t teams = rf_block_dim_x() / wide, team = rf_thread_x() / wide, step = rf_grid_dim_y() * teams;
+    if (team >= teams) return;
+    RF_NO_UNROLL
+    for (uint64_t token = rf_block_x(); token < tokens; token += rf_grid_dim_x()) {
+        int32_t position = positions[token];
+        RF_NO_UNROLL
+        for (uint32_t unit = rf_thread_x() % wide; unit < units; unit += wide) {
+            struct rope_unit it = rope_unit_of(halves, group, unit, rotated);
+            struct rope_turn turns[ROPE_MOST];
+            RF_UNROLL
+            for (uint32_t k = 0; k < (halves ? group : group / 2); k++)
+                turns[k] = it.turned ? rope_turn_at(steps, it.pair + k, position, magnitude)
+                                     : (struct rope_turn){1.0f, 0.0f};
+            RF_NO_UNROLL
+            for (uint32_t head = rf_block_y() * teams + team; head < heads; head += each * step) {
+                rf_u32x4 raw[heads_most][2];
+                RF_UNROLL
+                for (uint32_t k = 0; k < each; k++) {
+                    if (head + k * step < heads) {
+                        const void *from = rf_at(type, in, token * in_token + (head + k * step) * in_head);
+                        raw[k][0] = rf_load_16(rf_at(type, from, it.first));
+                        raw[k][1] = raw[k][0];
+                        if (it.two) raw[k][1] = rf_load_16(rf_at(type, from, it.second));
+                    }
+                }
+                RF_UNROLL
+                for (uint32_t k = 0; k < each; k++)
+                    if (head + k * step < heads)
+                        rope_unit_turn(type, halves, it, turns,
+                                       rf_at_mutable(type, out, token * out_token + (head + k * step) * out_head),
+                                       raw[k]);
+            }
+        }
+    }
+}
+
 #define ROPE(name, type, element)                                                                                    \
     RF_KERNEL(rope_##name, 256, (element *, out), (const element *, in), (const int32_t *, positions),               \
               (const uint64_t *, steps), (uint64_t, tokens), (uint32_t, heads), (uint32_t, dim),                     \
               (uint32_t, rotated), (uint32_t, halves), (uint64_t, out_token), (uint64_t, out_head),                  \
               (uint64_t, in_token), (uint64_t, in_head), (float, magnitude)) {                                       \
-        rope_body(type, halves != 0, out, in, positions, steps, tokens, heads, dim, rotated, out_token, out_head,    \
-                  in_token, in_head, magnitude);                                                                     \
+        bool vectors =                                                                                               \
+            rope_vectors(type, halves != 0, out, in, dim, rotated, out_token, out_head, in_token, in_head);          \
+        if (vectors && halves) {                                                                                     \
+            rope_wide(type, true, out, in, positions, steps, tokens, heads, dim, rotated, out_token, out_head,       \
+                      in_token, in_head, magnitude);                                                                 \
+        } else if (vectors) {                                                                                        \
+            rope_wide(type, false, out, in, positions, steps, tokens, heads, dim, rotated, out_token, out_head,      \
+                      in_token, in_head, magnitude);                                                                 \
+        } else {                                                                                                     \
+            rope_body(type, halves != 0, out, in, positions, steps, tokens, heads, dim, rotated, out_token,          \
+                      out_head, in_token, in_head, magnitude);                                                       \
+        }                                                                                                            \
     }
 
 ROPE(f32, RF_TYPE_F32, float)

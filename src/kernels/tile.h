@@ -16,7 +16,8 @@
  * On AMD the unit computes the transposed product: a lane then holds sums of one row m only, and what
  * it holds of a product is (but for gfx11) what it must hold of the next product's left operand.
  *
- * Also here, since only NVIDIA has it: copying 16 bytes from memory to shared memory without waiting. */
+ * Also here: tiles of shared memory laid out for the units (rf_line_…), and, since only NVIDIA has it, copying 16
+ * bytes from memory to shared memory without waiting. */
 #ifndef RF_KERNELS_TILE_H
 #define RF_KERNELS_TILE_H
 
@@ -238,6 +239,51 @@ RF_DEVICE struct rf_right rf_right_load(const uint16_t *shared, uint32_t stride)
     return right;
 }
 
+/* ---- tiles of lines: rows of RF_LINE elements, in groups of 8 that rf_line_at places ------------------------
+ *
+ * Eight lanes that take the same group of eight rows, as the units' loads do, meet on no bank of shared memory, nor
+ * do those that write the groups of one row. On NVIDIA a row is the 128 bytes of all banks and its groups are
+ * exchanged from row to row; elsewhere rows are padded. */
+#if defined(RF_NVIDIA)
+#define RF_LINE 64
+#define RF_LINE_PITCH 64
+#else
+#define RF_LINE 32
+#define RF_LINE_PITCH 40
+#endif
+
+/* Where group `group` of a row begins, in elements. */
+RF_DEVICE uint32_t rf_line_at(uint32_t row, uint32_t group) {
+#if defined(RF_NVIDIA)
+    return row * RF_LINE_PITCH + (group ^ row % 8) * 8;
+#else
+    return row * RF_LINE_PITCH + group * 8;
+#endif
+}
+/* left[m][k]: element k + … of row row + m. row and k are multiples of 16. */
+RF_DEVICE struct rf_left rf_left_lines(const uint16_t *tile, uint32_t row, uint32_t k) {
+#if defined(RF_TILE_NVIDIA)
+    struct rf_left left;
+    uint32_t lane = rf_lane(); /* k / 8 is even: it may be put in last, which leaves one address for all k */
+    rf_tile_gather(false, tile + (row * RF_LINE_PITCH + (rf_line_at(lane % 16, lane / 16) ^ k)), left.words);
+    return left;
+#else
+    return rf_left_load(tile + row * RF_LINE_PITCH + k, RF_LINE_PITCH);
+#endif
+}
+/* right[k][n]: element k + … of row row + n. */
+RF_DEVICE struct rf_right rf_right_lines(const uint16_t *tile, uint32_t row, uint32_t k) {
+#if defined(RF_TILE_NVIDIA)
+    struct rf_right right;
+    uint32_t lane = rf_lane();
+    rf_tile_gather(false, tile + (row * RF_LINE_PITCH + (rf_line_at(lane % 8 + lane / 16 * 8, lane / 8 % 2) ^ k)),
+                   right.words);
+    return right;
+#else
+    return rf_right_load_lines(tile + row * RF_LINE_PITCH + k, RF_LINE_PITCH);
+#endif
+}
+
 /* The sums of one product as the left operand of the next: left[m][k] = sums[m][n = k], rounded. */
 RF_DEVICE struct rf_left rf_left_of_sums(enum rf_type type, const struct rf_sums *sums) {
     struct rf_left left;
@@ -345,9 +391,16 @@ RF_DEVICE void rf_tile_fence(void) {
 
 /* ---- memory to shared memory ---------------------------------------------------------------------------- */
 
-/* 16 bytes, or zeros where they are not there; both addresses aligned to 16. They are in shared memory for
- * this thread after rf_copied(n), where at most n later batches (ended by rf_copy_batch) may still be
- * under way, and for the block after a barrier behind that. */
+/* Whether copies go on by themselves: a pipeline of several stages is worth its shared memory then. */
+#if defined(RF_NVIDIA)
+#define RF_COPY_ASYNC 1
+#else
+#define RF_COPY_ASYNC 0
+#endif
+
+/* 16 bytes, or zeros where they are not there (then `from` may be anything); both addresses aligned to 16. They are
+ * in shared memory for this thread after rf_copied(n), where at most n later batches (ended by rf_copy_batch) may
+ * still be under way, and for the block after a barrier behind that. */
 RF_DEVICE void rf_copy_16(void *shared, const void *from, bool there) {
 #if defined(RF_NVIDIA)
     uint32_t bytes = there ? 16 : 0;
@@ -366,13 +419,15 @@ RF_DEVICE void rf_copy_batch(void) {
     __asm__ volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* newer: 0 or 1, a constant. */
+/* newer: 0, 1 or 2, the same for all threads. */
 RF_DEVICE void rf_copied(uint32_t newer) {
 #if defined(RF_NVIDIA)
-    if (newer) {
+    if (newer == 0) {
+        __asm__ volatile("cp.async.wait_group 0;" ::: "memory");
+    } else if (newer == 1) {
         __asm__ volatile("cp.async.wait_group 1;" ::: "memory");
     } else {
-        __asm__ volatile("cp.async.wait_group 0;" ::: "memory");
+        __asm__ volatile("cp.async.wait_group 2;" ::: "memory");
     }
 #else
     (void)newer;

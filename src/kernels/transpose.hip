@@ -1,13 +1,18 @@
 /* permute_<from>_<to>: out[i0 i1 i2 i3] = in[i0 i1 i2 i3] for all indices below size0..size3, each array
  * with four strides of its own, in elements: any transpose, view or repetition (a stride of 0 in the input)
- * of up to four dimensions; converted where the types differ, the same bits where not.
+ * of up to four dimensions; converted where the types differ, the same bits where not. Where dimension 3 is dense in
+ * both and all is aligned, it is moved in vectors.
  * transpose_<bytes>: out[b][c][r] = in[b][r][c] for elements of 4 or 2 bytes, through shared memory, so that both
- * sides are accessed along their rows; strides between rows and between matrices, in elements.
+ * sides are accessed along their rows; strides between rows and between matrices, in elements. In vectors where all
+ * is aligned and there are whole vectors of rows and of columns.
  *
- * permute: x takes dimension 3, y dimension 2, z dimensions 0 and 1; any grid, any block up to two
- * dimensions. transpose: a block of 32 x 8 threads takes tiles of 32 x 32: x takes columns, y rows, z matrices;
- * any grid. The arrays may not overlap. */
-#include "kernels/kernel.h"
+ * permute: x takes dimensions 0 and 1, y dimension 2, z dimension 3; in a block x takes dimension 3 and y dimension
+ * 2; any grid, any block up to two dimensions. Fast with vectors: a thread in x for each vector of dimension 3, one
+ * in y for PERMUTE_SLOTS of dimension 2. (Neighbouring blocks in dimension 1: what is far apart in one array is dense
+ * in the other, and both are covered together.) transpose: a block of 32 x 8 threads takes tiles of 64 columns and
+ * 256 bytes of rows, or of 32 x 32 where not in vectors: x takes columns, y rows, z matrices; any grid. The arrays
+ * may not overlap. */
+#include "kernels/elementwise.h"
 
 struct permute_strides {
     uint64_t by[4];
@@ -25,21 +30,73 @@ RF_DEVICE void permute_one(enum rf_type from, enum rf_type to, void *out, uint64
     }
 }
 
+enum { PERMUTE_SLOTS = 4 }; /* vectors that a thread has in flight */
+
+/* Whether dimension 3 is made of whole groups in both arrays, each aligned. */
+RF_DEVICE bool permute_grouped(enum rf_type type, uint32_t group, const void *base, struct permute_strides size,
+                               struct permute_strides stride) {
+    uint32_t bytes = group * rf_type_bytes(type);
+    return stride.by[3] == 1 && (size.by[3] | stride.by[0] | stride.by[1] | stride.by[2]) % group == 0 &&
+           rf_aligned(base, bytes < 16 ? bytes : 16);
+}
+
+/* One group of PERMUTE_SLOTS rows, of which 'left' are there. */
+RF_DEVICE void permute_groups(enum rf_type from, enum rf_type to, uint32_t group, void *out, uint64_t out_at,
+                              uint64_t out_step, const void *in, uint64_t in_at, uint64_t in_step, uint64_t y,
+                              uint64_t y_step, uint64_t y_end) {
+    rf_u32x4 raw[PERMUTE_SLOTS];
+    float values[PERMUTE_SLOTS][8];
+    RF_UNROLL
+    for (uint32_t slot = 0; slot < PERMUTE_SLOTS; slot++) {
+        if (y + slot * y_step < y_end) {
+            if (from == to) {
+                raw[slot] = rf_load_16(rf_at(from, in, in_at + slot * in_step));
+            } else {
+                rf_load_many(from, group, in, in_at + slot * in_step, values[slot]);
+            }
+        }
+    }
+    RF_UNROLL
+    for (uint32_t slot = 0; slot < PERMUTE_SLOTS; slot++) {
+        if (y + slot * y_step < y_end) {
+            if (from == to) {
+                rf_store_16(rf_at_mutable(to, out, out_at + slot * out_step), raw[slot]);
+            } else {
+                rf_store_many(to, group, out, out_at + slot * out_step, values[slot]);
+            }
+        }
+    }
+}
+
 RF_DEVICE void permute_body(enum rf_type from, enum rf_type to, void *out, const void *in,
                             struct permute_strides size, struct permute_strides out_stride,
                             struct permute_strides in_stride) {
-    uint64_t y_step = (uint64_t)rf_grid_dim_y() * rf_block_dim_y();
+    uint32_t group = rf_group_of(from, to);
+    bool grouped =
+        permute_grouped(to, group, out, size, out_stride) && permute_grouped(from, group, in, size, in_stride);
+    uint64_t x_first = (uint64_t)rf_block_z() * rf_block_dim_x() + rf_thread_x();
+    uint64_t x_step = (uint64_t)rf_grid_dim_z() * rf_block_dim_x();
+    uint64_t y_dim = rf_block_dim_y(), slots = grouped ? PERMUTE_SLOTS : 1;
+    uint64_t y_first = rf_block_y() * y_dim * slots + rf_thread_y(), y_step = rf_grid_dim_y() * y_dim * slots;
     RF_NO_UNROLL
-    for (uint64_t z = rf_block_z(); z < size.by[0] * size.by[1]; z += rf_grid_dim_z()) {
+    for (uint64_t z = rf_block_x(); z < size.by[0] * size.by[1]; z += rf_grid_dim_x()) {
         uint64_t i0 = z / size.by[1], i1 = z % size.by[1];
         uint64_t out_z = i0 * out_stride.by[0] + i1 * out_stride.by[1];
         uint64_t in_z = i0 * in_stride.by[0] + i1 * in_stride.by[1];
         RF_NO_UNROLL
-        for (uint64_t y = (uint64_t)rf_block_y() * rf_block_dim_y() + rf_thread_y(); y < size.by[2]; y += y_step)
-            RF_NO_UNROLL
-        for (uint64_t x = rf_global_x(); x < size.by[3]; x += rf_global_count_x())
-            permute_one(from, to, out, out_z + y * out_stride.by[2] + x * out_stride.by[3], in,
-                        in_z + y * in_stride.by[2] + x * in_stride.by[3]);
+        for (uint64_t y = y_first; y < size.by[2]; y += y_step) {
+            uint64_t out_y = out_z + y * out_stride.by[2], in_y = in_z + y * in_stride.by[2];
+            if (grouped) {
+                RF_NO_UNROLL
+                for (uint64_t x = x_first * group; x < size.by[3]; x += x_step * group)
+                    permute_groups(from, to, group, out, out_y + x, y_dim * out_stride.by[2], in, in_y + x,
+                                   y_dim * in_stride.by[2], y, y_dim, size.by[2]);
+            } else {
+                RF_NO_UNROLL
+                for (uint64_t x = x_first; x < size.by[3]; x += x_step)
+                    permute_one(from, to, out, out_y + x * out_stride.by[3], in, in_y + x * in_stride.by[3]);
+            }
+        }
     }
 }
 
@@ -65,7 +122,7 @@ enum { TILE = 32, TILE_ROWS = 8, TILE_STRIDE = TILE + 1 };
 /* tile: TILE rows of TILE_STRIDE words. */
 RF_DEVICE void transpose_tile(bool wide, void *out, const void *in, uint64_t rows, uint64_t columns, uint64_t row0,
                               uint64_t column0, uint64_t out_row, uint64_t in_row, uint32_t *tile) {
-    uint32_t x = rf_thread_x(), y = rf_thread_y();
+    uint32_t x = rf_opaque(rf_thread_x()), y = rf_opaque(rf_thread_y());
     RF_UNROLL
     for (uint32_t k = 0; k < TILE; k += TILE_ROWS) {
         uint64_t row = row0 + y + k, column = column0 + x;
@@ -91,19 +148,90 @@ RF_DEVICE void transpose_tile(bool wide, void *out, const void *in, uint64_t row
     rf_barrier();
 }
 
+/* In vectors of 'each' elements: 4 of 4 bytes or 8 of 2. A tile is WIDE columns of the input and WIDE_VECTORS vectors
+ * of rows, in memory a vector of columns after the other, of which vector v of row r lies at v ^ (r / each): neither
+ * the rows that are written nor the columns that are read meet in a bank. A thread reads a word from each of 'each'
+ * rows: a vector of out, or two. */
+enum { WIDE = 64, WIDE_VECTORS = 16, WIDE_THREADS = 256, WIDE_WORDS = WIDE * WIDE_VECTORS * 4 };
+
+RF_DEVICE uint32_t wide_slot(uint32_t each, uint32_t row, uint32_t vector) {
+    return row * (WIDE / each) + (vector ^ (row / each % 8));
+}
+
+RF_DEVICE void transpose_wide(uint32_t each, uint16_t *out, const uint16_t *in, uint64_t rows, uint64_t columns,
+                              uint64_t row0, uint64_t column0, uint64_t out_row, uint64_t in_row, uint32_t *tile) {
+    enum { loads = WIDE * WIDE_VECTORS / WIDE_THREADS }; /* of a thread */
+    /* Opaque, lest all addresses live through the loop over the tiles. */
+    uint32_t thread = rf_opaque(rf_thread_y() * rf_block_dim_x() + rf_thread_x());
+    uint32_t units = 8 / each;                                  /* of 2 bytes in an element */
+    uint32_t vectors = WIDE / each;                             /* in a row of the tile */
+    uint32_t reads = WIDE_VECTORS * vectors * 4 / WIDE_THREADS; /* of a thread */
+    rf_u32x4 held[loads];
+    RF_UNROLL
+    for (uint32_t k = 0; k < loads; k++) {
+        uint32_t at = thread + k * WIDE_THREADS, row = at / vectors, column = at % vectors * each;
+        held[k] = (rf_u32x4){0, 0, 0, 0};
+        if (row0 + row < rows && column0 + column < columns)
+            held[k] = rf_load_16(in + ((row0 + row) * in_row + column0 + column) * units);
+    }
+    RF_UNROLL
+    for (uint32_t k = 0; k < loads; k++) {
+        uint32_t at = thread + k * WIDE_THREADS;
+        rf_store_16(tile + 4 * wide_slot(each, at / vectors, at % vectors), held[k]);
+    }
+    rf_barrier();
+    /* 8 neighbouring threads write 128 bytes of a row of out. */
+    RF_UNROLL
+    for (uint32_t k = 0; k < reads; k++) {
+        uint32_t rest = thread / 32 + k * (WIDE_THREADS / 32), word = thread / 8 % 4;
+        uint32_t row = (thread % 8 + rest % 2 * 8) * each, vector = rest / 2;
+        uint32_t read[8];
+        RF_UNROLL
+        for (uint32_t i = 0; i < each; i++) read[i] = tile[4 * wide_slot(each, row + i, vector) + word];
+        uint64_t column = column0 + vector * each + word * (each / 4);
+        if (row0 + row >= rows || column >= columns) continue;
+        uint16_t *to = out + (column * out_row + row0 + row) * units;
+        if (each == 4) {
+            rf_u32x4 whole = {read[0], read[1], read[2], read[3]};
+            rf_store_16(to, whole);
+        } else {
+            rf_u32x4 low, high;
+            RF_UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                low[i] = (read[2 * i] & 0xffff) | read[2 * i + 1] << 16;
+                high[i] = read[2 * i] >> 16 | (read[2 * i + 1] & 0xffff0000);
+            }
+            rf_store_16(to, low);
+            rf_store_16(to + out_row, high);
+        }
+    }
+    rf_barrier();
+}
+
 #define TRANSPOSE(bytes, element)                                                                                    \
     RF_KERNEL(transpose_##bytes, 256, (element *, out), (const element *, in), (uint64_t, matrices),                 \
               (uint64_t, rows), (uint64_t, columns), (uint64_t, out_matrix), (uint64_t, out_row),                    \
               (uint64_t, in_matrix), (uint64_t, in_row)) {                                                           \
-        RF_SHARED(uint32_t, tile, TILE *TILE_STRIDE);                                                                \
+        RF_SHARED(uint32_t, tile, WIDE_WORDS);                                                                       \
+        const uint32_t each = 16 / bytes;                                                                            \
+        bool wide = (rows | columns | out_row | in_row | out_matrix | in_matrix) % each == 0 &&                      \
+                    rf_aligned(out, 16) && rf_aligned(in, 16);                                                       \
+        uint32_t high = wide ? WIDE_VECTORS * each : TILE, across = wide ? WIDE : TILE;                              \
         RF_NO_UNROLL                                                                                                 \
         for (uint64_t matrix = rf_block_z(); matrix < matrices; matrix += rf_grid_dim_z()) RF_NO_UNROLL              \
-        for (uint64_t row = (uint64_t)rf_block_y() * TILE; row < rows; row += (uint64_t)rf_grid_dim_y() * TILE)      \
+        for (uint64_t row = (uint64_t)rf_block_y() * high; row < rows; row += (uint64_t)rf_grid_dim_y() * high)      \
             RF_NO_UNROLL                                                                                             \
-        for (uint64_t column = (uint64_t)rf_block_x() * TILE; column < columns;                                      \
-             column += (uint64_t)rf_grid_dim_x() * TILE)                                                             \
-            transpose_tile(bytes == 4, out + matrix * out_matrix, in + matrix * in_matrix, rows, columns, row,       \
-                           column, out_row, in_row, tile);                                                           \
+        for (uint64_t column = (uint64_t)rf_block_x() * across; column < columns;                                    \
+             column += (uint64_t)rf_grid_dim_x() * across) {                                                         \
+            element *to = out + matrix * out_matrix;                                                                 \
+            const element *from = in + matrix * in_matrix;                                                           \
+            if (wide) {                                                                                              \
+                transpose_wide(each, (uint16_t *)to, (const uint16_t *)from, rows, columns, row, column, out_row,    \
+                               in_row, tile);                                                                        \
+            } else {                                                                                                 \
+                transpose_tile(bytes == 4, to, from, rows, columns, row, column, out_row, in_row, tile);             \
+            }                                                                                                        \
+        }                                                                                                            \
     }
 
 TRANSPOSE(4, uint32_t)

@@ -38,6 +38,7 @@ static void set_defaults(struct sim_config *config) {
         device->vram = UINT64_C(16) << 30;
         device->context = UINT64_C(64) << 20;
         device->granularity = UINT64_C(2) << 20;
+        device->graph = 1024;
     }
 }
 
@@ -223,6 +224,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
         return copy_text(copy, sizeof copy, value) && apply_desktop_step(device, key + 8, copy);
     }
     if (strcmp(key, "context") == 0) return parse_bytes(value, &device->context);
+    if (strcmp(key, "graph") == 0) return parse_bytes(value, &device->graph) && device->graph <= UINT32_MAX;
     if (strcmp(key, "granularity") == 0) return parse_bytes(value, &device->granularity) && device->granularity > 0;
     if (strcmp(key, "integrated") == 0) return parse_flag(value, &device->integrated);
     if (strcmp(key, "display") == 0) return parse_flag(value, &device->display);

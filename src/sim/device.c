@@ -253,6 +253,7 @@ static const struct {
     {SIM_NO_BINARY, "hipErrorNoBinaryForGpu", "no kernel image is available for execution on the device"},
     {SIM_LIBRARY_FAILED, "hipErrorSharedObjectInitFailed", "shared object initialization failed"},
     {SIM_INVALID_HANDLE, "hipErrorInvalidHandle", "invalid resource handle"},
+    {SIM_ILLEGAL_STATE, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
     {SIM_NOT_FOUND, "hipErrorNotFound", "named symbol not found"},
     {SIM_NOT_READY, "hipErrorNotReady", "device not ready"},
     {SIM_ILLEGAL_ADDRESS, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
@@ -260,6 +261,12 @@ static const struct {
     {SIM_LAUNCH_TIMEOUT, "hipErrorLaunchTimeOut", "the launch timed out and was terminated"},
     {SIM_LAUNCH_FAILURE, "hipErrorLaunchFailure", "unspecified launch failure"},
     {SIM_NOT_SUPPORTED, "hipErrorNotSupported", "operation not supported"},
+    {SIM_CAPTURE_UNSUPPORTED, "hipErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
+    {SIM_CAPTURE_INVALIDATED, "hipErrorStreamCaptureInvalidated", "operation failed due to a previous error"},
+    {SIM_CAPTURE_ISOLATION, "hipErrorStreamCaptureIsolation", "dependency created on uncaptured work"},
+    {SIM_CAPTURE_IMPLICIT, "hipErrorStreamCaptureImplicit", "would make the default stream depend on a capture"},
+    {SIM_CAPTURED_EVENT, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capture"},
+    {SIM_CAPTURE_WRONG_THREAD, "hipErrorStreamCaptureWrongThread", "attempt to end a capture from another thread"},
     {SIM_UNKNOWN, "hipErrorUnknown", "unknown error"},
 };
 

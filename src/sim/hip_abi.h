@@ -16,11 +16,15 @@ typedef int hipDeviceAttribute_t;
 typedef int hipFunction_attribute;
 typedef int hipFuncAttribute;
 typedef int hipMemcpyKind;
+typedef int hipStreamCaptureMode;
+typedef int hipStreamCaptureStatus;
 typedef void *hipDeviceptr_t;
 typedef struct ihipStream_t *hipStream_t;
 typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipModule_t *hipModule_t;
 typedef struct ihipModuleSymbol_t *hipFunction_t;
+typedef struct ihipGraph *hipGraph_t;
+typedef struct hipGraphExec *hipGraphExec_t;
 typedef struct hipUUID_t {
     char bytes[16];
 } hipUUID;
@@ -38,6 +42,7 @@ enum sim_code {
     SIM_NO_BINARY = 209,
     SIM_LIBRARY_FAILED = 303,
     SIM_INVALID_HANDLE = 400,
+    SIM_ILLEGAL_STATE = 401,
     SIM_NOT_FOUND = 500,
     SIM_NOT_READY = 600,
     SIM_ILLEGAL_ADDRESS = 700,
@@ -45,6 +50,12 @@ enum sim_code {
     SIM_LAUNCH_TIMEOUT = 702,
     SIM_LAUNCH_FAILURE = 719,
     SIM_NOT_SUPPORTED = 801,
+    SIM_CAPTURE_UNSUPPORTED = 900,
+    SIM_CAPTURE_INVALIDATED = 901,
+    SIM_CAPTURE_ISOLATION = 905,
+    SIM_CAPTURE_IMPLICIT = 906,
+    SIM_CAPTURED_EVENT = 907,
+    SIM_CAPTURE_WRONG_THREAD = 908,
     SIM_UNKNOWN = 999,
 };
 
@@ -89,7 +100,15 @@ enum sim_function_attribute {
     SIM_FUNC_CONST_BYTES = 2,
     SIM_FUNC_LOCAL_BYTES = 3,
     SIM_FUNC_REGISTERS = 4,
+    SIM_FUNC_DYNAMIC_SHARED = 8,
 };
+
+enum sim_function_setting { /* hipFuncAttribute, which is not hipFunction_attribute */
+                            SIM_FUNC_SET_DYNAMIC_SHARED = 8,
+                            SIM_FUNC_SET_CARVEOUT = 9,
+};
+
+enum sim_capture_mode { SIM_CAPTURE_GLOBAL = 0, SIM_CAPTURE_THREAD_LOCAL = 1, SIM_CAPTURE_RELAXED = 2 };
 
 #define SIM_STREAM_NON_BLOCKING 1u
 #define SIM_EVENT_DISABLE_TIMING 2u
@@ -160,6 +179,15 @@ enum {
     X(hipError_t, hipModuleUnload, (hipModule_t module))                                                             \
     X(hipError_t, hipModuleGetFunction, (hipFunction_t * function, hipModule_t module, const char *name))            \
     X(hipError_t, hipFuncGetAttribute, (int *value, hipFunction_attribute attribute, hipFunction_t function))        \
+    X(hipError_t, hipFuncSetAttribute, (const void *function, hipFuncAttribute attribute, int value))                \
+    X(hipError_t, hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode mode))                            \
+    X(hipError_t, hipStreamEndCapture, (hipStream_t stream, hipGraph_t * graph))                                     \
+    X(hipError_t, hipStreamIsCapturing, (hipStream_t stream, hipStreamCaptureStatus * status))                       \
+    X(hipError_t, hipGraphInstantiateWithFlags,                                                                      \
+      (hipGraphExec_t * executable, hipGraph_t graph, unsigned long long flags))                                     \
+    X(hipError_t, hipGraphLaunch, (hipGraphExec_t executable, hipStream_t stream))                                   \
+    X(hipError_t, hipGraphExecDestroy, (hipGraphExec_t executable))                                                  \
+    X(hipError_t, hipGraphDestroy, (hipGraph_t graph))                                                               \
     X(hipError_t, hipModuleLaunchKernel,                                                                             \
       (hipFunction_t function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,  \
        unsigned int bz, unsigned int shared_bytes, hipStream_t stream, void **args, void **extra))                   \
@@ -183,7 +211,8 @@ enum {
 #define SIM_EXPORT __attribute__((visibility("default")))
 #define SIM_DECLARE(result, name, parameters) SIM_EXPORT result name parameters;
 SIM_PROTOTYPES(SIM_DECLARE)
-/* Since HIP 6; the 5.2 header does not have it. */
+/* Since HIP 5.3 and 6; the 5.2 header does not have them. */
+SIM_EXPORT hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream);
 SIM_EXPORT hipError_t hipGetDevicePropertiesR0600(void *properties, int device);
 #undef SIM_DECLARE
 #endif

@@ -143,6 +143,7 @@ static void unback(const struct sim_allocation *allocation) {
 
 hipError_t hipMalloc(void **pointer, size_t bytes) {
     int code = sim_enter(SIM_ENTRY_hipMalloc);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     if (!pointer || !bytes) return SIM_INVALID_VALUE;
     struct sim_device *device = sim_current();
@@ -166,6 +167,7 @@ hipError_t hipMalloc(void **pointer, size_t bytes) {
 
 hipError_t hipFree(void *pointer) {
     int code = sim_enter(SIM_ENTRY_hipFree);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     if (!pointer) return SIM_OK;
     sim_lock(&sim.lock);
@@ -194,6 +196,7 @@ hipError_t hipFree(void *pointer) {
 hipError_t hipHostMalloc(void **pointer, size_t bytes, unsigned int flags) {
     (void)flags;
     int code = sim_enter(SIM_ENTRY_hipHostMalloc);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     if (!pointer) return SIM_INVALID_VALUE;
     if (!bytes) {
@@ -216,6 +219,7 @@ hipError_t hipHostMalloc(void **pointer, size_t bytes, unsigned int flags) {
 
 hipError_t hipHostFree(void *pointer) {
     int code = sim_enter(SIM_ENTRY_hipHostFree);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     if (!pointer) return SIM_OK;
     sim_lock(&sim.lock);
@@ -294,7 +298,8 @@ hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void *from, size_t bytes, hipSt
     if (!stream) return SIM_INVALID_HANDLE;
     if (!bytes) return SIM_OK;
     if (!from || !is_device(to, bytes)) return SIM_INVALID_VALUE;
-    if (host_kind(from, bytes) == HOST_PINNED) return copy(to, from, bytes, stream, NULL, false);
+    /* A captured copy reads its source when it runs, whatever kind of memory that is. */
+    if (host_kind(from, bytes) == HOST_PINNED || stream->capture) return copy(to, from, bytes, stream, NULL, false);
     /* The caller may reuse pageable memory as soon as this returns: a little is staged, much is waited for. */
     if (bytes > STAGED_BYTES) return copy(to, from, bytes, stream, NULL, true);
     void *staging = malloc(bytes);

@@ -23,6 +23,7 @@ struct sim_function {
     char *name;
     const struct rfk_kernel *kernel; /* NULL: in no kernel library */
     const struct rfk_table *table;
+    int dynamic_shared; /* as set */
 };
 
 struct sim_module {
@@ -149,7 +150,10 @@ static bool add_function(struct sim_module *module, const char *symbol, size_t l
     if (!grown) return false;
     module->functions = grown;
     struct sim_function *function = &grown[module->count];
-    *function = (struct sim_function){.magic = SIM_FUNCTION_MAGIC, .module = module, .name = strndup(symbol, length)};
+    *function = (struct sim_function){.magic = SIM_FUNCTION_MAGIC,
+                                      .module = module,
+                                      .name = strndup(symbol, length),
+                                      .dynamic_shared = SIM_SHARED_BYTES};
     if (!function->name) return false;
     module->count++;
     return true;
@@ -191,6 +195,7 @@ static void free_functions(struct sim_module *module) {
 
 hipError_t hipModuleLoadData(hipModule_t *handle, const void *image) {
     int code = sim_enter(SIM_ENTRY_hipModuleLoadData);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     if (!handle || !image) return SIM_INVALID_VALUE;
     struct sim_device *device = sim_current();
@@ -223,6 +228,7 @@ hipError_t hipModuleLoadData(hipModule_t *handle, const void *image) {
 
 hipError_t hipModuleUnload(hipModule_t handle) {
     int code = sim_enter(SIM_ENTRY_hipModuleUnload);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     struct sim_module *module = (struct sim_module *)handle;
     if (!module || module->magic != SIM_MODULE_MAGIC) return SIM_INVALID_HANDLE;
@@ -274,8 +280,25 @@ hipError_t hipFuncGetAttribute(int *value, hipFunction_attribute attribute, hipF
     case SIM_FUNC_CONST_BYTES:
     case SIM_FUNC_LOCAL_BYTES: *value = 0; return SIM_OK;
     case SIM_FUNC_REGISTERS: *value = 32; return SIM_OK;
+    case SIM_FUNC_DYNAMIC_SHARED: *value = function->dynamic_shared; return SIM_OK;
     default: return SIM_INVALID_VALUE;
     }
+}
+
+/* HIP's parameter is a kernel's host symbol, CUDA's a function handle; here it is the handle. As on AMD there is no
+ * less of the shared memory without asking: what is set is checked, kept, and changes nothing. */
+hipError_t hipFuncSetAttribute(const void *handle, hipFuncAttribute attribute, int value) {
+    int code = sim_enter(SIM_ENTRY_hipFuncSetAttribute);
+    if (code) return code;
+    struct sim_function *function = function_of((hipFunction_t)(uintptr_t)handle);
+    if (!function) return SIM_INVALID_HANDLE;
+    if ((int)attribute == SIM_FUNC_SET_CARVEOUT) return value >= -1 && value <= 100 ? SIM_OK : SIM_INVALID_VALUE;
+    if ((int)attribute != SIM_FUNC_SET_DYNAMIC_SHARED || value < 0 || value > SIM_SHARED_BYTES)
+        return SIM_INVALID_VALUE;
+    sim_lock(&sim.lock);
+    function->dynamic_shared = value;
+    sim_unlock(&sim.lock);
+    return SIM_OK;
 }
 
 hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned int gy, unsigned int gz,

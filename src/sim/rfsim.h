@@ -22,6 +22,7 @@ struct rfsim_stats {
     uint64_t streams;       /* live streams, and destroyed ones with work left; default streams too */
     uint64_t events;        /* live events */
     uint64_t modules;       /* live modules */
+    uint64_t graphs;        /* live graphs and executable graphs, and destroyed ones that still run */
 };
 
 #define RFSIM_EXPORT __attribute__((visibility("default")))

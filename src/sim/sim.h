@@ -6,6 +6,7 @@
  *   stream   a queue of work and the thread that does it, in order
  *   work     one copy, fill, launch, event record or wait; made first, submitted afterwards
  *   event    how often it was recorded and how many of those records have run
+ *   graph    work that was captured instead of queued, to be run again and again
  *
  * Invariants
  *   1. One lock, sim.lock, guards every mutable field, and is never held while work runs or a fault is played.
@@ -81,7 +82,16 @@ enum sim_entry_flag {
     X(hipModuleUnload, SIM_CONTEXT)                                                                                  \
     X(hipModuleGetFunction, SIM_CONTEXT)                                                                             \
     X(hipFuncGetAttribute, SIM_CONTEXT)                                                                              \
+    X(hipFuncSetAttribute, SIM_CONTEXT)                                                                              \
     X(hipModuleLaunchKernel, SIM_CONTEXT)                                                                            \
+    X(hipStreamBeginCapture, SIM_CONTEXT)                                                                            \
+    X(hipStreamEndCapture, SIM_CONTEXT)                                                                              \
+    X(hipStreamIsCapturing, SIM_CONTEXT)                                                                             \
+    X(hipGraphInstantiateWithFlags, SIM_CONTEXT)                                                                     \
+    X(hipGraphLaunch, SIM_CONTEXT)                                                                                   \
+    X(hipGraphUpload, SIM_CONTEXT)                                                                                   \
+    X(hipGraphExecDestroy, SIM_INIT)                                                                                 \
+    X(hipGraphDestroy, SIM_CONTEXT)                                                                                  \
     X(hipDeviceSynchronize, SIM_PLAIN)                                                                               \
     X(hipDeviceReset, SIM_PLAIN)                                                                                     \
     X(hipCtxSynchronize, SIM_PLAIN)                                                                                  \
@@ -130,6 +140,7 @@ struct sim_device_config {
     char name[128], arch[16], pci[32];
     int wave, units;
     uint64_t vram, desktop, context, granularity;
+    uint64_t graph; /* bytes per node of an executable graph */
     int64_t late_ns;
     bool integrated, display;
     bool blind; /* hipMemGetInfo does not see the desktop */
@@ -161,6 +172,8 @@ int sim_arch_version(const char *arch);
 
 struct sim_stream;
 struct sim_work;
+struct sim_capture;
+struct sim_graph;
 
 struct sim_late {
     uint64_t bytes;
@@ -170,10 +183,11 @@ struct sim_late {
 struct sim_device {
     int index;
     const struct sim_device_config *config;
-    uint64_t desktop;   /* now */
-    uint64_t allocated; /* by hipMalloc here, rounded */
-    bool context;       /* charged */
-    _Atomic int lost;   /* 0, or the code that every call returns */
+    uint64_t desktop;                    /* now */
+    uint64_t allocated;                  /* by hipMalloc here, rounded */
+    bool context;                        /* charged */
+    uint64_t graph_bytes, graph_charged; /* of executable graphs: asked, and in whole granules */
+    _Atomic int lost;                    /* 0, or the code that every call returns */
     uint64_t walk_state;
     int next_step;
     struct sim_late *late;
@@ -266,6 +280,7 @@ struct sim_event {
     struct sim_device *device;
     bool timing;
     uint64_t recorded, done; /* generations: submitted records, and the last that ran */
+    uint64_t captured;       /* the capture that it was last recorded in; 0: in none */
     int64_t time_ns;
     struct sim_signal signal;
     struct sim_event *previous, *next; /* all live ones: what a program abandons is no leak of this process */
@@ -281,14 +296,23 @@ struct sim_stream {
     uint64_t submitted, completed; /* works */
     uint64_t launches_pending;
     struct sim_work *head, *tail;
-    struct sim_signal wake;     /* work came, or the end */
-    struct sim_signal progress; /* work was done */
+    struct sim_capture *capture; /* NULL: work is queued, not kept */
+    struct sim_signal wake;      /* work came, or the end */
+    struct sim_signal progress;  /* work was done */
     uint64_t delay_state;
     uint64_t serial;
     struct sim_stream *next_dead;
 };
 
-enum sim_work_kind { SIM_WORK_COPY, SIM_WORK_FILL, SIM_WORK_LAUNCH, SIM_WORK_RECORD, SIM_WORK_WAIT, SIM_WORK_JOIN };
+enum sim_work_kind {
+    SIM_WORK_COPY,
+    SIM_WORK_FILL,
+    SIM_WORK_LAUNCH,
+    SIM_WORK_RECORD,
+    SIM_WORK_WAIT,
+    SIM_WORK_JOIN,
+    SIM_WORK_GRAPH
+};
 
 struct sim_launch {
     const struct rfk_kernel *kernel;
@@ -323,6 +347,7 @@ struct sim_work {
             uint64_t until; /* its 'completed' */
         } join;
         struct sim_launch launch;
+        struct sim_graph *graph; /* executable */
     };
 };
 
@@ -335,6 +360,21 @@ int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait);
 struct sim_stream *sim_stream_of(hipStream_t handle);
 /* Waits until everything submitted so far on the device is done; returns its loss, if any. */
 int sim_drain(struct sim_device *device);
+
+/* ---- capture and graphs (graph.c) ---- */
+
+/* Whether a capture under way forbids the calling thread's call that a capture cannot see, which spoils it then: 0 or
+ * the code. The lock is not held. */
+int sim_capture_forbids(void);
+/* The rest with the lock held. Keeps work as the next node; 0, or the work stays the caller's. */
+int sim_capture_keep(struct sim_stream *stream, struct sim_work *work);
+int sim_capture_spoil(struct sim_stream *stream, int code);   /* gives the code back */
+uint64_t sim_capture_serial(const struct sim_stream *stream); /* 0: none */
+/* Whether using the default stream would make a capture depend on it: 0 or the code. */
+int sim_capture_refuses_default(struct sim_device *device);
+void sim_capture_drop(struct sim_stream *stream); /* if there is one */
+struct sim_work *sim_graph_nodes(const struct sim_graph *executable);
+void sim_graph_release(struct sim_graph *graph);
 
 /* ---- running kernels (exec.c, fiber.c) ---- */
 

@@ -31,6 +31,8 @@ void sim_work_destroy(struct sim_work *work) {
 static void unreference(struct sim_work *work) {
     if (work->kind == SIM_WORK_RECORD || work->kind == SIM_WORK_WAIT)
         release_event(work->event.event);
+    else if (work->kind == SIM_WORK_GRAPH)
+        sim_graph_release(work->graph);
     else if (work->kind == SIM_WORK_JOIN)
         release_stream(work->join.stream);
 }
@@ -57,6 +59,10 @@ static bool start_worker(struct sim_stream *stream) {
     return stream->has_worker;
 }
 
+static bool is_launch(const struct sim_work *work) {
+    return work->kind == SIM_WORK_LAUNCH || work->kind == SIM_WORK_GRAPH;
+}
+
 static void append(struct sim_stream *stream, struct sim_work *work) {
     sim_order_give(work);
     if (stream->tail)
@@ -65,7 +71,7 @@ static void append(struct sim_stream *stream, struct sim_work *work) {
         stream->head = work;
     stream->tail = work;
     stream->submitted++;
-    if (work->kind == SIM_WORK_LAUNCH) stream->launches_pending++;
+    if (is_launch(work)) stream->launches_pending++;
     sim_wake(&stream->wake);
 }
 
@@ -90,10 +96,18 @@ int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait) {
     int code = SIM_OK;
     work->fault = sim_take_work_fault();
     sim_lock(&sim.lock);
-    if (work->kind == SIM_WORK_LAUNCH)
+    if (stream->capture) {
+        code = sim_capture_keep(stream, work);
+        if (code) unreference(work);
+        sim_unlock(&sim.lock);
+        if (code) sim_work_destroy(work);
+        return code;
+    }
+    if (is_launch(work))
         while (stream->launches_pending >= sim.config.pending_limit && !atomic_load(&device->lost))
             sim_wait(&stream->progress, &sim.lock, -1);
     code = atomic_load(&device->lost);
+    if (!code && stream == device->default_stream) code = sim_capture_refuses_default(device);
     if (!code && !stream->has_worker && !start_worker(stream)) code = SIM_OUT_OF_MEMORY;
     if (code) {
         unreference(work);
@@ -116,6 +130,8 @@ int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait) {
 }
 
 /* ---- doing it ---- */
+
+static void count_done(const struct sim_work *work);
 
 static int perform(struct sim_stream *stream, struct sim_work *work, struct sim_executor **executor) {
     struct sim_device *device = stream->device;
@@ -158,6 +174,16 @@ static int perform(struct sim_stream *stream, struct sim_work *work, struct sim_
         sim_order_take(other);
         return SIM_OK;
     }
+    case SIM_WORK_GRAPH:
+        for (struct sim_work *node = sim_graph_nodes(work->graph); node; node = node->next) {
+            if (atomic_load(&device->lost)) return SIM_OK;
+            int code = perform(stream, node, executor);
+            if (code) return code;
+            sim_lock(&sim.lock);
+            count_done(node);
+            sim_unlock(&sim.lock);
+        }
+        return SIM_OK;
     }
     return SIM_OK;
 }
@@ -204,7 +230,7 @@ static void *worker(void *argument) {
         stream->head = work->next;
         if (!stream->head) stream->tail = NULL;
         stream->completed++;
-        if (work->kind == SIM_WORK_LAUNCH) stream->launches_pending--;
+        if (is_launch(work)) stream->launches_pending--;
         unreference(work);
         sim_wake(&stream->progress);
         sim_unlock(&sim.lock);
@@ -350,6 +376,7 @@ hipError_t hipStreamDestroy(hipStream_t handle) {
     struct sim_stream *stream = handle ? sim_stream_of(handle) : NULL;
     if (!stream) return SIM_INVALID_HANDLE;
     sim_lock(&sim.lock);
+    sim_capture_drop(stream);
     stream->magic = SIM_DEAD_MAGIC;
     stream->ending = true;
     if (!stream->has_worker) {
@@ -366,11 +393,21 @@ hipError_t hipStreamDestroy(hipStream_t handle) {
     return SIM_OK;
 }
 
+/* A stream that is captured has no state that could be asked for: asking spoils the capture. */
+static int refuse_captured(struct sim_stream *stream) {
+    sim_lock(&sim.lock);
+    int code = stream->capture ? sim_capture_spoil(stream, SIM_CAPTURE_UNSUPPORTED) : SIM_OK;
+    sim_unlock(&sim.lock);
+    return code;
+}
+
 hipError_t hipStreamQuery(hipStream_t handle) {
     int code = sim_enter(SIM_ENTRY_hipStreamQuery);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     struct sim_stream *stream = sim_stream_of(handle);
     if (!stream) return SIM_INVALID_HANDLE;
+    if ((code = refuse_captured(stream))) return code;
     sim_lock(&sim.lock);
     bool idle = stream->completed == stream->submitted;
     code = atomic_load(&stream->device->lost);
@@ -383,9 +420,11 @@ hipError_t hipStreamQuery(hipStream_t handle) {
 
 hipError_t hipStreamSynchronize(hipStream_t handle) {
     int code = sim_enter(SIM_ENTRY_hipStreamSynchronize);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     struct sim_stream *stream = sim_stream_of(handle);
     if (!stream) return SIM_INVALID_HANDLE;
+    if ((code = refuse_captured(stream))) return code;
     sim_lock(&sim.lock);
     uint64_t until = stream->submitted;
     stream->refs++;
@@ -398,6 +437,22 @@ hipError_t hipStreamSynchronize(hipStream_t handle) {
     return code;
 }
 
+/* Within a capture only its own events can be waited for, and on its one stream they are in order anyway. */
+static int wait_in_capture(struct sim_stream *stream, struct sim_event *event, bool *queued) {
+    sim_lock(&sim.lock);
+    uint64_t serial = sim_capture_serial(stream);
+    int code = SIM_OK;
+    *queued = !serial && !event->captured;
+    if (!*queued && event->captured != serial) {
+        if (!serial)
+            code = SIM_NOT_SUPPORTED; /* would take the stream into the capture */
+        else if (event->recorded || event->captured)
+            code = sim_capture_spoil(stream, SIM_CAPTURE_ISOLATION);
+    }
+    sim_unlock(&sim.lock);
+    return code;
+}
+
 hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event_handle, unsigned int flags) {
     int code = sim_enter(SIM_ENTRY_hipStreamWaitEvent);
     if (code) return code;
@@ -405,6 +460,9 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event_handle
     struct sim_event *event = event_of(event_handle);
     if (!stream || !event) return SIM_INVALID_HANDLE;
     if (flags) return SIM_INVALID_VALUE;
+    bool queued;
+    code = wait_in_capture(stream, event, &queued);
+    if (!queued) return code;
     struct sim_work *work = sim_work_create(SIM_WORK_WAIT, 0);
     if (!work) return SIM_OUT_OF_MEMORY;
     sim_lock(&sim.lock);
@@ -459,6 +517,12 @@ hipError_t hipEventRecord(hipEvent_t event_handle, hipStream_t stream_handle) {
     struct sim_work *work = sim_work_create(SIM_WORK_RECORD, 0);
     if (!work) return SIM_OUT_OF_MEMORY;
     sim_lock(&sim.lock);
+    event->captured = sim_capture_serial(stream);
+    if (event->captured) { /* names a place in the graph, and makes no node of it */
+        sim_unlock(&sim.lock);
+        sim_work_destroy(work);
+        return SIM_OK;
+    }
     event->refs++;
     work->event.event = event;
     work->event.generation = ++event->recorded;
@@ -468,12 +532,14 @@ hipError_t hipEventRecord(hipEvent_t event_handle, hipStream_t stream_handle) {
 
 hipError_t hipEventQuery(hipEvent_t handle) {
     int code = sim_enter(SIM_ENTRY_hipEventQuery);
+    if (!code) code = sim_capture_forbids();
     if (code) return code;
     struct sim_event *event = event_of(handle);
     if (!event) return SIM_INVALID_HANDLE;
     sim_lock(&sim.lock);
     bool done = event->done == event->recorded;
     code = atomic_load(&event->device->lost);
+    if (!code && event->captured) code = SIM_CAPTURED_EVENT;
     sim_unlock(&sim.lock);
     if (code) return code;
     if (!done) return SIM_NOT_READY;

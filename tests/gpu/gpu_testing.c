@@ -222,6 +222,12 @@ uint64_t gpu_sim_traps(void) {
 uint64_t gpu_sim_device_bytes(void) {
     return sim_stats().charged_bytes;
 }
+uint64_t gpu_sim_entry_calls(const char *entry) {
+    uint64_t (*ask)(const char *) = NULL;
+    void *symbol = sim_symbol("rfsim_entry_count");
+    memcpy(&ask, &symbol, sizeof ask);
+    return ask ? ask(entry) : 0;
+}
 void gpu_sim_release_hangs(void) {
     void (*release)(void) = NULL;
     void *symbol = sim_symbol("rfsim_release_hangs");

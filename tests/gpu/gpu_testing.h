@@ -57,7 +57,8 @@ rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uin
 /* The simulated driver's answer; 0 where the driver is real. */
 uint64_t gpu_sim_calls(void);
 uint64_t gpu_sim_traps(void);
-uint64_t gpu_sim_device_bytes(void); /* charged, contexts not included */
+uint64_t gpu_sim_device_bytes(void);             /* charged, contexts not included */
+uint64_t gpu_sim_entry_calls(const char *entry); /* of one entry point: "hipFree" */
 void gpu_sim_release_hangs(void);
 
 int64_t gpu_now_ns(void);

@@ -299,7 +299,7 @@ static void many(struct gpu *gpu, struct rf_random *random) {
 RF_TEST(sampling, tokens_are_the_references, .gpu = true, .timeout_ms = 300000) {
     on_device(guarded, tokens);
 }
-RF_TEST(sampling, tokens_are_the_references_at_wave_64, .timeout_ms = 300000) {
+RF_TEST(sampling, tokens_are_the_references_at_wave_64, .timeout_ms = 300000, .tags = "slow") {
     gpu_need_simulated("arch=gfx942,shuffle=7");
     on_device(guarded, tokens);
 }

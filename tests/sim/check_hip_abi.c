@@ -24,6 +24,7 @@ SAME(SIM_INVALID_IMAGE, hipErrorInvalidImage);
 SAME(SIM_NO_BINARY, hipErrorNoBinaryForGpu);
 SAME(SIM_LIBRARY_FAILED, hipErrorSharedObjectInitFailed);
 SAME(SIM_INVALID_HANDLE, hipErrorInvalidHandle);
+SAME(SIM_ILLEGAL_STATE, hipErrorIllegalState);
 SAME(SIM_NOT_FOUND, hipErrorNotFound);
 SAME(SIM_NOT_READY, hipErrorNotReady);
 SAME(SIM_ILLEGAL_ADDRESS, hipErrorIllegalAddress);
@@ -31,6 +32,12 @@ SAME(SIM_OUT_OF_RESOURCES, hipErrorLaunchOutOfResources);
 SAME(SIM_LAUNCH_TIMEOUT, hipErrorLaunchTimeOut);
 SAME(SIM_LAUNCH_FAILURE, hipErrorLaunchFailure);
 SAME(SIM_NOT_SUPPORTED, hipErrorNotSupported);
+SAME(SIM_CAPTURE_UNSUPPORTED, hipErrorStreamCaptureUnsupported);
+SAME(SIM_CAPTURE_INVALIDATED, hipErrorStreamCaptureInvalidated);
+SAME(SIM_CAPTURE_ISOLATION, hipErrorStreamCaptureIsolation);
+SAME(SIM_CAPTURE_IMPLICIT, hipErrorStreamCaptureImplicit);
+SAME(SIM_CAPTURED_EVENT, hipErrorCapturedEvent);
+SAME(SIM_CAPTURE_WRONG_THREAD, hipErrorStreamCaptureWrongThread);
 SAME(SIM_UNKNOWN, hipErrorUnknown);
 
 SAME(SIM_ATTR_ECC, hipDeviceAttributeEccEnabled);
@@ -71,6 +78,17 @@ SAME(SIM_FUNC_SHARED_BYTES, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 SAME(SIM_FUNC_CONST_BYTES, HIP_FUNC_ATTRIBUTE_CONST_SIZE_BYTES);
 SAME(SIM_FUNC_LOCAL_BYTES, HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
 SAME(SIM_FUNC_REGISTERS, HIP_FUNC_ATTRIBUTE_NUM_REGS);
+
+SAME(SIM_FUNC_DYNAMIC_SHARED, HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+SAME(SIM_FUNC_SET_DYNAMIC_SHARED, hipFuncAttributeMaxDynamicSharedMemorySize);
+SAME(SIM_FUNC_SET_CARVEOUT, hipFuncAttributePreferredSharedMemoryCarveout);
+
+SAME(SIM_CAPTURE_GLOBAL, hipStreamCaptureModeGlobal);
+SAME(SIM_CAPTURE_THREAD_LOCAL, hipStreamCaptureModeThreadLocal);
+SAME(SIM_CAPTURE_RELAXED, hipStreamCaptureModeRelaxed);
+SAME(0, hipStreamCaptureStatusNone);
+SAME(1, hipStreamCaptureStatusActive);
+SAME(2, hipStreamCaptureStatusInvalidated);
 
 SAME(SIM_STREAM_NON_BLOCKING, hipStreamNonBlocking);
 SAME(SIM_EVENT_DISABLE_TIMING, hipEventDisableTiming);

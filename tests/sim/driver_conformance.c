@@ -16,8 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,58 +24,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_NS UINT64_C(300000000)
-#define MIB ((size_t)1 << 20)
+#include "driver_conformance.h"
 
 /* ---- the driver, whichever it is ---- */
 
-static struct {
-    bool cuda;
-    const char *library;
-    char *image; /* PTX text or a code object */
-    int (*init)(unsigned);
-    int (*device_count)(int *);
-    int (*device_get)(int *, int);
-    int (*attribute)(int *, int, int);
-    int (*mem_info)(size_t *, size_t *);
-    int (*mem_alloc)(void **, size_t);
-    int (*mem_free)(void *);
-    int (*host_alloc)(void **, size_t, unsigned);
-    int (*host_free)(void *);
-    int (*to_device)(void *, const void *, size_t, void *);
-    int (*from_device)(void *, void *, size_t, void *);
-    int (*on_device)(void *, void *, size_t, void *);
-    int (*fill)(void *, unsigned char, size_t, void *);
-    int (*priorities)(int *, int *);
-    int (*stream_create)(void **, unsigned, int);
-    int (*stream_destroy)(void *);
-    int (*stream_wait)(void *, void *, unsigned);
-    int (*stream_query)(void *);
-    int (*event_create)(void **, unsigned);
-    int (*event_destroy)(void *);
-    int (*event_record)(void *, void *);
-    int (*event_query)(void *);
-    int (*event_elapsed)(float *, void *, void *);
-    int (*module_load)(void **, const void *);
-    int (*module_unload)(void *);
-    int (*function)(void **, void *, const char *);
-    int (*function_attribute)(int *, int, void *);
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-                  void **);
-    /* one of the two pairs */
-    int (*set_device)(int);
-    int (*get_device)(int *);
-    int (*context_retain)(void **, int);
-    int (*context_set)(void *);
-    int (*context_get)(void **);
-    void *context;
-} driver;
+struct conformance_driver driver;
 
 static const struct {
     size_t offset;
     const char *hip, *cuda;
 } symbols[] = {
-#define OFFSET(field) __builtin_offsetof(__typeof__(driver), field)
+#define OFFSET(field) offsetof(struct conformance_driver, field)
     {OFFSET(init), "hipInit", "cuInit"},
     {OFFSET(device_count), "hipGetDeviceCount", "cuDeviceGetCount"},
     {OFFSET(device_get), "hipDeviceGet", "cuDeviceGet"},
@@ -104,6 +62,14 @@ static const struct {
     {OFFSET(module_unload), "hipModuleUnload", "cuModuleUnload"},
     {OFFSET(function), "hipModuleGetFunction", "cuModuleGetFunction"},
     {OFFSET(function_attribute), "hipFuncGetAttribute", "cuFuncGetAttribute"},
+    {OFFSET(function_set_attribute), "hipFuncSetAttribute", "cuFuncSetAttribute"},
+    {OFFSET(capture_begin), "hipStreamBeginCapture", "cuStreamBeginCapture_v2"},
+    {OFFSET(capture_end), "hipStreamEndCapture", "cuStreamEndCapture"},
+    {OFFSET(is_capturing), "hipStreamIsCapturing", "cuStreamIsCapturing"},
+    {OFFSET(graph_instantiate), "hipGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags"},
+    {OFFSET(graph_launch), "hipGraphLaunch", "cuGraphLaunch"},
+    {OFFSET(graph_exec_destroy), "hipGraphExecDestroy", "cuGraphExecDestroy"},
+    {OFFSET(graph_destroy), "hipGraphDestroy", "cuGraphDestroy"},
     {OFFSET(launch), "hipModuleLaunchKernel", "cuLaunchKernel"},
     {OFFSET(set_device), "hipSetDevice", NULL},
     {OFFSET(get_device), "hipGetDevice", NULL},
@@ -179,7 +145,7 @@ static const char ptx[] = ".version 7.0\n"
 
 static int answer_pipe = -1;
 
-static void __attribute__((format(printf, 2, 3))) answer(const char *question, const char *format, ...) {
+void answer(const char *question, const char *format, ...) {
     char line[256];
     int length = snprintf(line, sizeof line, "%s: ", question);
     va_list args;
@@ -190,21 +156,20 @@ static void __attribute__((format(printf, 2, 3))) answer(const char *question, c
     if (write(answer_pipe, line, (size_t)length) != length) _exit(3);
 }
 
-static void answer_yes(const char *question, bool yes) {
+void answer_yes(const char *question, bool yes) {
     answer(question, "%s", yes ? "yes" : "no");
 }
 
 /* CUDA has a code of its own for PTX that does not parse; HIP has no PTX. */
-static void answer_code(const char *question, int code) {
+void answer_code(const char *question, int code) {
     answer(question, "%d", code == 218 ? 200 : code);
 }
 
-static void must(int code, const char *what) {
+void must(int code, const char *what) {
     if (code == 0) return;
     answer("broken off", "%s returned %d", what, code);
     _exit(3);
 }
-#define MUST(call) must(call, #call)
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -214,13 +179,7 @@ static int64_t now_ns(void) {
 
 /* ---- a device with what most questions need ---- */
 
-static struct {
-    void *module, *spin, *write, *increment, *illegal;
-    void *busy, *other; /* streams, neither blocks the default one */
-    void *spin_done;    /* event */
-    void *memory;       /* 1 MiB of device memory */
-    uint32_t *pinned;   /* 1 MiB */
-} on;
+struct conformance_device on;
 
 static bool open_driver(void) {
     if (driver.init(0) != 0) return false;
@@ -228,7 +187,7 @@ static bool open_driver(void) {
     return driver.device_count(&count) == 0 && count > 0;
 }
 
-static int make_current(void) {
+int make_current(void) {
     if (!driver.cuda) return driver.set_device(0);
     if (!driver.context) {
         int device;
@@ -238,7 +197,7 @@ static int make_current(void) {
     return driver.context_set(driver.context);
 }
 
-static void set_up(void) {
+void set_up(void) {
     if (!open_driver()) _exit(77);
     MUST(make_current());
     MUST(driver.module_load(&on.module, driver.image));
@@ -269,50 +228,37 @@ static int launch_spin(void *stream, uint64_t ns) {
     return driver.launch(on.spin, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL);
 }
 
-static int launch_write(void *memory, uint32_t value, uint32_t count, void *stream) {
+int launch_write(void *memory, uint32_t value, uint32_t count, void *stream) {
     void *args[] = {&memory, &value, &count};
     return driver.launch(on.write, (count + 255) / 256, 1, 1, 256, 1, 1, 0, stream, args, NULL);
 }
 
-static int launch_increment(void *memory, uint32_t count, void *stream) {
+int launch_increment(void *memory, uint32_t count, void *stream) {
     void *args[] = {&memory, &count};
     return driver.launch(on.increment, (count + 255) / 256, 1, 1, 256, 1, 1, 0, stream, args, NULL);
 }
 
 /* Keeps the stream 'busy' busy; spin_done tells how long. */
-static void begin_spin(void) {
+void begin_spin(void) {
     MUST(launch_spin(on.busy, SPIN_NS));
     MUST(driver.event_record(on.spin_done, on.busy));
     int code = driver.event_query(on.spin_done);
     if (code != 600) must(code ? code : -1, "the spin had ended before the question was asked");
 }
 
-static bool spin_runs(void) {
+bool spin_runs(void) {
     return driver.event_query(on.spin_done) == 600;
 }
 
-static int finish(void *stream) {
+int finish(void *stream) {
     int code;
     while ((code = driver.stream_query(stream)) == 600) usleep(100);
     return code;
 }
 
-static void end_spin(void) {
+void end_spin(void) {
     MUST(finish(on.busy));
 }
-
-/* "yes": the call did not return while the spin ran. */
-#define BLOCKS(question, call)                                                                                       \
-    do {                                                                                                             \
-        begin_spin();                                                                                                \
-        int code_ = (call);                                                                                          \
-        bool blocked_ = !spin_runs();                                                                                \
-        end_spin();                                                                                                  \
-        if (code_)                                                                                                   \
-            answer_code(question, code_);                                                                            \
-        else                                                                                                         \
-            answer_yes(question, blocked_);                                                                          \
-    } while (0)
 
 /* ---- the questions ---- */
 
@@ -657,8 +603,8 @@ static void ask_threads(void) {
 
 /* ---- running them ---- */
 
-static void (*const groups[])(void) = {ask_before_init, ask_order, ask_events,     ask_blocking,
-                                       ask_pending,     ask_codes, ask_stickiness, ask_threads};
+static void (*const groups[])(void) = {ask_before_init, ask_order,      ask_events,  ask_blocking, ask_pending,
+                                       ask_codes,       ask_stickiness, ask_threads, ask_capture,  ask_graphs};
 
 static bool load_driver(void) {
     void *library = dlopen(driver.library, RTLD_NOW | RTLD_LOCAL);

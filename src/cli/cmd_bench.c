@@ -1,0 +1,159 @@
+/* rocmforge bench: how fast a model reads a prompt and writes an answer here. */
+#include "model.h"
+#include "json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct figures {
+    double *prompt, *answer; /* tokens a second, one for each round */
+    size_t count;
+};
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare);
+    return count ? values[count / 2] : 0;
+}
+
+/* One round: a prompt of 'depth' tokens that is not timed, one that is, then single tokens. */
+static rf_status round_once(struct rf_session *session, const struct rf_engine_info *info, int64_t depth,
+                            int64_t prompt, int64_t answer, double *prompt_rate, double *answer_rate) {
+    size_t count = (size_t)(depth > prompt ? depth : prompt) + 1;
+    int32_t *tokens = malloc(count * sizeof *tokens);
+    if (!tokens) return RF_E_NO_MEMORY;
+    uint64_t state = 12345;
+    for (size_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        tokens[i] = (int32_t)((state >> 33) % info->vocabulary);
+    }
+    rf_status status = rf_session_rewind(session, 0);
+    if (!status && depth) status = rf_session_eval(session, tokens, (size_t)depth, false, NULL);
+    if (!status && prompt) {
+        double start = seconds_now();
+        status = rf_session_eval(session, tokens, (size_t)prompt, false, NULL);
+        *prompt_rate = (double)prompt / (seconds_now() - start);
+    }
+    if (!status && !prompt && !depth) status = rf_session_eval(session, tokens, 1, false, NULL);
+    if (!status && answer) {
+        double start = seconds_now();
+        for (int64_t i = 0; i < answer && !status; i++) {
+            int32_t token;
+            status = rf_session_sample(session, NULL, &token);
+            if (!status) status = rf_session_eval(session, &token, 1, false, NULL);
+        }
+        *answer_rate = (double)answer / (seconds_now() - start);
+    }
+    free(tokens);
+    return status;
+}
+
+static void show(const struct rf_engine_info *info, struct figures *figures, int64_t depth, int64_t prompt,
+                 int64_t answer, bool json) {
+    double read = median(figures->prompt, figures->count), wrote = median(figures->answer, figures->count);
+    if (json) {
+        struct json out;
+        json_begin(&out, stdout);
+        json_open_object(&out, NULL);
+        json_text(&out, "model", info->name);
+        json_text(&out, "device", info->device);
+        json_uint(&out, "parameters", info->parameter_count);
+        json_uint(&out, "weight_bytes", info->weight_bytes);
+        json_uint(&out, "layers", info->layers);
+        json_uint(&out, "gpu_layers", info->device_layers);
+        json_int(&out, "depth", depth);
+        json_int(&out, "prompt_tokens", prompt);
+        json_double(&out, "prompt_tokens_per_s", read);
+        json_int(&out, "answer_tokens", answer);
+        json_double(&out, "answer_tokens_per_s", wrote);
+        json_uint(&out, "rounds", figures->count);
+        json_close(&out);
+        json_end(&out);
+        return;
+    }
+    printf("%s: %s, %.2f billion parameters, %s; %u of %u layers on a GPU\n", info->device,
+           info->name[0] ? info->name : info->architecture, (double)info->parameter_count * 1e-9,
+           cli_bytes(info->weight_bytes), info->device_layers, info->layers);
+    if (prompt) printf("prompt  %6lld tokens  %10.1f tokens/s\n", (long long)prompt, read);
+    if (answer)
+        printf("answer  %6lld tokens  %10.1f tokens/s  after %lld\n", (long long)answer, wrote,
+               (long long)(depth + prompt));
+    printf("medians of %zu rounds\n", figures->count);
+}
+
+static int run(const struct model_options *options, int64_t depth, int64_t prompt, int64_t answer, int64_t rounds,
+               bool json) {
+    struct rf_runtime *runtime = NULL;
+    struct rf_engine *engine = NULL;
+    struct rf_session *session = NULL;
+    RF_PARAMS(struct rf_engine_info, info);
+    struct model_options sized = *options;
+    struct figures figures = {.prompt = calloc((size_t)rounds, sizeof(double)),
+                              .answer = calloc((size_t)rounds, sizeof(double))};
+    if (!sized.context) sized.context = depth + prompt + answer + 1;
+    if (!figures.prompt || !figures.answer) {
+        free(figures.prompt);
+        free(figures.answer);
+        return cli_fail(CLI_FAILED, "bench: no memory");
+    }
+    rf_status status = model_open(&sized, &runtime, &engine);
+    if (!status) status = rf_engine_get_info(engine, &info);
+    if (!status) status = rf_session_create(engine, &session);
+    double ignored;
+    /* What is made at first use is not part of a rate. */
+    if (!status) status = round_once(session, &info, depth, prompt, answer < 2 ? answer : 2, &ignored, &ignored);
+    for (; figures.count < (size_t)rounds && !status; figures.count++)
+        status = round_once(session, &info, depth, prompt, answer, &figures.prompt[figures.count],
+                            &figures.answer[figures.count]);
+    int code = status ? cli_fail_status(status, "bench") : CLI_DONE;
+    if (!status) show(&info, &figures, depth, prompt, answer, json);
+    free(figures.prompt);
+    free(figures.answer);
+    rf_session_destroy(&session);
+    if (engine) model_close(&runtime, &engine);
+    return code;
+}
+
+int cmd_bench(int argc, char **argv) {
+    struct model_options model = MODEL_DEFAULTS("f16");
+    int64_t prompt = 512, answer = 128, rounds = 5, depth = 0;
+    bool json = false;
+    const struct cli_option options[] = {
+        MODEL_ROWS(model),
+        {'p', "prompt", CLI_NUMBER, &prompt, "N", "tokens of the prompt (default: 512; 0: none)"},
+        {'n', "tokens", CLI_NUMBER, &answer, "N", "tokens of the answer (default: 128; 0: none)"},
+        {'d', "depth", CLI_NUMBER, &depth, "N", "tokens that are in the cache before (default: 0)"},
+        {'r', "rounds", CLI_NUMBER, &rounds, "N", "the median of so many (default: 5)"},
+        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
+    };
+    const struct cli_command command = {
+        .name = "bench",
+        .usage = "-m M [-p 512] [-n 128] [-r 5] [-d 0] [--device D] [--json]",
+        .summary = "Tokens a second, reading a prompt and writing an answer.\n",
+        .options = options,
+        .option_count = sizeof options / sizeof options[0],
+    };
+    char **given = malloc((size_t)(argc + 1) * sizeof *given);
+    if (!given) return cli_fail(CLI_FAILED, "bench: no memory");
+    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing moves them about */
+    int given_count = argc, count, code = cli_parse(&command, argc, argv, &count);
+    if (code == CLI_GO_ON) code = model_check("bench", &model);
+    if (code == CLI_GO_ON &&
+        (!rounds || rounds > 1000 || (!prompt && !answer) || prompt > 1 << 24 || depth > 1 << 24 || answer > 1 << 24))
+        code = cli_fail(CLI_USAGE, "bench: 1 to 1000 rounds of at least one token: see rocmforge bench --help");
+    if (code == CLI_GO_ON)
+        code = model_wants_worker(&model) ? model_in_worker(given_count, given)
+                                          : run(&model, depth, prompt, answer, rounds, json);
+    free(given);
+    return code;
+}

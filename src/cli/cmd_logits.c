@@ -1,0 +1,114 @@
+/* rocmforge logits: what a model says of some tokens, as raw numbers, for comparing engines. */
+#include "model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int parse_tokens(const char *text, int32_t **out, size_t *count) {
+    size_t capacity = 1;
+    for (const char *c = text; *c; c++) capacity += *c == ',';
+    int32_t *tokens = malloc(capacity * sizeof *tokens);
+    if (!tokens) return cli_fail(CLI_FAILED, "logits: no memory for %zu tokens", capacity);
+    *count = 0;
+    for (const char *at = text;;) {
+        char *end;
+        errno = 0;
+        long long value = strtoll(at, &end, 10);
+        if (end == at || errno || value < 0 || value > INT32_MAX || (*end && *end != ',')) {
+            free(tokens);
+            return cli_fail(CLI_USAGE, "logits: --tokens: number %zu is no token id: give them as 1,2,3", *count + 1);
+        }
+        tokens[(*count)++] = (int32_t)value;
+        if (!*end) break;
+        at = end + 1;
+    }
+    *out = tokens;
+    return CLI_GO_ON;
+}
+
+/* All of it, or no file. What is no file (a pipe, a terminal) is never removed. */
+static int write_rows(const char *path, const float *logits, size_t count) {
+    struct stat what;
+    FILE *file = fopen(path, "wb");
+    if (!file) return cli_fail(CLI_FAILED, "logits: %s cannot be written: %s", path, strerror(errno));
+    bool is_file = fstat(fileno(file), &what) == 0 && S_ISREG(what.st_mode);
+    size_t written = fwrite(logits, sizeof *logits, count, file);
+    int error = errno;
+    if (fclose(file) == 0 && written == count) return CLI_DONE;
+    if (written == count) error = errno;
+    if (is_file) remove(path);
+    return cli_fail(CLI_FAILED, "logits: %s could not be written: %s", path, strerror(error));
+}
+
+static int run(const struct model_options *options, const int32_t *tokens, size_t count, const char *path,
+               int64_t chunk) {
+    struct rf_runtime *runtime = NULL;
+    struct rf_engine *engine = NULL;
+    struct rf_session *session = NULL;
+    RF_PARAMS(struct rf_engine_info, info);
+    struct model_options sized = *options;
+    if (!sized.context) sized.context = (int64_t)count;
+    float *logits = NULL;
+    int code = CLI_FAILED;
+    rf_status status = model_open(&sized, &runtime, &engine);
+    if (status) return cli_fail_status(status, "logits");
+    status = rf_engine_get_info(engine, &info);
+    if (!status) status = rf_session_create(engine, &session);
+    if (!status) {
+        logits = malloc(count * info.vocabulary * sizeof *logits);
+        size_t step = chunk > 0 ? (size_t)chunk : count;
+        for (size_t at = 0; at < count && logits && !status; at += step) {
+            size_t some = count - at < step ? count - at : step;
+            status = rf_session_eval(session, tokens + at, some, true, logits + at * info.vocabulary);
+        }
+    }
+    if (status)
+        code = cli_fail_status(status, "logits");
+    else if (!logits)
+        code = cli_fail(CLI_FAILED, "logits: no memory for %zu rows of %u", count, info.vocabulary);
+    else
+        code = write_rows(path, logits, count * info.vocabulary);
+    free(logits);
+    rf_session_destroy(&session);
+    model_close(&runtime, &engine);
+    return code;
+}
+
+int cmd_logits(int argc, char **argv) {
+    struct model_options model = MODEL_DEFAULTS("f32");
+    const char *tokens = NULL, *path = NULL;
+    int64_t chunk = 0;
+    const struct cli_option options[] = {
+        MODEL_ROWS(model),
+        {0, "tokens", CLI_TEXT, &tokens, "1,2,3", "the tokens"},
+        {0, "out", CLI_TEXT, &path, "F", "where the rows go"},
+        {0, "chunk", CLI_NUMBER, &chunk, "N", "so many tokens at a time (default: all at once)"},
+    };
+    const struct cli_command command = {
+        .name = "logits",
+        .usage = "-m M --tokens 1,2,3 --out F [--device D] [--kv f32] [--chunk N]",
+        .summary =
+            "Writes the logits of each position: little-endian f32, one row of the vocabulary's size a token.\n"
+            "The cache is f32 here unless told.\n",
+        .options = options,
+        .option_count = sizeof options / sizeof options[0],
+    };
+    char **given = malloc((size_t)(argc + 1) * sizeof *given);
+    if (!given) return cli_fail(CLI_FAILED, "logits: no memory");
+    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing moves them about */
+    int given_count = argc, count, code = cli_parse(&command, argc, argv, &count);
+    if (code == CLI_GO_ON) code = model_check("logits", &model);
+    if (code == CLI_GO_ON && (!tokens || !path))
+        code = cli_fail(CLI_USAGE, "logits: it needs --tokens and --out: see rocmforge logits --help");
+    int32_t *ids = NULL;
+    size_t id_count = 0;
+    if (code == CLI_GO_ON) code = parse_tokens(tokens, &ids, &id_count);
+    if (code == CLI_GO_ON)
+        code = model_wants_worker(&model) ? model_in_worker(given_count, given)
+                                          : run(&model, ids, id_count, path, chunk);
+    free(ids);
+    free(given);
+    return code;
+}

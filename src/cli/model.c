@@ -1,0 +1,133 @@
+/* See model.h. */
+#include "model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NO_DEADLINE_MS (INT64_C(365) * 24 * 3600 * 1000)
+enum { MOST_ARGUMENTS = 62 };
+
+static bool parse_kv(const char *text, enum rf_kv_type *kv) {
+    static const char *const names[] = {[RF_KV_F16] = "f16", [RF_KV_F32] = "f32", [RF_KV_Q8_0] = "q8_0"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(text, names[i])) {
+            *kv = (enum rf_kv_type)i;
+            return true;
+        }
+    return false;
+}
+
+bool model_number(const char *text, float *value) {
+    char *end;
+    errno = 0;
+    *value = strtof(text, &end);
+    return end != text && !*end && !errno && isfinite(*value);
+}
+
+int model_check(const char *command, const struct model_options *options) {
+    enum rf_kv_type kv;
+    if (!options->model)
+        return cli_fail(CLI_USAGE, "%s: which model? -m M.gguf: see rocmforge %s --help", command, command);
+    if (!parse_kv(options->kv, &kv))
+        return cli_fail(CLI_USAGE, "%s: --kv %s: there are f16, f32 and q8_0", command, options->kv);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"--ctx", options->context},
+                   {"--gpu-layers", options->layers},
+                   {"--threads", options->threads},
+                   {"--batch", options->batch}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].value > 1 << 24)
+            return cli_fail(CLI_USAGE, "%s: %s %lld is too much", command, numbers[i].name,
+                            (long long)numbers[i].value);
+    return CLI_GO_ON;
+}
+
+bool model_wants_worker(const struct model_options *options) {
+    return !options->here && strcmp(options->device, "cpu");
+}
+
+int model_in_worker(int argc, char **argv) {
+    const char *arguments[MOST_ARGUMENTS + 2] = {argv[0], "--here"};
+    char why[256];
+    int code = CLI_FAILED;
+    if (argc > MOST_ARGUMENTS) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
+    for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
+    /* Ctrl-C is the worker's to answer. */
+    signal(SIGINT, SIG_IGN);
+    rf_status status = cli_worker(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
+    return status ? cli_fail(CLI_FAILED, "%s: %s", argv[0], why) : code;
+}
+
+/* ---- opening ---- */
+
+struct progress {
+    int64_t started_ns, shown_ns;
+    bool terminal;
+};
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool show_progress(void *user, uint64_t done, uint64_t total) {
+    struct progress *progress = user;
+    int64_t now = now_ns();
+    if (!progress->terminal || (now - progress->shown_ns < 200000000 && done < total)) return true;
+    progress->shown_ns = now;
+    double seconds = (double)(now - progress->started_ns) * 1e-9;
+    double rate = seconds > 0 ? (double)done / seconds : 0;
+    fprintf(stderr, "\rloading %s of %s, %.2f GB/s, %.0f s left   ", cli_bytes(done), cli_bytes(total), rate * 1e-9,
+            rate > 0 ? (double)(total - done) / rate : 0);
+    if (done >= total) fputs("\r\033[K", stderr);
+    fflush(stderr);
+    return true;
+}
+
+rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
+    RF_PARAMS(struct rf_runtime_params, log);
+    RF_PARAMS(struct rf_engine_params, params);
+    if (options->here) {
+        FILE *report = cli_worker_report(); /* so that it ends with its command; there is nothing to report */
+        if (report) fclose(report);
+    }
+    struct progress progress = {.started_ns = now_ns(), .terminal = isatty(STDERR_FILENO) != 0};
+    signal(SIGINT, SIG_DFL); /* a worker's parent ignores it */
+    log.log = cli_log;
+    rf_status status = rf_runtime_create(&log, runtime);
+    params.runtime = *runtime;
+    params.model = options->model;
+    params.device = options->device;
+    params.budget = options->budget;
+    params.context = (uint32_t)options->context;
+    params.sessions = (uint32_t)options->sessions;
+    params.device_layers = (uint32_t)options->layers;
+    params.threads = (unsigned)options->threads;
+    params.simd = options->simd;
+    params.batch = (uint32_t)options->batch;
+    params.no_replay = options->no_replay;
+    params.progress = show_progress;
+    params.user = &progress;
+    parse_kv(options->kv, &params.kv);
+    if (!status) status = rf_engine_open(&params, engine);
+    if (status) {
+        rf_runtime_destroy(runtime);
+        return status;
+    }
+    if (rf_engine_notice(*engine)[0]) fprintf(stderr, "rocmforge: note: %s\n", rf_engine_notice(*engine));
+    return RF_OK;
+}
+
+rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine) {
+    rf_status status = rf_engine_close(engine);
+    rf_runtime_destroy(runtime);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* What the commands that run a model share: its options, opening it, and doing so in a worker. */
+#ifndef RF_CLI_MODEL_H
+#define RF_CLI_MODEL_H
+
+#include "cli.h"
+
+#include <rocmforge/infer.h>
+
+struct model_options {
+    const char *model, *device, *budget, *kv, *simd;
+    int64_t context, layers, threads, batch, sessions;
+    bool here, no_replay;
+};
+#define MODEL_DEFAULTS(kv_) {.device = "auto", .kv = (kv_)}
+/* The rows of a command's option table. */
+#define MODEL_ROWS(o)                                                                                                \
+    {'m', "model", CLI_TEXT, &(o).model, "M", "the model, a GGUF file"},                                             \
+        {0, "device", CLI_TEXT, &(o).device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},     \
+        {0, "budget", CLI_TEXT, &(o).budget, "SPEC", "of GPU memory: 70%, 12GiB, keep=2GiB (default: RF_BUDGET)"},   \
+        {0, "ctx", CLI_NUMBER, &(o).context, "N", "tokens the context holds (default: the model's, if they fit)"},   \
+        {0, "kv", CLI_TEXT, &(o).kv, "TYPE", "of the key-value cache: f16, f32 or q8_0"},                            \
+        {0, "gpu-layers", CLI_NUMBER, &(o).layers, "N", "layers on the GPU, the last ones (default: all that fit)"}, \
+        {0, "threads", CLI_NUMBER, &(o).threads, "N", "of the CPU (default: RF_THREADS, or one per core)"},          \
+        {0, "simd", CLI_TEXT, &(o).simd, "LEVEL", "of the CPU: auto, scalar, avx2 or avx512"},                       \
+        {0, "batch", CLI_NUMBER, &(o).batch, "N", "tokens of a prompt at a time (default: 512)"},                    \
+        {0, "no-replay", CLI_FLAG, &(o).no_replay, NULL, "submit each kernel instead of replaying a recording"}, {   \
+        0, "here", CLI_FLAG, &(o).here, NULL, NULL                                                                   \
+    }
+
+/* CLI_GO_ON where a model was named and the options make sense. */
+int model_check(const char *command, const struct model_options *options);
+/* Whether the command should be run by model_in_worker: a GPU may take its process down. */
+bool model_wants_worker(const struct model_options *options);
+/* This command again in a process of its own; argv as the command was given it, before parsing. */
+int model_in_worker(int argc, char **argv);
+
+/* A runtime and an engine; closes what was opened on failure. Shows progress and notices on a terminal. */
+rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine);
+rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
+
+/* A number from an option's text; false: it is none. */
+bool model_number(const char *text, float *value);
+
+#endif

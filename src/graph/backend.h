@@ -1,0 +1,77 @@
+/* A backend: where nodes run. One small table of functions; gpu, cpu and dummy fill it.
+ *
+ * A backend has arenas: memory of one kind in which tensors lie at fixed offsets. A call given to execute has, for
+ * each tensor, the arena's memory (host or buffer) and the offset in desc.byte_offset. Work is submitted in order;
+ * wait is the only thing that blocks (the CPU computes in execute). One thread at a time per backend object. */
+#ifndef RF_GRAPH_BACKEND_H
+#define RF_GRAPH_BACKEND_H
+
+#include "graph/graph_impl.h"
+
+struct rf_arena {
+    uint64_t bytes;
+    void *host;               /* CPU: memory; dummy: a number, never followed */
+    struct rf_buffer *buffer; /* GPU */
+};
+
+struct rf_backend;
+struct rf_transfer;
+struct rf_backend_table {
+    const char *kind; /* "gpu", "cpu", "dummy" */
+    /* RF_OK, or RF_E_UNSUPPORTED with the reason. */
+    rf_status (*supports)(struct rf_backend *backend, const struct rf_op_call *call);
+    /* Bytes of scratch a call needs besides its tensors. */
+    rf_status (*workspace)(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes);
+    /* alignment of tensors within an arena */
+    uint64_t (*alignment)(struct rf_backend *backend);
+    /* Memory for tensors; label for the ledger. Charged before it is made. Zeroed. */
+    rf_status (*arena_create)(struct rf_backend *backend, uint64_t bytes, const char *label, struct rf_arena *out);
+    rf_status (*arena_destroy)(struct rf_backend *backend, struct rf_arena *arena);
+    /* Told of each tensor that gets a place: the dummy counts, and may refuse. NULL: no interest. */
+    rf_status (*assigned)(struct rf_backend *backend, rf_tensor_id id, uint64_t bytes);
+    /* Ordered with the backend's work; host memory may be reused when the call returns. Download waits. */
+    rf_status (*upload)(struct rf_backend *backend, struct rf_arena *arena, uint64_t offset, const void *data,
+                        uint64_t bytes);
+    rf_status (*download)(struct rf_backend *backend, struct rf_arena *arena, uint64_t offset, void *data,
+                          uint64_t bytes);
+    /* A download that does not wait, for copies between places. create takes all memory it needs, begin is ordered
+     * with the backend's work, end waits for it and gives the bytes, which stay until the next begin. NULL: download
+     * is used. */
+    rf_status (*transfer_create)(struct rf_backend *backend, uint64_t bytes, struct rf_transfer **out);
+    rf_status (*transfer_begin)(struct rf_backend *backend, struct rf_transfer *transfer, struct rf_arena *arena,
+                                uint64_t offset);
+    rf_status (*transfer_end)(struct rf_backend *backend, struct rf_transfer *transfer, int64_t timeout_ns,
+                              const void **data);
+    void (*transfer_destroy)(struct rf_backend *backend, struct rf_transfer *transfer);
+    /* As execute, but nothing is launched: whether it would be. NULL: what is supported is executed. */
+    rf_status (*rehearse)(struct rf_backend *backend, const struct rf_op_call *call);
+    rf_status (*execute)(struct rf_backend *backend, const struct rf_op_call *call);
+    /* Times of executed work, without waiting for each: marks are made beforehand, set in order with the work, and
+     * read after a wait. NULL: execute returns when the work is done. */
+    rf_status (*marks_create)(struct rf_backend *backend, size_t count);
+    rf_status (*mark)(struct rf_backend *backend, size_t index);
+    rf_status (*marks_between)(struct rf_backend *backend, size_t first, size_t second, int64_t *elapsed_ns);
+    rf_status (*wait)(struct rf_backend *backend, int64_t timeout_ns);
+    /* Recording: between begin and end, execute records instead of running; replay runs it. NULL: cannot. */
+    rf_status (*record_begin)(struct rf_backend *backend);
+    rf_status (*record_end)(struct rf_backend *backend, void **recording);
+    rf_status (*replay)(struct rf_backend *backend, void *recording);
+    void (*recording_destroy)(struct rf_backend *backend, void *recording);
+    void (*destroy)(struct rf_backend *backend); /* frees the object; not the device or dummy it stands on */
+};
+struct rf_backend {
+    const struct rf_backend_table *table;
+    char name[96]; /* "Simulated GPU 0 (gfx1100)", "CPU, avx512, 2 threads" */
+};
+
+rf_status rf_backend_create_gpu(struct rf_device *device, struct rf_backend **out);
+struct rf_cpu_params;
+rf_status rf_backend_create_cpu(const struct rf_cpu_params *params, struct rf_backend **out);
+rf_status rf_backend_create_dummy(struct rf_dummy *dummy, struct rf_backend **out);
+void rf_backend_destroy(struct rf_backend **backend);
+/* The host budget of the device's runtime is charged for the CPU's arenas from now on; none are held yet. */
+void rf_backend_cpu_charge(struct rf_backend *backend, struct rf_device *device);
+/* The device of a GPU backend, else NULL. */
+struct rf_device *rf_backend_device(struct rf_backend *backend);
+
+#endif

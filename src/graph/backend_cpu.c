@@ -1,0 +1,146 @@
+/* The CPU as a backend: fast ops where the table has them, the reference for the rest.
+ *
+ * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to a host budget
+ * where one was named. The pool of threads starts with the first arena, so that a plan that never uses the CPU never
+ * starts it. Scratch memory of the fast ops grows with the first call of each size and stays. */
+#include "graph/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "cpu/fast.h"
+#include "gpu/internal.h"
+
+enum { CPU_ALIGNMENT = 64 };
+
+struct cpu_backend {
+    struct rf_backend base;
+    struct rf_cpu_params params;
+    struct rf_cpu *cpu;
+    struct rf_device *device; /* whose runtime has the host budget; NULL: nothing is charged */
+};
+
+static struct cpu_backend *self(struct rf_backend *backend) {
+    return (struct cpu_backend *)backend;
+}
+
+static rf_status execute(struct rf_backend *backend, const struct rf_op_call *call) {
+    if (call->op->cpu) {
+        rf_status status = call->op->cpu(self(backend)->cpu, call);
+        if (status != RF_E_UNSUPPORTED) return status;
+    }
+    call->op->reference(call);
+    return RF_OK;
+}
+
+/* The reference takes every call that passed the check. */
+static rf_status supports(struct rf_backend *backend, const struct rf_op_call *call) {
+    (void)backend, (void)call;
+    return RF_OK;
+}
+
+static rf_status workspace(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes) {
+    (void)backend, (void)call;
+    *bytes = 0;
+    return RF_OK;
+}
+
+static uint64_t alignment(struct rf_backend *backend) {
+    (void)backend;
+    return CPU_ALIGNMENT;
+}
+
+static rf_status start(struct cpu_backend *backend) {
+    if (backend->cpu) return RF_OK;
+    rf_status status = rf_cpu_create(&backend->params, &backend->cpu);
+    if (!status)
+        snprintf(backend->base.name, sizeof backend->base.name, "CPU, %s, %u threads",
+                 rf_simd_name(rf_cpu_simd(backend->cpu)->level), rf_cpu_threads(backend->cpu));
+    return status;
+}
+
+static rf_status arena_create(struct rf_backend *backend, uint64_t bytes, const char *label, struct rf_arena *out) {
+    struct cpu_backend *cpu = self(backend);
+    rf_status status = start(cpu);
+    *out = (struct rf_arena){0};
+    if (status || !bytes) return status;
+    if (bytes > SIZE_MAX / 2)
+        return rf_fail(RF_E_NO_MEMORY, "%s: %llu bytes are more than an address space", label,
+                       (unsigned long long)bytes);
+    if (cpu->device) {
+        status = rf_device_injected_failure(cpu->device);
+        if (!status) status = rf_host_charge(rf_device_host_budget(cpu->device), bytes, false);
+        if (status) return rf_fail_within(status, "%s", label);
+    }
+    void *memory =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        if (cpu->device) rf_host_release(rf_device_host_budget(cpu->device), bytes, false);
+        return rf_fail(RF_E_NO_MEMORY, "%s: the host has no %llu bytes", label, (unsigned long long)bytes);
+    }
+    *out = (struct rf_arena){.bytes = bytes, .host = memory};
+    return RF_OK;
+}
+
+static rf_status arena_destroy(struct rf_backend *backend, struct rf_arena *arena) {
+    struct cpu_backend *cpu = self(backend);
+    if (arena->host) {
+        munmap(arena->host, (size_t)arena->bytes);
+        if (cpu->device) rf_host_release(rf_device_host_budget(cpu->device), arena->bytes, false);
+    }
+    *arena = (struct rf_arena){0};
+    return RF_OK;
+}
+
+static rf_status upload(struct rf_backend *backend, struct rf_arena *arena, uint64_t offset, const void *data,
+                        uint64_t bytes) {
+    (void)backend;
+    if (bytes) memcpy((char *)arena->host + offset, data, (size_t)bytes);
+    return RF_OK;
+}
+
+static rf_status download(struct rf_backend *backend, struct rf_arena *arena, uint64_t offset, void *data,
+                          uint64_t bytes) {
+    (void)backend;
+    if (bytes) memcpy(data, (const char *)arena->host + offset, (size_t)bytes);
+    return RF_OK;
+}
+
+static rf_status wait(struct rf_backend *backend, int64_t timeout_ns) {
+    (void)backend, (void)timeout_ns;
+    return RF_OK;
+}
+
+static void destroy(struct rf_backend *backend) {
+    rf_cpu_destroy(&self(backend)->cpu);
+    free(backend);
+}
+
+static const struct rf_backend_table table = {
+    .kind = "cpu",
+    .supports = supports,
+    .workspace = workspace,
+    .alignment = alignment,
+    .arena_create = arena_create,
+    .arena_destroy = arena_destroy,
+    .upload = upload,
+    .download = download,
+    .execute = execute,
+    .wait = wait,
+    .destroy = destroy,
+};
+
+rf_status rf_backend_create_cpu(const struct rf_cpu_params *params, struct rf_backend **out) {
+    struct cpu_backend *backend = calloc(1, sizeof *backend);
+    if (!backend) return rf_fail(RF_E_NO_MEMORY, "no host memory for the CPU backend");
+    backend->base.table = &table;
+    if (params) backend->params = *params;
+    snprintf(backend->base.name, sizeof backend->base.name, "CPU");
+    *out = &backend->base;
+    return RF_OK;
+}
+
+void rf_backend_cpu_charge(struct rf_backend *backend, struct rf_device *device) {
+    if (backend->table == &table) self(backend)->device = device;
+}

@@ -1,0 +1,404 @@
+/* The executor: a graph with a plan and the memory of it. What the public functions promise is kept here; how an
+ * assembly is made and run is in executor_build.c and executor_run.c.
+ *
+ * When plans change, inputs and states travel through host memory: what was saved stays saved until a new assembly
+ * has it, so a replan that fails loses nothing. Constants are never saved: the graph has them. */
+#include "graph/executor_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cpu/fast.h"
+#include "graph/executor.h"
+#include "gpu/internal.h"
+
+static rf_status set_devices(struct rf_executor *executor, struct rf_device *const *devices, size_t count,
+                             const uint64_t *bytes);
+static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params);
+static rf_status make_graph(struct rf_executor *executor, unsigned passes);
+
+static bool has_assembly(const struct rf_executor *executor) {
+    return executor->assembly.plan != NULL;
+}
+
+static void destroy(struct rf_executor *executor) {
+    if (!executor) return;
+    for (size_t v = 0; executor->saved && v < executor->graph->value_count; v++) free(executor->saved[v]);
+    free(executor->saved);
+    free(executor->index_of);
+    rf_backend_destroy(&executor->cpu);
+    rf_graph_destroy(&executor->optimized);
+    free(executor);
+}
+
+rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_executor **out) {
+    if (!params || params->struct_size < sizeof *params || !params->graph || !out)
+        return rf_fail(RF_E_INVALID, "rf_executor_create: graph or out is NULL, or struct_size is not set");
+    if (!params->graph->finished)
+        return rf_fail(RF_E_INVALID, "graph '%s' is not finished: call rf_graph_finish first", params->graph->name);
+    if (params->dummy && params->device_count)
+        return rf_fail(RF_E_INVALID, "rf_executor_create: a dummy runs alone, and %zu devices are given",
+                       params->device_count);
+    if (params->no_cpu && !params->device_count && !params->dummy)
+        return rf_fail(RF_E_INVALID, "rf_executor_create: neither a device nor the CPU to run on");
+    if (params->timeout_ns < 0)
+        return rf_fail(RF_E_INVALID, "rf_executor_create: a timeout of %lld ns", (long long)params->timeout_ns);
+    struct rf_executor *executor = calloc(1, sizeof *executor);
+    if (!executor) return rf_fail(RF_E_NO_MEMORY, "no host memory for an executor");
+    executor->source = executor->graph = params->graph;
+    executor->no_cpu = params->no_cpu;
+    executor->check = params->check;
+    executor->replay = params->replay;
+    executor->dummy = params->dummy;
+    executor->timeout_ns = params->timeout_ns;
+    executor->place = params->place;
+    executor->bind = params->bind;
+    executor->user = params->user;
+    rf_status status = set_devices(executor, params->devices, params->device_count, params->device_bytes);
+    if (!status) status = make_graph(executor, params->passes);
+    if (!status && !params->dummy && !params->no_cpu) status = make_cpu(executor, params);
+    if (!status && params->trace_path) status = rf_trace_create(params->trace_path, &executor->trace);
+    if (!status) status = rf_assembly_create(executor, &executor->assembly);
+    if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        rf_trace_destroy(&executor->trace);
+        destroy(executor);
+        rf_error_restore(&saved);
+        return status;
+    }
+    executor->epoch = 1;
+    *out = executor;
+    return RF_OK;
+}
+
+rf_status rf_executor_destroy(struct rf_executor **pointer) {
+    if (!pointer || !*pointer) return RF_OK;
+    struct rf_executor *executor = *pointer;
+    *pointer = NULL;
+    rf_status status = has_assembly(executor) ? rf_assembly_destroy(executor, &executor->assembly) : RF_OK;
+    rf_status traced = rf_trace_destroy(&executor->trace);
+    destroy(executor);
+    return status ? status : traced;
+}
+
+/* ---- parts of create ---- */
+
+static rf_status set_devices(struct rf_executor *executor, struct rf_device *const *devices, size_t count,
+                             const uint64_t *bytes) {
+    if (count > RF_DEVICES_MAX)
+        return rf_fail(RF_E_INVALID, "an executor takes at most %d devices, %zu are given", RF_DEVICES_MAX, count);
+    for (size_t i = 0; i < count; i++) {
+        if (!devices || !devices[i]) return rf_fail(RF_E_INVALID, "device %zu of an executor is NULL", i);
+        for (size_t k = 0; k < i; k++)
+            if (devices[k] == devices[i])
+                return rf_fail(RF_E_INVALID, "devices %zu and %zu of an executor are the same", k, i);
+    }
+    executor->device_count = count;
+    for (size_t i = 0; i < count; i++) {
+        executor->devices[i] = devices[i];
+        executor->device_bytes[i] = bytes ? bytes[i] : 0;
+    }
+    return RF_OK;
+}
+
+static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params) {
+    struct rf_cpu_params cpu = {.threads = params->cpu_threads};
+    const char *name = params->cpu_simd ? params->cpu_simd : "auto";
+    while (cpu.level < RF_SIMD_LEVELS && strcmp(name, rf_simd_name(cpu.level))) cpu.level++;
+    if (cpu.level == RF_SIMD_LEVELS)
+        return rf_fail(RF_E_INVALID, "'%s' is no SIMD level; there are auto, scalar, avx2, avx512", name);
+    if (!cpu.threads) {
+        const char *option =
+            params->device_count ? rf_device_option(params->devices[0], "RF_THREADS") : getenv("RF_THREADS");
+        cpu.threads = option ? (unsigned)strtoul(option, NULL, 10) : 0;
+    }
+    executor->cpu_threads = cpu.threads;
+    rf_status status = rf_backend_create_cpu(&cpu, &executor->cpu);
+    if (!status && params->device_count) rf_backend_cpu_charge(executor->cpu, params->devices[0]);
+    return status;
+}
+
+/* Optimizes if asked, and finds the caller's tensors in the result by their names. */
+static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
+    const struct rf_graph *source = executor->source;
+    if (passes) {
+        rf_status status = rf_graph_optimize(source, passes, &executor->optimized, NULL, NULL);
+        if (status) return status;
+        executor->graph = executor->optimized;
+    }
+    executor->index_of = calloc(source->value_count + 1, sizeof *executor->index_of);
+    executor->saved = calloc(executor->graph->value_count + 1, sizeof *executor->saved);
+    if (!executor->index_of || !executor->saved) return rf_fail(RF_E_NO_MEMORY, "no host memory for an executor");
+    for (uint32_t v = 0; v < source->value_count; v++) {
+        rf_tensor_id found = passes ? rf_graph_find(executor->graph, source->values[v].name) : v + 1;
+        executor->index_of[v] = found ? found - 1 : RF_NO_INDEX;
+    }
+    return RF_OK;
+}
+
+/* ---- running ---- */
+
+static rf_status no_assembly(const struct rf_executor *executor) {
+    return rf_fail(RF_E_BUDGET,
+                   "graph '%s' has no memory since its last replan failed: replan with more, or with the CPU",
+                   executor->graph->name);
+}
+
+rf_status rf_executor_run(struct rf_executor *executor) {
+    if (!executor) return rf_fail(RF_E_INVALID, "rf_executor_run: executor is NULL");
+    if (!has_assembly(executor)) return no_assembly(executor);
+    rf_status status = rf_assembly_run(executor, &executor->assembly);
+    return status ? rf_fail_within(status, "graph '%s'", executor->graph->name) : RF_OK;
+}
+
+/* ---- contents ---- */
+
+static rf_status find_value(const struct rf_executor *executor, const char *who, rf_tensor_id id, uint32_t *index) {
+    if (!executor) return rf_fail(RF_E_INVALID, "%s: executor is NULL", who);
+    if (!id || id > executor->source->value_count)
+        return rf_fail(RF_E_INVALID, "%s: graph '%s' has tensors 1 to %zu, not %u", who, executor->source->name,
+                       executor->source->value_count, id);
+    *index = executor->index_of[id - 1];
+    if (*index == RF_NO_INDEX)
+        return rf_fail(RF_E_INVALID, "%s: tensor '%s' was optimized away; name it with rf_graph_add_output", who,
+                       executor->source->values[id - 1].name);
+    return RF_OK;
+}
+
+static uint64_t span_of(const struct rf_graph_value *value) {
+    return value->bytes - value->desc.byte_offset;
+}
+
+static rf_status check_bytes(const char *who, const struct rf_graph_value *value, const void *data, uint64_t bytes) {
+    if (!data) return rf_fail(RF_E_INVALID, "%s: data for tensor '%s' is NULL", who, value->name);
+    if (bytes == span_of(value)) return RF_OK;
+    return rf_fail(RF_E_INVALID, "%s: tensor '%s' has %llu bytes, %llu are given", who, value->name,
+                   (unsigned long long)span_of(value), (unsigned long long)bytes);
+}
+
+static bool is_kept_by_caller(const struct rf_graph_value *value) {
+    return value->role == RF_ROLE_INPUT || value->role == RF_ROLE_STATE;
+}
+
+rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes) {
+    uint32_t index = 0;
+    rf_status status = find_value(executor, "rf_executor_write", id, &index);
+    if (status) return status;
+    const struct rf_graph_value *value = &executor->graph->values[index];
+    if (!is_kept_by_caller(value))
+        return rf_fail(RF_E_INVALID, "rf_executor_write: tensor '%s' is neither an input nor a state", value->name);
+    status = check_bytes("rf_executor_write", value, data, bytes);
+    if (status) return status;
+    if (!has_assembly(executor)) {
+        if (!executor->saved[index]) executor->saved[index] = calloc(1, (size_t)value->bytes);
+        if (!executor->saved[index]) return rf_fail(RF_E_NO_MEMORY, "no host memory for tensor '%s'", value->name);
+        memcpy((char *)executor->saved[index] + value->desc.byte_offset, data, (size_t)bytes);
+        return RF_OK;
+    }
+    struct rf_assembly *assembly = &executor->assembly;
+    status = rf_assembly_drain(executor, assembly);
+    for (int p = 0; p < assembly->plan->place_count && !status; p++) {
+        const struct rf_plan_home *home = rf_plan_home(assembly->plan, index, p);
+        struct rf_backend *backend = rf_assembly_backend(assembly, p);
+        uint64_t offset;
+        struct rf_arena arena = rf_assembly_locate(assembly, index, p, &offset);
+        if (home->present)
+            status = backend->table->upload(backend, &arena, offset + value->desc.byte_offset, data, bytes);
+    }
+    return status;
+}
+
+/* The place where a root's contents are the newest; -1: nowhere. Of several that are as good, one that can be asked.
+ */
+static int source_place(const struct rf_assembly *assembly, uint32_t root) {
+    const struct rf_plan *plan = assembly->plan;
+    int found = -1;
+    if (plan->graph->values[root].role == RF_ROLE_VALUE)
+        return plan->maker[root] == RF_NO_INDEX ? -1 : plan->step_place[plan->maker[root]];
+    for (int p = 0; p < plan->place_count; p++) {
+        struct rf_device *device = rf_backend_device(rf_assembly_backend(assembly, p));
+        if (!rf_plan_home(plan, root, p)->present) continue;
+        if (found < 0 || (!device || !rf_device_status(device))) found = p;
+    }
+    return found;
+}
+
+rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *data, uint64_t bytes) {
+    uint32_t index = 0;
+    rf_status status = find_value(executor, "rf_executor_read", id, &index);
+    if (status) return status;
+    const struct rf_graph_value *value = &executor->graph->values[index];
+    const struct rf_graph_value *root = &executor->graph->values[value->root];
+    status = check_bytes("rf_executor_read", value, data, bytes);
+    if (status) return status;
+    if (root->role == RF_ROLE_CONSTANT) {
+        memcpy(data, (const char *)root->data + value->desc.byte_offset, (size_t)bytes);
+        return RF_OK;
+    }
+    if (root->role == RF_ROLE_VALUE && !value->output)
+        return rf_fail(RF_E_INVALID, "rf_executor_read: tensor '%s' is no output; name it with rf_graph_add_output",
+                       value->name);
+    if (!has_assembly(executor)) {
+        if (root->role == RF_ROLE_VALUE) return no_assembly(executor);
+        const char *saved = executor->saved[value->root];
+        if (saved)
+            memcpy(data, saved + value->desc.byte_offset, (size_t)bytes);
+        else
+            memset(data, 0, (size_t)bytes);
+        return RF_OK;
+    }
+    struct rf_assembly *assembly = &executor->assembly;
+    status = rf_assembly_drain(executor, assembly);
+    int place = source_place(assembly, value->root);
+    if (!status && place < 0) status = rf_fail(RF_E_INVALID, "rf_executor_read: tensor '%s' is nowhere", value->name);
+    if (status) return status;
+    struct rf_backend *backend = rf_assembly_backend(assembly, place);
+    uint64_t offset;
+    struct rf_arena arena = rf_assembly_locate(assembly, value->root, place, &offset);
+    return backend->table->download(backend, &arena, offset + value->desc.byte_offset, data, bytes);
+}
+
+rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id, struct rf_device **device,
+                             struct rf_binding *binding) {
+    uint32_t index = 0;
+    rf_status status = find_value(executor, "rf_executor_locate", id, &index);
+    if (status) return status;
+    if (!has_assembly(executor)) return no_assembly(executor);
+    const struct rf_graph_value *value = &executor->graph->values[index];
+    int place = source_place(&executor->assembly, value->root);
+    if (place < 0) return rf_fail(RF_E_INVALID, "rf_executor_locate: tensor '%s' is nowhere", value->name);
+    uint64_t offset;
+    struct rf_arena arena = rf_assembly_locate(&executor->assembly, value->root, place, &offset);
+    *device = rf_backend_device(rf_assembly_backend(&executor->assembly, place));
+    *binding = (struct rf_binding){
+        .host = arena.host, .buffer = arena.buffer, .offset_bytes = offset + value->desc.byte_offset};
+    return RF_OK;
+}
+
+/* ---- planning again ---- */
+
+/* Copies inputs and states out. What was on a lost device only is gone: zeros again. */
+static rf_status save_contents(struct rf_executor *executor) {
+    struct rf_assembly *assembly = &executor->assembly;
+    const struct rf_graph *graph = executor->graph;
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        const struct rf_graph_value *value = &graph->values[v];
+        int place = is_kept_by_caller(value) ? source_place(assembly, v) : -1;
+        if (place < 0 || rf_plan_home(assembly->plan, v, place)->bound) continue;
+        struct rf_backend *backend = rf_assembly_backend(assembly, place);
+        struct rf_device *device = rf_backend_device(backend);
+        if (device && rf_device_status(device)) continue;
+        if (!executor->saved[v]) executor->saved[v] = malloc((size_t)value->bytes);
+        if (!executor->saved[v])
+            return rf_fail(RF_E_NO_MEMORY, "no host memory to move tensor '%s' of %llu bytes", value->name,
+                           (unsigned long long)value->bytes);
+        rf_status status = backend->table->download(backend, &assembly->arenas[place],
+                                                    rf_plan_home(assembly->plan, v, place)->offset,
+                                                    executor->saved[v], value->bytes);
+        if (!status) continue;
+        free(executor->saved[v]);
+        executor->saved[v] = NULL;
+        if (status != RF_E_DEVICE_LOST) return status;
+    }
+    return RF_OK;
+}
+
+static void forget_saved(struct rf_executor *executor) {
+    for (size_t v = 0; v < executor->graph->value_count; v++) {
+        free(executor->saved[v]);
+        executor->saved[v] = NULL;
+    }
+}
+
+static rf_status restore_contents(struct rf_executor *executor, struct rf_assembly *assembly) {
+    rf_status status = RF_OK;
+    for (uint32_t v = 0; v < executor->graph->value_count && !status; v++)
+        for (int p = 0; p < assembly->plan->place_count && executor->saved[v] && !status; p++) {
+            struct rf_backend *backend = rf_assembly_backend(assembly, p);
+            const struct rf_plan_home *home = rf_plan_home(assembly->plan, v, p);
+            if (home->present && !home->bound)
+                status = backend->table->upload(backend, &assembly->arenas[p], home->offset, executor->saved[v],
+                                                executor->graph->values[v].bytes);
+        }
+    return status;
+}
+
+rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *const *devices, size_t device_count,
+                             const uint64_t *device_bytes) {
+    if (!executor) return rf_fail(RF_E_INVALID, "rf_executor_replan: executor is NULL");
+    if (executor->dummy) return rf_fail(RF_E_INVALID, "rf_executor_replan: a dummy has no other place to go");
+    if (!device_count && executor->no_cpu)
+        return rf_fail(RF_E_INVALID, "rf_executor_replan: neither a device nor the CPU to run on");
+    struct rf_executor asked = *executor; /* to see whether they can be taken */
+    rf_status status = set_devices(&asked, devices, device_count, device_bytes);
+    if (!status && has_assembly(executor)) {
+        status = rf_assembly_drain(executor, &executor->assembly);
+        if (!status || status == RF_E_DEVICE_LOST) status = save_contents(executor);
+    }
+    if (status) {
+        if (has_assembly(executor)) forget_saved(executor);
+        return status;
+    }
+    if (has_assembly(executor)) {
+        /* What is lost cannot be given back in order, and that is no news. */
+        rf_assembly_destroy(executor, &executor->assembly);
+        executor->unfinished = false;
+        for (size_t i = 0; i < executor->device_count; i++) rf_device_trim(executor->devices[i], RF_TIMEOUT_DEFAULT);
+    }
+    status = set_devices(executor, devices, device_count, device_bytes);
+    if (executor->cpu) rf_backend_cpu_charge(executor->cpu, device_count ? devices[0] : NULL);
+    struct rf_assembly made = {0};
+    if (!status) status = rf_assembly_create(executor, &made);
+    if (!status) {
+        status = restore_contents(executor, &made);
+        if (status) {
+            struct rf_saved_error saved;
+            rf_error_save(&saved);
+            rf_assembly_destroy(executor, &made);
+            rf_error_restore(&saved);
+        }
+    }
+    if (status) return status;
+    executor->assembly = made;
+    executor->epoch++;
+    forget_saved(executor);
+    return RF_OK;
+}
+
+/* ---- what the plan says ---- */
+
+rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_plan_info *info) {
+    if (!executor || !info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_executor_plan_info: executor or info is NULL, or struct_size is not set");
+    if (!has_assembly(executor)) return no_assembly(executor);
+    const struct rf_plan *plan = executor->assembly.plan;
+    struct rf_plan_info filled = {.struct_size = info->struct_size,
+                                  .epoch = executor->epoch,
+                                  .transfers = plan->copy_count,
+                                  .expected_ns = plan->expected_ns,
+                                  .degraded = plan->degraded};
+    for (int p = 0; p < plan->place_count; p++) {
+        const struct rf_plan_place *place = &plan->places[p];
+        filled.place_count += place->node_count > 0;
+        filled.peak_bytes += place->value_bytes;
+        filled.live_bytes += place->live_bytes;
+        if (place->cpu && executor->device_count) filled.nodes_on_cpu = place->node_count;
+        if (place->cpu) filled.bytes_on_cpu = executor->assembly.arenas[p].bytes;
+    }
+    for (size_t c = 0; c < plan->copy_count; c++)
+        filled.transfer_bytes += plan->graph->values[plan->copies[c].value].bytes;
+    *info = filled;
+    return RF_OK;
+}
+
+rf_status rf_executor_dump_plan(const struct rf_executor *executor, enum rf_plan_format format,
+                                bool (*write)(void *user, const char *text, size_t length), void *user) {
+    if (!executor || !write) return rf_fail(RF_E_INVALID, "rf_executor_dump_plan: executor or write is NULL");
+    if (format != RF_PLAN_TEXT && format != RF_PLAN_JSON && format != RF_PLAN_CHART)
+        return rf_fail(RF_E_INVALID, "rf_executor_dump_plan: %d is no format", (int)format);
+    if (!has_assembly(executor)) return no_assembly(executor);
+    struct rf_writer writer = {.write = write, .user = user};
+    rf_plan_dump(executor->assembly.plan, format, &writer);
+    return RF_OK;
+}

@@ -1,0 +1,213 @@
+/* A run: the actions of an assembly, one after the other, then a wait for all places.
+ *
+ * The calling thread is the CPU's place: devices get their work ahead of it and compute meanwhile. Nothing is
+ * allocated. After a failure everything that is under way is waited for, by the same deadline, before it is reported;
+ * what cannot be waited for leaves the executor 'unfinished'. */
+#include "graph/executor_impl.h"
+
+/* The deadline of a run; RF_TIMEOUT_DEFAULT has each wait use its own. */
+struct deadline {
+    bool set;
+    int64_t at_ns;
+};
+static struct deadline begin_deadline(const struct rf_executor *executor) {
+    return (struct deadline){executor->timeout_ns > 0, rf_deadline_after(RF_MAX(executor->timeout_ns, (int64_t)0))};
+}
+static int64_t time_left(const struct deadline *deadline) {
+    if (!deadline->set) return RF_TIMEOUT_DEFAULT;
+    int64_t left = deadline->at_ns - rf_now_ns();
+    return RF_MAX(left, (int64_t)0);
+}
+
+static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly, const struct rf_action *action,
+                     const struct deadline *deadline);
+static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *assembly, int64_t *base_ns);
+static void end_trace(struct rf_executor *executor, struct rf_assembly *assembly, const int64_t *base_ns);
+
+static rf_status wait_all(struct rf_executor *executor, struct rf_assembly *assembly,
+                          const struct deadline *deadline) {
+    rf_status first = RF_OK;
+    struct rf_saved_error saved;
+    executor->unfinished = false;
+    for (int p = 0; p < assembly->plan->place_count; p++) {
+        struct rf_backend *backend = rf_assembly_backend(assembly, p);
+        rf_status status = backend->table->wait(backend, time_left(deadline));
+        if (status == RF_E_TIMEOUT) executor->unfinished = true;
+        if (!status || first) continue;
+        first = status;
+        rf_error_save(&saved);
+    }
+    if (first) rf_error_restore(&saved);
+    return first;
+}
+
+rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly) {
+    struct deadline deadline = begin_deadline(executor);
+    return executor->unfinished ? wait_all(executor, assembly, &deadline) : RF_OK;
+}
+
+rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *assembly) {
+    struct deadline deadline = begin_deadline(executor);
+    int64_t base_ns[RF_PLACES_MAX];
+    rf_status status = executor->unfinished ? wait_all(executor, assembly, &deadline) : RF_OK;
+    if (!status && executor->trace) status = begin_trace(executor, assembly, base_ns);
+    if (status) return status;
+    for (size_t i = 0; i < assembly->action_count && !status; i++)
+        status = act(executor, assembly, &assembly->actions[i], &deadline);
+    if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        wait_all(executor, assembly, &deadline);
+        rf_error_restore(&saved);
+        return status;
+    }
+    status = wait_all(executor, assembly, &deadline);
+    if (!status && executor->trace) end_trace(executor, assembly, base_ns);
+    return status;
+}
+
+/* ---- check: bands of a known byte after each tensor ---- */
+
+static bool has_guard(const struct rf_plan *plan, uint32_t value, int place) {
+    const struct rf_plan_home *home = rf_plan_home(plan, value, place);
+    return home->present && !home->borrowed && !home->bound && !home->in_place;
+}
+
+rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t value, int place) {
+    const struct rf_plan *plan = assembly->plan;
+    struct rf_backend *backend = rf_assembly_backend(assembly, place);
+    unsigned char band[RF_GRAPH_GUARD_BYTES];
+    if (!has_guard(plan, value, place)) return RF_OK;
+    memset(band, RF_GRAPH_GUARD, sizeof band);
+    return backend->table->upload(backend, &assembly->arenas[place],
+                                  rf_plan_home(plan, value, place)->offset + plan->graph->values[value].bytes, band,
+                                  sizeof band);
+}
+
+/* Before a node, the bands after what it makes. */
+static rf_status guard_outputs(struct rf_assembly *assembly, uint32_t at) {
+    const struct rf_graph_step *row = &assembly->plan->graph->steps[assembly->plan->order[at]];
+    int place = assembly->plan->step_place[assembly->plan->order[at]];
+    rf_status status = RF_OK;
+    for (int o = 0; o < row->op->outputs && !status; o++) {
+        uint32_t value = row->tensors[row->op->inputs + o];
+        if (value != RF_NO_INDEX)
+            status = rf_assembly_guard(assembly, assembly->plan->graph->values[value].root, place);
+    }
+    return status;
+}
+
+/* After a node, the bands of all that is alive on its place. */
+static rf_status check_guards(struct rf_assembly *assembly, uint32_t at) {
+    const struct rf_plan *plan = assembly->plan;
+    const struct rf_graph *graph = plan->graph;
+    int place = plan->step_place[plan->order[at]];
+    struct rf_backend *backend = rf_assembly_backend(assembly, place);
+    if (assembly->dummy) return RF_OK;
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        const struct rf_plan_home *home = rf_plan_home(plan, v, place);
+        unsigned char band[RF_GRAPH_GUARD_BYTES];
+        if (!has_guard(plan, v, place) || (!home->kept && (at < home->first || at > home->last))) continue;
+        rf_status status = backend->table->download(backend, &assembly->arenas[place],
+                                                    home->offset + graph->values[v].bytes, band, sizeof band);
+        if (status) return status;
+        for (size_t i = 0; i < sizeof band; i++)
+            if (band[i] != RF_GRAPH_GUARD)
+                return rf_fail(RF_E_CORRUPT, "node '%s' on %s: byte %zu after tensor '%s' was overwritten",
+                               graph->steps[plan->order[at]].name, backend->name, i, graph->values[v].name);
+    }
+    return RF_OK;
+}
+
+/* ---- actions ---- */
+
+static rf_status run_node(struct rf_executor *executor, struct rf_assembly *assembly, uint32_t at) {
+    const struct rf_plan *plan = assembly->plan;
+    uint32_t step = plan->order[at];
+    int place = plan->step_place[step];
+    const char *name = plan->graph->steps[step].name;
+    struct rf_backend *backend = rf_assembly_backend(assembly, place);
+    rf_status status = executor->check ? guard_outputs(assembly, at) : RF_OK;
+    bool marked = executor->trace && assembly->mark[at];
+    int64_t start = executor->trace ? rf_now_ns() : 0;
+    if (!status && marked) status = backend->table->mark(backend, assembly->mark[at]);
+    if (!status) status = backend->table->execute(backend, &assembly->calls[at]);
+    if (!status && marked) status = backend->table->mark(backend, assembly->mark[at] + 1);
+    if (!status && executor->trace && !marked)
+        rf_trace_add(executor->trace, name, plan->graph->steps[step].op->name, place, start, rf_now_ns() - start);
+    if (!status && executor->check) status = check_guards(assembly, at);
+    return status && status != RF_E_CORRUPT ? rf_fail_within(status, "node '%s'", name) : status;
+}
+
+static rf_status deliver(struct rf_executor *executor, struct rf_assembly *assembly, const struct rf_plan_copy *copy,
+                         const void *data) {
+    struct rf_backend *to = rf_assembly_backend(assembly, copy->to);
+    rf_status status = to->table->upload(to, &assembly->arenas[copy->to],
+                                         rf_plan_home(assembly->plan, copy->value, copy->to)->offset, data,
+                                         assembly->plan->graph->values[copy->value].bytes);
+    return status || !executor->check ? status : rf_assembly_guard(assembly, copy->value, copy->to);
+}
+
+static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly, const struct rf_action *action,
+                     const struct deadline *deadline) {
+    struct rf_backend *backend = rf_assembly_backend(assembly, action->place);
+    const struct rf_plan *plan = assembly->plan;
+    rf_status status = RF_OK;
+    const void *data = NULL;
+    if (action->kind == RF_ACTION_RUN) {
+        if (plan->places[action->place].cpu && deadline->set && rf_now_ns() >= deadline->at_ns)
+            return rf_fail(RF_E_TIMEOUT, "graph '%s': the deadline passed before node '%s'", plan->graph->name,
+                           plan->graph->steps[plan->order[action->index]].name);
+        return run_node(executor, assembly, action->index);
+    }
+    if (action->kind == RF_ACTION_REPLAY)
+        return backend->table->replay(backend, assembly->segments[action->index].recording);
+    const struct rf_plan_copy *copy = &plan->copies[action->index];
+    struct rf_backend *from = rf_assembly_backend(assembly, copy->from);
+    uint64_t offset = rf_plan_home(plan, copy->value, copy->from)->offset;
+    int64_t start = executor->trace ? rf_now_ns() : 0;
+    if (action->kind == RF_ACTION_BEGIN) {
+        status = from->table->transfer_begin(from, assembly->transfers[action->index], &assembly->arenas[copy->from],
+                                             offset);
+    } else if (action->kind == RF_ACTION_FINISH) {
+        status = from->table->transfer_end(from, assembly->transfers[action->index], time_left(deadline), &data);
+        if (!status) status = deliver(executor, assembly, copy, data);
+    } else {
+        status = deliver(executor, assembly, copy, (const char *)assembly->arenas[copy->from].host + offset);
+    }
+    if (!status && executor->trace && action->kind != RF_ACTION_BEGIN)
+        rf_trace_add(executor->trace, plan->graph->values[copy->value].name, "copy", RF_PLACES_MAX, start,
+                     rf_now_ns() - start);
+    return status ? rf_fail_within(status, "copy of '%s'", plan->graph->values[copy->value].name) : RF_OK;
+}
+
+/* ---- times ---- */
+
+/* A mark on each place that has them, and when the host saw it done. */
+static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *assembly, int64_t *base_ns) {
+    (void)executor;
+    for (int p = 0; p < assembly->plan->place_count; p++) {
+        struct rf_backend *backend = rf_assembly_backend(assembly, p);
+        base_ns[p] = 0;
+        if (!backend->table->mark) continue;
+        rf_status status = backend->table->mark(backend, 0);
+        if (!status) status = backend->table->wait(backend, RF_TIMEOUT_DEFAULT);
+        if (status) return status;
+        base_ns[p] = rf_now_ns();
+    }
+    return RF_OK;
+}
+
+static void end_trace(struct rf_executor *executor, struct rf_assembly *assembly, const int64_t *base_ns) {
+    const struct rf_plan *plan = assembly->plan;
+    for (uint32_t at = 0; at < plan->graph->step_count; at++) {
+        const struct rf_graph_step *row = &plan->graph->steps[plan->order[at]];
+        int place = plan->step_place[plan->order[at]];
+        struct rf_backend *backend = rf_assembly_backend(assembly, place);
+        int64_t start = 0, elapsed = 0;
+        if (!assembly->mark[at] || backend->table->marks_between(backend, 0, assembly->mark[at], &start) ||
+            backend->table->marks_between(backend, assembly->mark[at], assembly->mark[at] + 1, &elapsed))
+            continue;
+        rf_trace_add(executor->trace, row->name, row->op->name, place, base_ns[place] + start, elapsed);
+    }
+}

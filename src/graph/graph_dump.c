@@ -1,0 +1,140 @@
+/* A graph as text for people and as a Graphviz file.
+ *
+ * Text: a line per tensor and per node, in the order of the tables; the same graph gives the same text. Works on a
+ * graph that is not finished too. Must not: fail half-way for a reason other than the reader's. */
+#include "graph/graph_impl.h"
+
+#include <stdio.h>
+
+static const char *role_name(const struct rf_graph_value *value) {
+    static const char *const names[] = {"value", "input", "constant", "state"};
+    return value->view_of != RF_NO_INDEX ? "view" : names[value->role];
+}
+
+/* "f32[2,3]", with strides where it is not row-major. */
+static void print_shape(struct rf_writer *writer, const struct rf_tensor_desc *desc) {
+    rf_writer_print(writer, "%s[", rf_dtype_name(desc->dtype));
+    for (int i = 0; i < desc->rank; i++)
+        rf_writer_print(writer, "%s%llu", i ? "," : "", (unsigned long long)desc->shape[i]);
+    rf_writer_print(writer, "]");
+    if (rf_op_contiguous(desc)) return;
+    for (int i = 0; i < desc->rank; i++)
+        rf_writer_print(writer, "%s%llu", i ? "," : " strides ", (unsigned long long)desc->strides[i]);
+}
+
+/* Attributes that are not 0. */
+static void print_attributes(struct rf_writer *writer, const struct rf_op_attributes *attributes) {
+    for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++)
+        if (attributes->f[i] != 0) rf_writer_print(writer, " f%d=%.9g", i, attributes->f[i]);
+    for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++)
+        if (attributes->i[i]) rf_writer_print(writer, " i%d=%lld", i, (long long)attributes->i[i]);
+}
+
+static const char *name_of(const struct rf_graph *graph, uint32_t index) {
+    return index == RF_NO_INDEX ? "-" : graph->values[index].name;
+}
+
+static void dump_text(const struct rf_graph *graph, struct rf_writer *writer) {
+    rf_writer_print(writer, "graph '%s': %zu nodes, %zu tensors, %llu bytes%s\n", graph->name, graph->step_count,
+                    graph->value_count, (unsigned long long)graph->bytes, graph->finished ? "" : ", not finished");
+    for (size_t i = 0; i < graph->value_count; i++) {
+        const struct rf_graph_value *value = &graph->values[i];
+        rf_writer_print(writer, "  tensor %zu '%s': %s ", i + 1, value->name, role_name(value));
+        print_shape(writer, &value->desc);
+        if (value->view_of != RF_NO_INDEX)
+            rf_writer_print(writer, " of '%s' at byte %llu", graph->values[value->root].name,
+                            (unsigned long long)value->desc.byte_offset);
+        if (value->group) rf_writer_print(writer, ", group %d", value->group);
+        rf_writer_print(writer, "%s\n", value->output ? ", output" : "");
+    }
+    for (size_t s = 0; s < graph->step_count; s++) {
+        const struct rf_graph_step *step = &graph->steps[s];
+        rf_writer_print(writer, "  node %zu '%s': ", s + 1, step->name);
+        for (int o = 0; o < step->op->outputs; o++)
+            rf_writer_print(writer, "%s'%s'", o ? ", " : "", name_of(graph, step->tensors[step->op->inputs + o]));
+        rf_writer_print(writer, "%s%s(", step->op->outputs ? " = " : "", step->op->name);
+        for (int i = 0; i < step->op->inputs; i++)
+            rf_writer_print(writer, step->tensors[i] == RF_NO_INDEX ? "%s%s" : "%s'%s'", i ? ", " : "",
+                            name_of(graph, step->tensors[i]));
+        rf_writer_print(writer, ")");
+        print_attributes(writer, &step->attributes);
+        for (int i = 0; i < step->op->inputs; i++)
+            if ((step->op->updates >> i & 1) && step->tensors[i] != RF_NO_INDEX)
+                rf_writer_print(writer, ", changes '%s'", name_of(graph, step->tensors[i]));
+        for (int o = 0; o < step->op->outputs; o++)
+            if (step->in_place[o] >= 0)
+                rf_writer_print(writer, ", '%s' in place of '%s'",
+                                name_of(graph, step->tensors[step->op->inputs + o]),
+                                name_of(graph, step->tensors[step->in_place[o]]));
+        if (step->group) rf_writer_print(writer, ", group %d", step->group);
+        rf_writer_print(writer, "\n");
+    }
+}
+
+/* A quoted string of Graphviz; names have no control characters. */
+static void print_quoted(struct rf_writer *writer, const char *text) {
+    char quoted[2 * RF_GRAPH_NAME_MAX + 1];
+    size_t used = 0;
+    for (; *text && used + 2 < sizeof quoted; text++) {
+        if (*text == '"' || *text == '\\') quoted[used++] = '\\';
+        quoted[used++] = *text;
+    }
+    quoted[used] = 0;
+    rf_writer_print(writer, "%s", quoted);
+}
+
+/* Tensors that are kept are boxes, nodes ellipses; an edge is a value, named on it. */
+static void dump_dot(const struct rf_graph *graph, struct rf_writer *writer) {
+    rf_writer_print(writer, "digraph \"");
+    print_quoted(writer, graph->name);
+    rf_writer_print(writer, "\" {\n  rankdir=TB;\n  node [fontsize=10];\n  edge [fontsize=9];\n");
+    for (size_t i = 0; i < graph->value_count; i++) {
+        const struct rf_graph_value *value = &graph->values[i];
+        if (value->role == RF_ROLE_VALUE && !value->output) continue;
+        rf_writer_print(writer, "  t%zu [shape=box,style=%s,label=\"", i + 1,
+                        value->role == RF_ROLE_CONSTANT ? "dashed"
+                        : value->role == RF_ROLE_VALUE  ? "bold"
+                                                        : "solid");
+        print_quoted(writer, value->name);
+        rf_writer_print(writer, "\\n");
+        print_shape(writer, &value->desc);
+        rf_writer_print(writer, "\"];\n");
+    }
+    for (size_t s = 0; s < graph->step_count; s++) {
+        const struct rf_graph_step *step = &graph->steps[s];
+        rf_writer_print(writer, "  n%zu [label=\"", s + 1);
+        print_quoted(writer, step->name);
+        rf_writer_print(writer, "\\n%s\"];\n", step->op->name);
+        for (int i = 0; i < step->op->inputs; i++) {
+            if (step->tensors[i] == RF_NO_INDEX) continue;
+            const struct rf_graph_value *value = &graph->values[step->tensors[i]],
+                                        *root = &graph->values[value->root];
+            if (root->producer != RF_NO_INDEX)
+                rf_writer_print(writer, "  n%u -> n%zu [label=\"", root->producer + 1, s + 1);
+            else
+                rf_writer_print(writer, "  t%u -> n%zu [label=\"", value->root + 1, s + 1);
+            print_quoted(writer, value->name);
+            bool changed = step->op->updates >> i & 1;
+            rf_writer_print(writer, "\"%s];\n", changed ? ",dir=both" : "");
+        }
+        for (int o = step->op->inputs; o < step->op->inputs + step->op->outputs; o++)
+            if (graph->values[step->tensors[o]].output)
+                rf_writer_print(writer, "  n%zu -> t%u;\n", s + 1, step->tensors[o] + 1);
+    }
+    /* Views that are wanted hang on their storage. */
+    for (size_t i = 0; i < graph->value_count; i++)
+        if (graph->values[i].output && graph->values[i].view_of != RF_NO_INDEX)
+            rf_writer_print(writer, "  t%u -> t%zu [style=dotted];\n", graph->values[i].root + 1, i + 1);
+    rf_writer_print(writer, "}\n");
+}
+
+rf_status rf_graph_dump(const struct rf_graph *graph, enum rf_graph_format format,
+                        bool (*write)(void *user, const char *text, size_t length), void *user) {
+    if (!graph || !write) return rf_fail(RF_E_INVALID, "rf_graph_dump: graph or write is NULL");
+    struct rf_writer writer = {.write = write, .user = user};
+    switch (format) {
+    case RF_GRAPH_TEXT: dump_text(graph, &writer); return RF_OK;
+    case RF_GRAPH_DOT: dump_dot(graph, &writer); return RF_OK;
+    }
+    return rf_fail(RF_E_INVALID, "rf_graph_dump: %d is no format", (int)format);
+}

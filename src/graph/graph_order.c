@@ -1,0 +1,194 @@
+/* Finishing a graph: the order of its steps and the checks of the whole.
+ *
+ * Order. A step waits for the makers of what it reads, and around a change in place nothing moves: a step that
+ * updates storage waits for all that were added before it and use that storage, and those added after it wait for it.
+ * Steps keep the order they were added in wherever they can, so a graph that was built in order is left as it is.
+ * Must not: recurse (a chain may be a million steps long). */
+#include "graph/graph_impl.h"
+
+#include <stdlib.h>
+
+/* "to waits for from" */
+struct edge {
+    uint32_t from, to;
+};
+struct edges {
+    struct edge *list;
+    size_t count, capacity;
+};
+
+static bool add_edge(struct edges *edges, uint32_t from, uint32_t to) {
+    if (from == to) return true; /* a node that uses a storage twice */
+    if (edges->count == edges->capacity) {
+        size_t capacity = edges->capacity ? 2 * edges->capacity : 256;
+        if (capacity > SIZE_MAX / sizeof *edges->list) return false;
+        struct edge *grown = realloc(edges->list, capacity * sizeof *grown);
+        if (!grown) return false;
+        edges->list = grown;
+        edges->capacity = capacity;
+    }
+    edges->list[edges->count++] = (struct edge){from, to};
+    return true;
+}
+
+/* What is known of a storage while the steps are walked in the order they were added. */
+struct storage {
+    uint32_t updater; /* the last one, or RF_NO_INDEX */
+    uint32_t reader;  /* the last link of the chain of uses since then, or RF_NO_INDEX */
+};
+struct use {
+    uint32_t step, earlier; /* links of that chain */
+};
+
+static size_t count_inputs(const struct rf_graph *graph) {
+    size_t count = 0;
+    for (size_t i = 0; i < graph->step_count; i++) count += (size_t)graph->steps[i].op->inputs;
+    return count;
+}
+
+static bool collect_edges(const struct rf_graph *graph, struct edges *edges) {
+    struct storage *storages = malloc((graph->value_count + 1) * sizeof *storages);
+    struct use *uses = malloc((count_inputs(graph) + 1) * sizeof *uses);
+    bool made = storages && uses;
+    uint32_t use_count = 0;
+    for (size_t i = 0; made && i < graph->value_count; i++) storages[i] = (struct storage){RF_NO_INDEX, RF_NO_INDEX};
+    for (uint32_t s = 0; made && s < graph->step_count; s++) {
+        const struct rf_graph_step *step = &graph->steps[s];
+        for (int i = 0; made && i < step->op->inputs; i++) {
+            if (step->tensors[i] == RF_NO_INDEX) continue;
+            uint32_t root = graph->values[step->tensors[i]].root;
+            struct storage *storage = &storages[root];
+            if (graph->values[root].producer != RF_NO_INDEX) made = add_edge(edges, graph->values[root].producer, s);
+            if (made && storage->updater != RF_NO_INDEX) made = add_edge(edges, storage->updater, s);
+            if (step->op->updates >> i & 1) {
+                for (uint32_t u = storage->reader; made && u != RF_NO_INDEX; u = uses[u].earlier)
+                    made = add_edge(edges, uses[u].step, s);
+                *storage = (struct storage){s, RF_NO_INDEX};
+            } else {
+                uses[use_count] = (struct use){s, storage->reader};
+                storage->reader = use_count++;
+            }
+        }
+    }
+    free(storages);
+    free(uses);
+    return made;
+}
+
+static rf_status cycle_at(const struct rf_graph *graph, uint32_t a, uint32_t b) {
+    return rf_fail(RF_E_INVALID, "graph '%s': node '%s' is in a cycle: it needs node '%s', which needs it",
+                   graph->name, graph->steps[a].name, graph->steps[b].name);
+}
+
+/* needs[first[s]] to needs[first[s + 1] - 1]: what step s waits for. Fills order, depth first: what a step waits for,
+ * then the step, over the steps as they were added. */
+static rf_status walk(const struct rf_graph *graph, const size_t *first, const uint32_t *needs, uint32_t *order,
+                      uint32_t *stack, size_t *at, unsigned char *state) {
+    size_t ordered = 0;
+    for (uint32_t s = 0; s < graph->step_count; s++) {
+        size_t depth = 0;
+        if (state[s]) continue;
+        stack[depth++] = s;
+        state[s] = 1;
+        at[s] = first[s];
+        while (depth) {
+            uint32_t top = stack[depth - 1];
+            if (at[top] == first[top + 1]) {
+                order[ordered++] = top;
+                state[top] = 2;
+                depth--;
+                continue;
+            }
+            uint32_t need = needs[at[top]++];
+            if (state[need] == 1) return cycle_at(graph, top, need);
+            if (state[need]) continue;
+            state[need] = 1;
+            at[need] = first[need];
+            stack[depth++] = need;
+        }
+    }
+    return RF_OK;
+}
+
+static void apply(struct rf_graph *graph, const uint32_t *order, struct rf_graph_step *steps) {
+    memcpy(steps, graph->steps, graph->step_count * sizeof *steps);
+    for (uint32_t s = 0; s < graph->step_count; s++) {
+        graph->steps[s] = steps[order[s]];
+        const struct rf_graph_step *step = &graph->steps[s];
+        for (int o = step->op->inputs; o < step->op->inputs + step->op->outputs; o++)
+            graph->values[step->tensors[o]].producer = s;
+    }
+}
+
+rf_status rf_graph_order(struct rf_graph *graph) {
+    size_t count = graph->step_count;
+    struct edges edges = {0};
+    size_t *first = calloc(count + 2, sizeof *first), *at = calloc(count + 1, sizeof *at);
+    uint32_t *order = calloc(count + 1, sizeof *order), *stack = calloc(count + 1, sizeof *stack), *needs = NULL;
+    unsigned char *state = calloc(count + 1, 1);
+    struct rf_graph_step *steps = malloc((count + 1) * sizeof *steps);
+    rf_status status = RF_OK;
+    if (!first || !at || !order || !stack || !state || !steps || !collect_edges(graph, &edges) ||
+        !(needs = malloc((edges.count + 1) * sizeof *needs))) {
+        status = rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to order it", graph->name);
+        goto done;
+    }
+    /* Sorted by 'to', in the order of adding: first[t + 1] is where those of t go on, and in the end where they end.
+     */
+    for (size_t i = 0; i < edges.count; i++) first[edges.list[i].to + 2]++;
+    for (size_t i = 1; i < count + 2; i++) first[i] += first[i - 1];
+    for (size_t i = 0; i < edges.count; i++) needs[first[edges.list[i].to + 1]++] = edges.list[i].from;
+    status = walk(graph, first, needs, order, stack, at, state);
+    if (!status) apply(graph, order, steps);
+done:
+    free(edges.list);
+    free(first);
+    free(at);
+    free(order);
+    free(stack);
+    free(needs);
+    free(state);
+    free(steps);
+    return status;
+}
+
+static rf_status check_values(const struct rf_graph *graph) {
+    for (size_t i = 0; i < graph->value_count; i++) {
+        const struct rf_graph_value *value = &graph->values[i];
+        if (value->role == RF_ROLE_VALUE && value->view_of == RF_NO_INDEX && value->producer == RF_NO_INDEX)
+            return rf_fail(RF_E_INVALID, "graph '%s': no node makes tensor '%s'%s", graph->name, value->name,
+                           value->output ? ", which is an output" : "");
+    }
+    return RF_OK;
+}
+
+/* A value whose last use changes it, or that has none, is what the graph is for. */
+static rf_status mark_outputs(struct rf_graph *graph) {
+    bool *read = calloc(graph->value_count + 1, sizeof *read);
+    if (!read) return rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to finish it", graph->name);
+    for (size_t s = 0; s < graph->step_count; s++) {
+        const struct rf_graph_step *step = &graph->steps[s];
+        for (int updates = 0; updates < 2; updates++)
+            for (int i = 0; i < step->op->inputs; i++)
+                if (step->tensors[i] != RF_NO_INDEX && (int)(step->op->updates >> i & 1) == updates)
+                    read[graph->values[step->tensors[i]].root] = !updates;
+    }
+    for (size_t i = 0; i < graph->value_count; i++)
+        if (graph->values[i].role == RF_ROLE_VALUE && graph->values[i].view_of == RF_NO_INDEX && !read[i])
+            graph->values[i].output = true;
+    free(read);
+    return RF_OK;
+}
+
+rf_status rf_graph_finish(struct rf_graph *graph) {
+    if (!graph) return rf_fail(RF_E_INVALID, "rf_graph_finish: graph is NULL");
+    if (graph->finished) return rf_fail(RF_E_INVALID, "graph '%s' is finished already", graph->name);
+    if (!graph->step_count && !graph->outputs_known)
+        return rf_fail(RF_E_INVALID, "graph '%s' has no node: there is nothing to run", graph->name);
+    rf_status status = check_values(graph);
+    if (!status) status = rf_graph_order(graph);
+    if (!status && !graph->outputs_known) status = mark_outputs(graph);
+    if (status) return status;
+    graph->finished = true;
+    return RF_OK;
+}

@@ -1,0 +1,47 @@
+/* The optimizer's inside. A pass changes a clone (graph_impl.h) whose steps stand in an order they can run in, and
+ * leaves it so; it counts what it changed. Each stands alone: any set of them, in any order, keeps the results.
+ *
+ * What is a root (an input, a state, an output) keeps its name, its descriptor, its place in a step and a storage of
+ * its own. */
+#ifndef RF_GRAPH_PASS_H
+#define RF_GRAPH_PASS_H
+
+#include "graph/graph_impl.h"
+
+rf_status rf_pass_dead(struct rf_graph *graph, size_t *changes);
+rf_status rf_pass_constant(struct rf_graph *graph, size_t *changes);
+rf_status rf_pass_common(struct rf_graph *graph, size_t *changes);
+rf_status rf_pass_view(struct rf_graph *graph, size_t *changes);
+rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes);
+rf_status rf_pass_in_place(struct rf_graph *graph, size_t *changes);
+
+/* How each storage is used; by the index of its root. Views count as what they are a view of. */
+struct rf_pass_use {
+    uint32_t reads;    /* inputs of steps that it is, updates included */
+    uint32_t reader;   /* the last step that has it as an input, or RF_NO_INDEX */
+    bool updated;      /* changed in place by some step */
+    bool through_view; /* some step has a view of it as an input */
+};
+/* The caller frees it; NULL, with the reason set, where there is no memory. */
+struct rf_pass_use *rf_pass_uses(const struct rf_graph *graph);
+/* A flag for each step; likewise. */
+bool *rf_pass_flags(const struct rf_graph *graph);
+/* rf_op_check of a step as it stands. */
+bool rf_pass_fits(const struct rf_graph *graph, const struct rf_graph_step *step);
+
+static inline int rf_step_tensors(const struct rf_graph_step *step) {
+    return step->op->inputs + step->op->outputs;
+}
+static inline uint32_t rf_step_out(const struct rf_graph_step *step, int index) {
+    return step->tensors[step->op->inputs + index];
+}
+/* The root of input 'index', or RF_NO_INDEX. */
+static inline uint32_t rf_step_root(const struct rf_graph *graph, const struct rf_graph_step *step, int index) {
+    return step->tensors[index] == RF_NO_INDEX ? RF_NO_INDEX : graph->values[step->tensors[index]].root;
+}
+static inline bool rf_desc_same(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b) {
+    return a->dtype == b->dtype && a->byte_offset == b->byte_offset && rf_op_same_shape(a, b) &&
+           !memcmp(a->strides, b->strides, (size_t)a->rank * sizeof a->strides[0]);
+}
+
+#endif

@@ -1,0 +1,352 @@
+/* Fusion: patterns of steps become the op table's fused forms.
+ *
+ *   scale(scale(x))                                    -> scale
+ *   scale(qkt_matmul), softmax_mask(scale(x))          -> the op's own scale
+ *   matmul + residual, matmul_q8 likewise              -> matmul with a residual
+ *   a * b + c                                          -> multiply with c
+ *   act(a) * b                                         -> activation with up
+ *   silu(x w1^T) * (x w2^T)                            -> matmul_gate
+ *   a + b, rms_norm of it                              -> add_norm
+ *   kv_append(rope(k))                                 -> kv_append with steps
+ *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
+ *
+ * A pattern is tried at its last step and takes the place of it (add_norm: of its first). What it no longer makes was
+ * read by nothing else and is no root. What it reads later than before is not changed by any step. The op's own check
+ * has the last word on shapes and types. Fused results differ by roundings that no longer happen.
+ *
+ * The steps of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
+ */
+#include "graph/pass.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "graph/gpu_matmul.h"
+#include "cpu/ref_transformer.h"
+
+struct fusing {
+    struct rf_graph *graph;
+    struct rf_pass_use *uses;
+    bool *gone;    /* steps taken out */
+    bool *touched; /* steps that took part in this round */
+};
+
+/* Inputs by name, as the rows have them. */
+enum {
+    MATMUL_X,
+    MATMUL_WEIGHTS,
+    MATMUL_BIAS,
+    MATMUL_RESIDUAL,
+    MATMUL_OUT,
+    GATE_WEIGHTS = 1,
+    GATE_GATE,
+    GATE_OUT,
+    KV_K = 0,
+    KV_POSITIONS = 2,
+    KV_STEPS = 5,
+    FLASH_MASK = 3,
+    FLASH_OUT
+};
+
+static bool is(const struct rf_graph_step *step, const char *op) {
+    return !strcmp(step->op->name, op);
+}
+
+/* The step that makes this very tensor for one reader alone; NULL: none, or it cannot be taken out. */
+static struct rf_graph_step *only_for_here(struct fusing *f, uint32_t value) {
+    if (value == RF_NO_INDEX) return NULL;
+    const struct rf_graph_value *made = &f->graph->values[value];
+    const struct rf_pass_use *use = &f->uses[value];
+    if (made->root != value || made->producer == RF_NO_INDEX || made->output || use->reads != 1 || use->updated)
+        return NULL;
+    if (f->touched[made->producer]) return NULL;
+    return &f->graph->steps[made->producer];
+}
+/* Inputs first to last - 1 hold the same when they are read later. */
+static bool steady(struct fusing *f, const struct rf_graph_step *step) {
+    for (int i = 0; i < step->op->inputs; i++)
+        if (step->tensors[i] != RF_NO_INDEX && f->uses[rf_step_root(f->graph, step, i)].updated) return false;
+    return true;
+}
+static size_t index_of(struct fusing *f, const struct rf_graph_step *step) {
+    return (size_t)(step - f->graph->steps);
+}
+/* A step like this one, of another op and without tensors. */
+static struct rf_graph_step form(const struct rf_graph_step *step, const char *op) {
+    struct rf_graph_step fused = *step;
+    fused.op = rf_op_find(op);
+    fused.attributes = (struct rf_op_attributes){{0}, {0}};
+    for (int i = 0; i < RF_OP_TENSORS_MAX; i++) fused.tensors[i] = RF_NO_INDEX;
+    return fused;
+}
+/* Puts the fused step in place of 'at' and takes out the others (NULL: none), if the op accepts it. */
+static bool settle(struct fusing *f, struct rf_graph_step *at, const struct rf_graph_step *fused,
+                   struct rf_graph_step *const *others, int count) {
+    if (!fused->op || !rf_pass_fits(f->graph, fused)) return false;
+    *at = *fused;
+    f->touched[index_of(f, at)] = true;
+    for (int o = 0; o < fused->op->outputs; o++)
+        f->graph->values[rf_step_out(fused, o)].producer = (uint32_t)index_of(f, at);
+    for (int i = 0; i < count; i++)
+        if (others[i]) f->touched[index_of(f, others[i])] = f->gone[index_of(f, others[i])] = true;
+    return true;
+}
+#define SETTLE(f, at, fused, ...)                                                                                    \
+    settle((f), (at), (fused), (struct rf_graph_step *const[]){__VA_ARGS__},                                         \
+           (int)RF_COUNT(((struct rf_graph_step *const[]){__VA_ARGS__})))
+
+/* ---- scales ---- */
+
+/* Of two in turn. False where one f32 cannot stand for both. */
+static bool joined_scale(const struct rf_graph_step *a, const struct rf_graph_step *b, double *scale) {
+    *scale = (double)(float)a->attributes.f[0] * (double)(float)b->attributes.f[0];
+    return fabs(*scale) >= (double)FLT_MIN && fabs(*scale) <= (double)FLT_MAX;
+}
+
+static bool fuse_scale(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "scale")) return false;
+    struct rf_graph_step *from = only_for_here(f, step->tensors[0]);
+    if (!from || !(is(from, "scale") || is(from, "qkt_matmul")) || !steady(f, from)) return false;
+    /* Of 16 bits what is in between may be infinite where the result is not. */
+    if (f->graph->values[step->tensors[0]].desc.dtype != RF_F32) return false;
+    struct rf_graph_step fused = form(step, from->op->name);
+    fused.attributes = from->attributes;
+    memcpy(fused.tensors, from->tensors, sizeof fused.tensors);
+    fused.tensors[from->op->inputs] = rf_step_out(step, 0);
+    return joined_scale(from, step, &fused.attributes.f[0]) && SETTLE(f, step, &fused, from);
+}
+static bool fuse_softmax_scale(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "softmax_mask")) return false;
+    struct rf_graph_step *scale = only_for_here(f, step->tensors[0]);
+    if (!scale || !is(scale, "scale") || !steady(f, scale)) return false;
+    struct rf_graph_step fused = *step;
+    fused.tensors[0] = scale->tensors[0];
+    return joined_scale(scale, step, &fused.attributes.f[0]) && SETTLE(f, step, &fused, scale);
+}
+
+/* ---- products ---- */
+
+static bool fuse_residual(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "add")) return false;
+    for (int side = 0; side < 2; side++) {
+        struct rf_graph_step *product = only_for_here(f, step->tensors[side]);
+        if (!product || !(is(product, "matmul") || is(product, "matmul_q8")) || !steady(f, product) ||
+            product->tensors[MATMUL_RESIDUAL] != RF_NO_INDEX)
+            continue;
+        struct rf_graph_step fused = form(step, product->op->name);
+        fused.attributes = product->attributes;
+        memcpy(fused.tensors, product->tensors, sizeof fused.tensors);
+        fused.tensors[MATMUL_RESIDUAL] = step->tensors[!side];
+        fused.tensors[MATMUL_OUT] = rf_step_out(step, 0);
+        if (SETTLE(f, step, &fused, product)) return true;
+    }
+    return false;
+}
+static bool fuse_multiply_add(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "add")) return false;
+    for (int side = 0; side < 2; side++) {
+        struct rf_graph_step *product = only_for_here(f, step->tensors[side]);
+        if (!product || !is(product, "multiply") || product->tensors[2] != RF_NO_INDEX || !steady(f, product))
+            continue;
+        struct rf_graph_step fused = form(step, "multiply");
+        fused.tensors[0] = product->tensors[0];
+        fused.tensors[1] = product->tensors[1];
+        fused.tensors[2] = step->tensors[!side];
+        fused.tensors[3] = rf_step_out(step, 0);
+        if (SETTLE(f, step, &fused, product)) return true;
+    }
+    return false;
+}
+
+/* ---- activations ---- */
+
+static bool fuse_activation(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "multiply") || step->tensors[2] != RF_NO_INDEX) return false;
+    for (int side = 0; side < 2; side++) {
+        struct rf_graph_step *act = only_for_here(f, step->tensors[side]);
+        if (!act || !is(act, "activation") || act->tensors[1] != RF_NO_INDEX || !steady(f, act)) continue;
+        const struct rf_tensor_desc *up = &f->graph->values[step->tensors[!side]].desc;
+        if (up->shape[0] > 1 && !up->strides[0]) continue; /* a repeated row: multiply's alone */
+        struct rf_graph_step fused = form(step, "activation");
+        fused.attributes = act->attributes;
+        fused.tensors[0] = act->tensors[0];
+        fused.tensors[1] = step->tensors[!side];
+        fused.tensors[2] = rf_step_out(step, 0);
+        if (SETTLE(f, step, &fused, act)) return true;
+    }
+    return false;
+}
+static bool plain_product(const struct rf_graph_step *step) {
+    return is(step, "matmul") && step->tensors[MATMUL_BIAS] == RF_NO_INDEX &&
+           step->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !step->attributes.i[0];
+}
+/* Few rows only: with many, two products in tiles are faster than the gate, which reads its weights row by row. */
+static bool fuse_gate(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "activation") || step->attributes.i[0] != RF_ACTIVATION_SILU ||
+        f->graph->values[step->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
+        return false;
+    struct rf_graph_step *act = only_for_here(f, step->tensors[0]), *up = only_for_here(f, step->tensors[1]);
+    if (!act || !up || act == up || !plain_product(act) || !plain_product(up) || !steady(f, act) || !steady(f, up) ||
+        act->tensors[MATMUL_X] != up->tensors[MATMUL_X])
+        return false;
+    struct rf_graph_step fused = form(step, "matmul_gate");
+    fused.tensors[MATMUL_X] = act->tensors[MATMUL_X];
+    fused.tensors[GATE_WEIGHTS] = act->tensors[MATMUL_WEIGHTS];
+    fused.tensors[GATE_GATE] = up->tensors[MATMUL_WEIGHTS];
+    fused.tensors[GATE_OUT] = rf_step_out(step, 0);
+    return SETTLE(f, step, &fused, act, up);
+}
+
+/* ---- norms ---- */
+
+/* The sum may have other readers, the norm's weight must be there when it is made. */
+static bool fuse_add_norm(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "rms_norm")) return false;
+    uint32_t sum = step->tensors[0];
+    const struct rf_graph_value *made = &f->graph->values[sum];
+    const struct rf_graph_value *weight = &f->graph->values[rf_step_root(f->graph, step, 1)];
+    if (made->root != sum || made->producer == RF_NO_INDEX || f->uses[sum].updated || f->touched[made->producer])
+        return false;
+    struct rf_graph_step *add = &f->graph->steps[made->producer];
+    if (!is(add, "add") || f->uses[rf_step_root(f->graph, step, 1)].updated ||
+        (weight->producer != RF_NO_INDEX && weight->producer >= made->producer))
+        return false;
+    struct rf_graph_step fused = form(add, "add_norm");
+    fused.attributes.f[0] = step->attributes.f[0];
+    fused.tensors[0] = add->tensors[0];
+    fused.tensors[1] = add->tensors[1];
+    fused.tensors[2] = step->tensors[1];
+    fused.tensors[3] = sum;
+    fused.tensors[4] = rf_step_out(step, 0);
+    return SETTLE(f, add, &fused, step);
+}
+
+/* ---- the cache ---- */
+
+/* rope's positions must be those of kv_append, which turns k by them as it stores it. */
+static bool fuse_rope(struct fusing *f, struct rf_graph_step *step) {
+    if (!is(step, "kv_append") || step->tensors[KV_STEPS] != RF_NO_INDEX) return false;
+    struct rf_graph_step *rope = only_for_here(f, step->tensors[KV_K]);
+    if (!rope || !is(rope, "rope") || rope->tensors[1] != step->tensors[KV_POSITIONS] || !steady(f, rope))
+        return false;
+    struct rf_graph_step fused = *step;
+    fused.attributes = rope->attributes;
+    fused.tensors[KV_K] = rope->tensors[0];
+    fused.tensors[KV_STEPS] = rope->tensors[2];
+    return SETTLE(f, step, &fused, rope);
+}
+
+/* ---- attention ---- */
+
+/* Whether a tensor is the whole of a dense storage, in whatever shape. */
+static bool whole(const struct rf_graph *graph, uint32_t value) {
+    const struct rf_graph_value *part = &graph->values[value], *root = &graph->values[part->root];
+    return part->desc.dtype == root->desc.dtype && part->desc.byte_offset == root->desc.byte_offset &&
+           part->bytes == root->bytes && rf_op_contiguous(&part->desc) && rf_op_contiguous(&root->desc);
+}
+/* The maker of a storage all of whose readers, so many, are in the pattern. */
+static struct rf_graph_step *maker(struct fusing *f, uint32_t value, uint32_t readers) {
+    uint32_t root = f->graph->values[value].root;
+    const struct rf_graph_value *made = &f->graph->values[root];
+    if (made->producer == RF_NO_INDEX || made->output || f->uses[root].reads != readers ||
+        f->touched[made->producer] || !whole(f->graph, value))
+        return NULL;
+    return &f->graph->steps[made->producer];
+}
+/* The one step that changes a storage between two steps; it is there if readers are 2. */
+static struct rf_graph_step *changer(struct fusing *f, uint32_t root, size_t after, size_t before) {
+    for (size_t s = after + 1; s < before; s++)
+        for (int i = 0; i < f->graph->steps[s].op->inputs; i++)
+            if (!f->gone[s] && rf_step_root(f->graph, &f->graph->steps[s], i) == root) return &f->graph->steps[s];
+    return NULL;
+}
+
+/* The mask of a softmax_mask, [batch or 1, rows, columns], as flash_attention has it: one for all heads. 0: there is
+ * no memory for the view, which is no failure of the graph. */
+static rf_tensor_id mask_of_heads(struct rf_graph *graph, uint32_t mask) {
+    RF_PARAMS(struct rf_graph_tensor, view);
+    const struct rf_tensor_desc *desc = &graph->values[mask].desc;
+    rf_tensor_id id = 0;
+    view.view_of = mask + 1;
+    view.desc = (struct rf_tensor_desc){
+        .dtype = desc->dtype, .rank = 4, .shape = {desc->shape[0], 1, desc->shape[1], desc->shape[2]}};
+    return rf_graph_add_tensor(graph, &view, &id) ? 0 : id;
+}
+
+/* softmax of rows that are rows of the scores (the last dimension is the same), with a causal_mask in between or
+ * without; or softmax_mask. */
+static bool fuse_attention(struct fusing *f, struct rf_graph_step *step) {
+    struct rf_graph *graph = f->graph;
+    if (!is(step, "weighted_matmul")) return false;
+    struct rf_graph_step *softmax = maker(f, step->tensors[0], 1), *mask = NULL;
+    if (!softmax || !(is(softmax, "softmax") || is(softmax, "softmax_mask"))) return false;
+    uint32_t scores = rf_step_root(graph, softmax, 0);
+    bool causal = f->uses[scores].updated, scaled = is(softmax, "softmax_mask");
+    struct rf_graph_step *qkt = maker(f, softmax->tensors[0], causal ? 2 : 1);
+    if (!qkt || !is(qkt, "qkt_matmul") || !steady(f, qkt)) return false;
+    const struct rf_tensor_desc *shape = &graph->values[scores].desc, *in = &graph->values[softmax->tensors[0]].desc;
+    if (causal) {
+        mask = changer(f, scores, index_of(f, qkt), index_of(f, softmax));
+        if (!mask || !is(mask, "causal_mask") || !whole(graph, mask->tensors[0]) || f->touched[index_of(f, mask)] ||
+            !rf_op_same_shape(&graph->values[mask->tensors[0]].desc, shape))
+            return false;
+    }
+    if ((scaled ? !rf_op_same_shape(in, shape) : in->shape[1] != shape->shape[3]) ||
+        !rf_op_same_shape(&graph->values[step->tensors[0]].desc, shape))
+        return false;
+    struct rf_graph_step fused = form(step, "flash_attention");
+    fused.attributes.f[0] = qkt->attributes.f[0];
+    fused.attributes.i[0] = causal;
+    fused.attributes.i[1] = causal ? mask->attributes.i[0] : 0;
+    fused.tensors[0] = qkt->tensors[0];
+    fused.tensors[1] = qkt->tensors[1];
+    fused.tensors[2] = step->tensors[1];
+    fused.tensors[FLASH_OUT] = rf_step_out(step, 0);
+    if (scaled && !joined_scale(qkt, softmax, &fused.attributes.f[0])) return false;
+    if (scaled && softmax->tensors[1] != RF_NO_INDEX) {
+        /* Looked at before the view is made: a mask in f16 has no place there. */
+        if (graph->values[softmax->tensors[1]].desc.dtype != RF_F32 ||
+            f->uses[rf_step_root(graph, softmax, 1)].updated)
+            return false;
+        rf_tensor_id view = mask_of_heads(graph, softmax->tensors[1]);
+        if (!view) return false;
+        fused.tensors[FLASH_MASK] = view - 1;
+    }
+    return SETTLE(f, step, &fused, qkt, mask, softmax);
+}
+
+/* ---- rounds ---- */
+
+typedef bool (*pattern)(struct fusing *f, struct rf_graph_step *step);
+
+/* One kind of pattern over the whole graph; better forms come first in the list below. */
+static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) {
+    struct fusing f = {graph, rf_pass_uses(graph), rf_pass_flags(graph), rf_pass_flags(graph)};
+    rf_status status = f.uses && f.gone && f.touched ? RF_OK : RF_E_NO_MEMORY;
+    size_t found = 0;
+    for (size_t s = 0; !status && s < graph->step_count; s++)
+        if (!f.gone[s] && !f.touched[s] && try(&f, &graph->steps[s])) found++;
+    if (!status && found) {
+        /* The names of steps that are gone are freed with them. */
+        status = rf_graph_compact(graph, f.gone);
+    }
+    *changes += found;
+    free(f.uses);
+    free(f.gone);
+    free(f.touched);
+    return status;
+}
+
+rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes) {
+    static const pattern patterns[] = {fuse_scale,    fuse_softmax_scale, fuse_attention, fuse_activation, fuse_gate,
+                                       fuse_residual, fuse_multiply_add,  fuse_add_norm,  fuse_rope};
+    for (size_t i = 0; i < RF_COUNT(patterns); i++)
+        for (size_t found = 1; found;) {
+            found = 0;
+            rf_status status = round_of(graph, patterns[i], &found);
+            if (status) return status;
+            *changes += found;
+        }
+    return RF_OK;
+}

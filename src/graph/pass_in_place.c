@@ -1,0 +1,40 @@
+/* In place: an output takes the storage of an input that dies there.
+ *
+ * Where: the op's row allows it (in_place), the input has a storage of its own with the very descriptor of the
+ * output, no later step uses that storage, no other input of the step lies in it except where the row allows that one
+ * too, and neither is a root. The pass only says so in the step; the plan lays the two on one place. */
+#include "graph/pass.h"
+
+#include <stdlib.h>
+
+static bool fits(const struct rf_graph *graph, const struct rf_graph_step *step, size_t s, int input,
+                 const struct rf_pass_use *uses) {
+    uint32_t in = step->tensors[input];
+    if (!(step->op->in_place >> input & 1) || in == RF_NO_INDEX) return false;
+    const struct rf_graph_value *from = &graph->values[in], *to = &graph->values[rf_step_out(step, 0)];
+    const struct rf_graph_value *root = &graph->values[from->root];
+    if (root->role != RF_ROLE_VALUE || root->output || to->output || uses[from->root].reader != s) return false;
+    if (from->bytes != root->bytes || from->bytes != to->bytes || !rf_desc_same(&from->desc, &to->desc)) return false;
+    for (int i = 0; i < step->op->inputs; i++)
+        if (i != input && rf_step_root(graph, step, i) == from->root &&
+            (step->tensors[i] != in || !(step->op->in_place >> i & 1)))
+            return false;
+    return true;
+}
+
+rf_status rf_pass_in_place(struct rf_graph *graph, size_t *changes) {
+    struct rf_pass_use *uses = rf_pass_uses(graph);
+    if (!uses) return RF_E_NO_MEMORY;
+    for (size_t s = 0; s < graph->step_count; s++) {
+        struct rf_graph_step *step = &graph->steps[s];
+        if (!step->op->outputs) continue;
+        for (int i = 0; i < step->op->inputs; i++)
+            if (fits(graph, step, s, i, uses)) {
+                step->in_place[0] = (int8_t)i;
+                ++*changes;
+                break;
+            }
+    }
+    free(uses);
+    return RF_OK;
+}

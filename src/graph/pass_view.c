@@ -1,0 +1,92 @@
+/* View folding: a copy that changes neither type nor layout becomes a view of what it copied.
+ *
+ * That holds where both storages hold one thing throughout: a storage that some step changes in place keeps its
+ * copies. Steps that read the copy see another byte offset, so each is checked again; the shift is a multiple of 16,
+ * which keeps what alignment kernels ask for. Must not: make a view of a root, which has a storage of its own. */
+#include "graph/pass.h"
+
+#include <stdlib.h>
+
+enum { SHIFT = 16 };
+
+/* Elements in the same order and distance. */
+static bool same_layout(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b) {
+    if (a->dtype != b->dtype || !rf_op_same_shape(a, b)) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->shape[i] > 1 && a->strides[i] != b->strides[i]) return false;
+    return true;
+}
+
+static bool only_copies(const struct rf_graph *graph, const struct rf_graph_step *step) {
+    if (strcmp(step->op->name, "copy") && strcmp(step->op->name, "transpose") && strcmp(step->op->name, "concat"))
+        return false;
+    for (int i = 1; i < step->op->inputs; i++)
+        if (step->tensors[i] != RF_NO_INDEX) return false; /* of concat: joined with something */
+    return same_layout(&graph->values[step->tensors[0]].desc, &graph->values[rf_step_out(step, 0)].desc);
+}
+
+/* Moves a tensor and its views to another storage; by 'shift' bytes there. */
+static void move(struct rf_graph *graph, uint32_t from, uint32_t to, uint64_t shift) {
+    for (size_t i = 0; i < graph->value_count; i++) {
+        struct rf_graph_value *value = &graph->values[i];
+        if (value->root != from) continue;
+        value->root = to;
+        value->desc.byte_offset += shift; /* wraps where it moves back */
+        value->bytes += shift;
+    }
+}
+/* Whether every step that has something of this storage as an input still passes its check. */
+static bool readers_fit(const struct rf_graph *graph, uint32_t root, size_t from) {
+    for (size_t s = from; s < graph->step_count; s++)
+        for (int i = 0; i < graph->steps[s].op->inputs; i++)
+            if (rf_step_root(graph, &graph->steps[s], i) == root) {
+                if (!rf_pass_fits(graph, &graph->steps[s])) return false;
+                break;
+            }
+    return true;
+}
+
+static bool fold(struct rf_graph *graph, size_t s, const struct rf_pass_use *uses) {
+    const struct rf_graph_step *step = &graph->steps[s];
+    if (!only_copies(graph, step)) return false;
+    uint32_t in = step->tensors[0], out = rf_step_out(step, 0), root = graph->values[in].root;
+    if (graph->values[out].output || uses[out].updated || uses[root].updated) return false;
+    uint64_t shift = graph->values[in].desc.byte_offset - graph->values[out].desc.byte_offset, end;
+    /* What lies before the copy in its storage, or behind it, may have no counterpart. */
+    if (graph->values[in].desc.byte_offset < graph->values[out].desc.byte_offset || shift % SHIFT ||
+        rf_add_overflows(graph->values[out].bytes, shift, &end) || end > graph->values[root].bytes)
+        return false;
+    uint64_t bytes = graph->values[out].bytes;
+    move(graph, out, root, shift);
+    graph->values[out].view_of = in;
+    if (readers_fit(graph, root, s + 1)) {
+        graph->bytes -= bytes;
+        return true;
+    }
+    /* Back again: only what came from 'out' hangs on it. */
+    graph->values[out].view_of = RF_NO_INDEX;
+    for (size_t i = 0; i < graph->value_count; i++) {
+        uint32_t at = (uint32_t)i;
+        while (at != out && graph->values[at].view_of != RF_NO_INDEX) at = graph->values[at].view_of;
+        if (at != out) continue;
+        graph->values[i].root = out;
+        graph->values[i].desc.byte_offset -= shift;
+        graph->values[i].bytes -= shift;
+    }
+    return false;
+}
+
+rf_status rf_pass_view(struct rf_graph *graph, size_t *changes) {
+    struct rf_pass_use *uses = rf_pass_uses(graph);
+    bool *gone = rf_pass_flags(graph);
+    rf_status status = uses && gone ? RF_OK : RF_E_NO_MEMORY;
+    for (size_t s = 0; !status && s < graph->step_count; s++)
+        if (fold(graph, s, uses)) {
+            gone[s] = true;
+            ++*changes;
+        }
+    if (!status) status = rf_graph_compact(graph, gone);
+    free(uses);
+    free(gone);
+    return status;
+}

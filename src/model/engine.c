@@ -1,0 +1,268 @@
+/* Opening a model: the file, its numbers, its vocabulary, and where it goes. */
+#include "model/engine_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cpu/fast.h"
+
+enum { SESSIONS_MOST = 1 << 16 };
+
+static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params);
+static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params);
+static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_params *params);
+
+static rf_status read_chat_template(struct rf_engine *engine) {
+    struct rf_gguf_string text;
+    if (!rf_gguf_find(engine->gguf, "tokenizer.chat_template")) return RF_OK;
+    rf_status status = rf_gguf_get_string(engine->gguf, "tokenizer.chat_template", &text);
+    if (status) return status;
+    engine->chat_template = strndup(text.text, text.bytes);
+    return engine->chat_template ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no host memory for the chat template");
+}
+
+rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine **out) {
+    if (!params || params->struct_size < sizeof *params || !out || !params->runtime || !params->model)
+        return rf_fail(RF_E_INVALID, "rf_engine_open: runtime, model or out is NULL, or struct_size is not set");
+    if (params->kv > RF_KV_Q8_0) return rf_fail(RF_E_INVALID, "rf_engine_open: %d is no kind of cache", params->kv);
+    struct rf_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return rf_fail(RF_E_NO_MEMORY, "no host memory for an engine");
+    static const enum rf_dtype dtypes[] = {[RF_KV_F16] = RF_F16, [RF_KV_F32] = RF_F32, [RF_KV_Q8_0] = RF_Q8_0};
+    engine->runtime = params->runtime;
+    engine->kv = params->kv;
+    engine->kv_dtype = dtypes[params->kv];
+    engine->threads = params->threads;
+    engine->batch = params->batch ? params->batch : RF_BATCH_DEFAULT;
+    engine->replay = !params->no_replay;
+    engine->slot_count = params->sessions ? params->sessions : 1;
+    if (engine->slot_count > SESSIONS_MOST) {
+        free(engine);
+        return rf_fail(RF_E_INVALID, "rf_engine_open: %u sessions; at most %d", params->sessions, SESSIONS_MOST);
+    }
+    pthread_mutex_init(&engine->mutex, NULL);
+    snprintf(engine->simd, sizeof engine->simd, "%s", params->simd ? params->simd : "");
+
+    rf_status status = rf_gguf_open(params->model, &engine->gguf);
+    if (!status) status = rf_arch_read(engine->gguf, &engine->hparams);
+    if (!status && rf_gguf_find(engine->gguf, "tokenizer.ggml.tokens"))
+        status = rf_tokenizer_from_gguf(engine->gguf, &engine->tokenizer);
+    if (!status) status = read_chat_template(engine);
+    if (!status) status = open_device(engine, params);
+    if (!status) status = choose_context(engine, params);
+    if (!status) {
+        engine->slot_taken = calloc(engine->slot_count, sizeof *engine->slot_taken);
+        if (!engine->slot_taken)
+            status = rf_fail(RF_E_NO_MEMORY, "no host memory for %u sessions", engine->slot_count);
+    }
+    if (!status) status = choose_layers(engine, params);
+    if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        rf_engine_close(&engine);
+        rf_error_restore(&saved);
+        return status;
+    }
+    *out = engine;
+    return RF_OK;
+}
+
+rf_status rf_engine_close(struct rf_engine **pointer) {
+    if (!pointer || !*pointer) return RF_OK;
+    struct rf_engine *engine = *pointer;
+    pthread_mutex_lock(&engine->mutex);
+    uint32_t open = engine->open_sessions;
+    pthread_mutex_unlock(&engine->mutex);
+    if (open) return rf_fail(RF_E_BUSY, "rf_engine_close: %u of its sessions are open; destroy them first", open);
+    rf_engine_release(engine);
+    rf_status status = rf_device_close(&engine->device);
+    rf_tokenizer_destroy(&engine->tokenizer);
+    rf_gguf_close(&engine->gguf);
+    free(engine->chat_template);
+    free(engine->slot_taken);
+    pthread_mutex_destroy(&engine->mutex);
+    free(engine);
+    *pointer = NULL;
+    return status;
+}
+
+/* The device that was asked for; with "auto" the CPU where there is none. */
+static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params) {
+    const char *want = params->device ? params->device : "auto";
+    bool automatic = !strcmp(want, "auto");
+    if (!strcmp(want, "cpu") || (automatic && !rf_gpu_available(engine->runtime))) {
+        struct rf_cpu_params cpu_params = {.threads = params->threads};
+        struct rf_cpu *cpu = NULL;
+        while (params->simd && cpu_params.level < RF_SIMD_LEVELS &&
+               strcmp(params->simd, rf_simd_name(cpu_params.level)))
+            cpu_params.level++;
+        if (cpu_params.level == RF_SIMD_LEVELS)
+            return rf_fail(RF_E_INVALID, "'%s' is no SIMD level; there are auto, scalar, avx2, avx512", params->simd);
+        rf_status status = rf_cpu_create(&cpu_params, &cpu); /* says what it is, and whether it can be */
+        if (status) return status;
+        snprintf(engine->device_name, sizeof engine->device_name, "CPU, %s, %u threads",
+                 rf_simd_name(rf_cpu_simd(cpu)->level), rf_cpu_threads(cpu));
+        rf_cpu_destroy(&cpu);
+        return RF_OK;
+    }
+    RF_PARAMS(struct rf_device_choice, choice);
+    RF_PARAMS(struct rf_device_params, open);
+    RF_PARAMS(struct rf_device_info, info);
+    choice.want = want;
+    open.budget = params->budget;
+    rf_status status = rf_device_choose(engine->runtime, &choice, &open.index);
+    if (!status) status = rf_device_open_checked(engine->runtime, &open, &engine->device);
+    if (!status) status = rf_device_get_info(engine->device, &info);
+    if (!status) snprintf(engine->device_name, sizeof engine->device_name, "%s", info.name);
+    return status;
+}
+
+/* Positions, pages and rows are counted in 32 bits, signed. */
+static rf_status set_context(struct rf_engine *engine, uint32_t context) {
+    uint64_t width = ((uint64_t)context + RF_PAGE_ROWS - 1) / RF_PAGE_ROWS;
+    if (width * RF_PAGE_ROWS > INT32_MAX / engine->slot_count)
+        return rf_fail(RF_E_INVALID, "%u sessions of %u tokens: together at most %d are possible", engine->slot_count,
+                       context, INT32_MAX);
+    engine->context = context;
+    engine->batch = RF_MIN(engine->batch, context);
+    engine->table_width = (uint32_t)width;
+    engine->page_count = engine->table_width * engine->slot_count;
+    return RF_OK;
+}
+
+/* As given; else the model's own, cut so that the caches take at most half of what the weights leave of the memory.
+ */
+static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t room = 0, total = 0, weights = 0;
+    if (params->context) return set_context(engine, params->context);
+    for (int group = RF_GROUP_EMBEDDING; group <= rf_group_output(hparams); group++)
+        weights += rf_engine_group_bytes(engine, group);
+    rf_status status = engine->device ? rf_safe_alloc_size(engine->device, &room) : rf_host_memory("", &room, &total);
+    if (status) return status;
+    /* Weights on the host are the mapped file: pages that can be dropped. With a device that holds only a part, the
+     * caches follow their layers. */
+    uint64_t left = engine->device && room > weights ? room - weights : room / 4;
+    uint64_t each = rf_engine_cache_bytes(engine, 1) * hparams->layers * engine->slot_count;
+    uint64_t fits = left / 2 / RF_MAX(each, (uint64_t)1) / RF_PAGE_ROWS * RF_PAGE_ROWS;
+    uint64_t context = RF_MIN((uint64_t)hparams->trained_context, RF_MAX(fits, (uint64_t)RF_PAGE_ROWS));
+    status = set_context(engine, (uint32_t)context);
+    if (!status && context < hparams->trained_context)
+        snprintf(engine->notice, sizeof engine->notice,
+                 "the context is %u tokens, of %u the model was trained for: memory for more is not there (give one "
+                 "to have it another way)",
+                 engine->context, hparams->trained_context);
+    return status;
+}
+
+/* What a run of a prompt's chunk needs besides weights and caches, roughly: the plan itself is exact, and is tried.
+ */
+static uint64_t scratch_bytes(const struct rf_engine *engine) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t row = 6 * (uint64_t)hparams->width + 3 * (uint64_t)hparams->feed_forward;
+    return (engine->batch * row + 2 * (uint64_t)hparams->vocabulary) * sizeof(float) + ((uint64_t)16 << 20);
+}
+
+static uint32_t layers_that_fit(const struct rf_engine *engine, uint64_t room) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t cache = rf_engine_cache_bytes(engine, (uint64_t)engine->page_count * RF_PAGE_ROWS);
+    uint64_t used = scratch_bytes(engine) + rf_engine_group_bytes(engine, rf_group_output(hparams));
+    uint32_t layers = 0;
+    for (; layers < hparams->layers; layers++) {
+        int group = RF_GROUP_LAYER + (int)(hparams->layers - 1 - layers);
+        uint64_t more = rf_engine_group_bytes(engine, group) + cache;
+        if (layers + 1 == hparams->layers && !hparams->tied_output)
+            more += rf_engine_group_bytes(engine, RF_GROUP_EMBEDDING);
+        if (used + more > room) break;
+        used += more;
+    }
+    return used > room ? 0 : layers;
+}
+
+/* A chunk of a prompt and one token must be able to run. */
+static rf_status try_runners(struct rf_engine *engine) {
+    for (int one = 0; one < 2; one++) {
+        struct rf_graph_shape shape = {.tokens = one ? 1 : engine->batch,
+                                       .sequences = 1,
+                                       .page_rows = RF_PAGE_ROWS,
+                                       .page_count = engine->page_count,
+                                       .table_width = engine->table_width,
+                                       .longest = engine->context,
+                                       .kv_dtype = engine->kv_dtype};
+        struct rf_runner runner = {0};
+        rf_status status = rf_runner_create(engine, &shape, &runner);
+        rf_runner_destroy(&runner);
+        if (status) return status;
+    }
+    return RF_OK;
+}
+
+static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_params *params) {
+    uint32_t all = engine->hparams.layers, layers = 0;
+    bool given = params->device_layers != 0;
+    if (engine->device) {
+        uint64_t room = 0;
+        rf_status status = rf_safe_alloc_size(engine->device, &room);
+        if (status) return status;
+        layers = given ? RF_MIN(params->device_layers, all) : layers_that_fit(engine, room);
+    }
+    for (;;) {
+        rf_status status = rf_engine_place(engine, layers, params);
+        if (!status) status = try_runners(engine);
+        if (!status) break;
+        if (!rf_is_full(status) || given || !layers) return status;
+        rf_engine_release(engine);
+        layers -= RF_MAX(layers / 8, 1u);
+    }
+    engine->degraded = engine->device && layers < all;
+    size_t said = strlen(engine->notice);
+    if (engine->degraded)
+        snprintf(
+            engine->notice + said, sizeof engine->notice - said,
+            "%s%u of %u layers run on the CPU: the GPU's budget has room for %u (%.1f GiB of weights stay on the "
+            "host); raise the budget, or use a smaller context",
+            said ? "; " : "", all - layers, all, layers, (double)engine->host_weight_bytes / 0x1p30);
+    return RF_OK;
+}
+
+/* ---- what there is to know ---- */
+
+rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info) {
+    if (!engine || !info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_engine_get_info: NULL, or struct_size is not set");
+    const struct rf_hparams *hparams = &engine->hparams;
+    RF_PARAMS(struct rf_gguf_info, file);
+    rf_status status = rf_gguf_get_info(engine->gguf, &file);
+    if (status) return status;
+    *info = (struct rf_engine_info){.struct_size = info->struct_size,
+                                    .architecture = hparams->arch->name,
+                                    .name = hparams->name,
+                                    .device = engine->device_name,
+                                    .chat_template = engine->chat_template,
+                                    .parameter_count = file.parameter_count,
+                                    .weight_bytes = file.tensor_bytes,
+                                    .layers = hparams->layers,
+                                    .width = hparams->width,
+                                    .heads = hparams->heads,
+                                    .kv_heads = hparams->kv_heads,
+                                    .head_width = hparams->head_width,
+                                    .feed_forward = hparams->feed_forward,
+                                    .vocabulary = hparams->vocabulary,
+                                    .context = engine->context,
+                                    .trained_context = hparams->trained_context,
+                                    .device_layers = engine->device_layers,
+                                    .device_weight_bytes = engine->device_weight_bytes,
+                                    .host_weight_bytes = engine->host_weight_bytes,
+                                    .device_kv_bytes = engine->device_kv_bytes,
+                                    .host_kv_bytes = engine->host_kv_bytes,
+                                    .kv = engine->kv,
+                                    .degraded = engine->degraded};
+    return RF_OK;
+}
+
+const char *rf_engine_notice(const struct rf_engine *engine) {
+    return engine ? engine->notice : "";
+}
+
+const struct rf_tokenizer *rf_engine_tokenizer(const struct rf_engine *engine) {
+    return engine ? engine->tokenizer : NULL;
+}

@@ -1,0 +1,329 @@
+/* Capture and graphs: what is submitted to a capturing stream is kept as nodes instead of being queued; a graph is
+ * such a list of nodes, an executable graph runs them, one after the other, as one work of a stream.
+ *
+ * Invariants
+ *   1. A stream with a capture queues nothing; ending the capture, or destroying the stream, takes it away.
+ *   2. A capture that was spoilt by a forbidden call keeps refusing (901) until it is ended, which then says 901 too.
+ *   3. Nodes never change after the capture ended; graph and executable graphs share them by reference.
+ *   4. An executable graph that is destroyed while it runs goes when it has run.
+ *
+ * Not simulated: captures that fork to a second stream, graphs within graphs, memory nodes, editing: 801. */
+#include "sim/sim.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRAPH_MAGIC 0x47524150u
+#define EXEC_MAGIC 0x45584543u
+#define QUARANTINE 256
+
+struct sim_capture {
+    struct sim_capture *next; /* all that are under way */
+    struct sim_stream *stream;
+    pthread_t thread;
+    int mode;
+    bool spoilt;
+    struct sim_work *first, *last;
+    size_t count;
+    uint64_t serial;
+};
+
+/* A graph, or with EXEC_MAGIC an executable one. What a program abandons stays in the list: no leak of this process.
+ */
+struct sim_graph {
+    uint32_t magic;
+    int refs; /* the handle's; of a graph, one per executable one; of an executable one, one per run under way */
+    struct sim_device *device;
+    struct sim_graph *origin; /* of an executable one: whose nodes it runs */
+    struct sim_work *first;
+    size_t count;
+    uint64_t bytes; /* of device memory */
+    struct sim_graph *previous, *next, *next_dead;
+};
+
+static struct sim_capture *captures;
+static uint64_t capture_serial;
+static struct sim_graph *live;
+static struct sim_graph *dead, **dead_end = &dead;
+static size_t dead_count;
+
+/* ---- capturing; the lock is held ---- */
+
+int sim_capture_keep(struct sim_stream *stream, struct sim_work *work) {
+    struct sim_capture *capture = stream->capture;
+    if (capture->spoilt) return SIM_CAPTURE_INVALIDATED;
+    if (work->kind == SIM_WORK_GRAPH) return SIM_NOT_SUPPORTED;
+    work->next = NULL;
+    if (capture->last)
+        capture->last->next = work;
+    else
+        capture->first = work;
+    capture->last = work;
+    capture->count++;
+    return SIM_OK;
+}
+
+int sim_capture_spoil(struct sim_stream *stream, int code) {
+    stream->capture->spoilt = true;
+    return code;
+}
+
+uint64_t sim_capture_serial(const struct sim_stream *stream) {
+    return stream->capture ? stream->capture->serial : 0;
+}
+
+int sim_capture_refuses_default(struct sim_device *device) {
+    for (struct sim_capture *capture = captures; capture; capture = capture->next)
+        if (capture->stream->device == device && !capture->stream->non_blocking)
+            return sim_capture_spoil(capture->stream, SIM_CAPTURE_IMPLICIT);
+    return SIM_OK;
+}
+
+static void free_nodes(struct sim_work *node) {
+    while (node) {
+        struct sim_work *next = node->next;
+        sim_work_destroy(node);
+        node = next;
+    }
+}
+
+/* Takes the capture away from its stream; its nodes are the caller's. */
+static void unlink_capture(struct sim_capture *capture) {
+    struct sim_capture **link = &captures;
+    while (*link != capture) link = &(*link)->next;
+    *link = capture->next;
+    capture->stream->capture = NULL;
+}
+
+void sim_capture_drop(struct sim_stream *stream) {
+    struct sim_capture *capture = stream->capture;
+    if (!capture) return;
+    unlink_capture(capture);
+    free_nodes(capture->first);
+    free(capture);
+}
+
+/* A thread's own captures forbid unless relaxed, other threads' only if global. */
+int sim_capture_forbids(void) {
+    int code = SIM_OK;
+    sim_lock(&sim.lock);
+    for (struct sim_capture *capture = captures; capture; capture = capture->next) {
+        bool own = pthread_equal(capture->thread, pthread_self());
+        if (own ? capture->mode != SIM_CAPTURE_RELAXED : capture->mode == SIM_CAPTURE_GLOBAL)
+            code = sim_capture_spoil(capture->stream, SIM_CAPTURE_UNSUPPORTED);
+    }
+    sim_unlock(&sim.lock);
+    if (code) sim_message("a stream is being captured in a mode that does not allow this call");
+    return code;
+}
+
+hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode mode) {
+    int code = sim_enter(SIM_ENTRY_hipStreamBeginCapture);
+    if (code) return code;
+    if (!handle) return SIM_CAPTURE_UNSUPPORTED; /* the default stream waits for others: nothing to record */
+    struct sim_stream *stream = sim_stream_of(handle);
+    if (!stream) return SIM_INVALID_HANDLE;
+    if ((int)mode < SIM_CAPTURE_GLOBAL || (int)mode > SIM_CAPTURE_RELAXED) return SIM_INVALID_VALUE;
+    struct sim_capture *capture = calloc(1, sizeof *capture);
+    if (!capture) return SIM_OUT_OF_MEMORY;
+    sim_lock(&sim.lock);
+    if (stream->capture) {
+        code = SIM_ILLEGAL_STATE;
+    } else {
+        *capture = (struct sim_capture){.next = captures,
+                                        .stream = stream,
+                                        .thread = pthread_self(),
+                                        .mode = (int)mode,
+                                        .serial = ++capture_serial};
+        captures = capture;
+        stream->capture = capture;
+    }
+    sim_unlock(&sim.lock);
+    if (code) free(capture);
+    return code;
+}
+
+static struct sim_graph *make_graph(uint32_t magic, struct sim_device *device) { /* the lock is held */
+    struct sim_graph *graph = calloc(1, sizeof *graph);
+    if (!graph) return NULL;
+    graph->magic = magic;
+    graph->refs = 1;
+    graph->device = device;
+    graph->next = live;
+    if (live) live->previous = graph;
+    live = graph;
+    sim.stats.graphs++;
+    return graph;
+}
+
+hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
+    int code = sim_enter(SIM_ENTRY_hipStreamEndCapture);
+    if (code) return code;
+    if (!out) return SIM_INVALID_VALUE;
+    struct sim_stream *stream = handle ? sim_stream_of(handle) : NULL;
+    if (handle && !stream) return SIM_INVALID_HANDLE;
+    sim_lock(&sim.lock);
+    struct sim_capture *capture = stream ? stream->capture : NULL;
+    if (!capture)
+        code = SIM_ILLEGAL_STATE;
+    else if (capture->mode != SIM_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
+        code = SIM_CAPTURE_WRONG_THREAD;
+    else {
+        struct sim_graph *graph = capture->spoilt ? NULL : make_graph(GRAPH_MAGIC, stream->device);
+        if (graph) {
+            graph->first = capture->first;
+            graph->count = capture->count;
+            capture->first = NULL;
+        } else {
+            code = capture->spoilt ? SIM_CAPTURE_INVALIDATED : SIM_OUT_OF_MEMORY;
+        }
+        sim_capture_drop(stream);
+        *out = (hipGraph_t)graph;
+    }
+    sim_unlock(&sim.lock);
+    return code;
+}
+
+hipError_t hipStreamIsCapturing(hipStream_t handle, hipStreamCaptureStatus *status) {
+    int code = sim_enter(SIM_ENTRY_hipStreamIsCapturing);
+    if (code) return code;
+    if (!status) return SIM_INVALID_VALUE;
+    struct sim_stream *stream = sim_stream_of(handle);
+    if (!stream) return SIM_INVALID_HANDLE;
+    sim_lock(&sim.lock);
+    *status = !stream->capture ? 0 : stream->capture->spoilt ? 2 : 1; /* none, active, invalidated */
+    sim_unlock(&sim.lock);
+    return SIM_OK;
+}
+
+/* ---- graphs ---- */
+
+static struct sim_graph *graph_of(void *handle, uint32_t magic) {
+    struct sim_graph *graph = handle;
+    return graph && graph->magic == magic ? graph : NULL;
+}
+
+/* Device memory for executable graphs comes in granules that they share; what is held is always the sum of their
+ * bytes, rounded up. With the lock held. */
+static int reserve(struct sim_device *device, uint64_t bytes) {
+    uint64_t unit = device->config->granularity, needed = device->graph_bytes + bytes;
+    uint64_t rounded = (needed + unit - 1) / unit * unit, charged;
+    if (rounded > device->graph_charged) {
+        int code = sim_charge(device, rounded - device->graph_charged, &charged);
+        if (code) return code;
+        device->graph_charged += charged;
+        sim.stats.charged_bytes += charged;
+    }
+    device->graph_bytes = needed;
+    return SIM_OK;
+}
+
+static void unreserve(struct sim_device *device, uint64_t bytes) {
+    uint64_t unit = device->config->granularity;
+    device->graph_bytes -= bytes;
+    uint64_t rounded = (device->graph_bytes + unit - 1) / unit * unit;
+    if (rounded == device->graph_charged) return;
+    sim.stats.charged_bytes -= device->graph_charged - rounded;
+    sim_discharge(device, device->graph_charged - rounded);
+    device->graph_charged = rounded;
+}
+
+void sim_graph_release(struct sim_graph *graph) {
+    if (--graph->refs) return;
+    if (graph->origin) {
+        unreserve(graph->device, graph->bytes);
+        sim_graph_release(graph->origin);
+    } else {
+        free_nodes(graph->first);
+        graph->first = NULL;
+    }
+    if (graph->previous)
+        graph->previous->next = graph->next;
+    else
+        live = graph->next;
+    if (graph->next) graph->next->previous = graph->previous;
+    sim.stats.graphs--;
+    graph->next_dead = NULL;
+    *dead_end = graph;
+    dead_end = &graph->next_dead;
+    if (++dead_count > QUARANTINE) {
+        struct sim_graph *oldest = dead;
+        dead = oldest->next_dead;
+        dead_count--;
+        free(oldest);
+    }
+}
+
+struct sim_work *sim_graph_nodes(const struct sim_graph *graph) {
+    return graph->origin->first;
+}
+
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t *out, hipGraph_t handle, unsigned long long flags) {
+    int code = sim_enter(SIM_ENTRY_hipGraphInstantiateWithFlags);
+    if (code) return code;
+    struct sim_graph *graph = graph_of(handle, GRAPH_MAGIC);
+    if (!out || !graph) return SIM_INVALID_VALUE;
+    if (flags & ~1ull) return SIM_INVALID_VALUE;
+    sim_lock(&sim.lock);
+    uint64_t bytes = (graph->count + 1) * graph->device->config->graph;
+    code = reserve(graph->device, bytes);
+    struct sim_graph *executable = code ? NULL : make_graph(EXEC_MAGIC, graph->device);
+    if (!code && !executable) {
+        unreserve(graph->device, bytes);
+        code = SIM_OUT_OF_MEMORY;
+    }
+    if (executable) {
+        executable->origin = graph;
+        executable->bytes = bytes;
+        graph->refs++;
+        *out = (hipGraphExec_t)executable;
+    }
+    sim_unlock(&sim.lock);
+    return code;
+}
+
+hipError_t hipGraphLaunch(hipGraphExec_t handle, hipStream_t stream_handle) {
+    int code = sim_enter(SIM_ENTRY_hipGraphLaunch);
+    if (code) return code;
+    struct sim_graph *executable = graph_of(handle, EXEC_MAGIC);
+    struct sim_stream *stream = sim_stream_of(stream_handle);
+    if (!executable) return SIM_INVALID_VALUE;
+    if (!stream) return SIM_INVALID_HANDLE;
+    if (executable->device != stream->device) return SIM_INVALID_VALUE;
+    struct sim_work *work = sim_work_create(SIM_WORK_GRAPH, 0);
+    if (!work) return SIM_OUT_OF_MEMORY;
+    sim_lock(&sim.lock);
+    executable->refs++;
+    work->graph = executable;
+    sim_unlock(&sim.lock);
+    return sim_submit(stream, work, false);
+}
+
+/* What a run needs is there since the graph was instantiated: the handles are checked, nothing else is to do. */
+hipError_t hipGraphUpload(hipGraphExec_t handle, hipStream_t stream_handle) {
+    int code = sim_enter(SIM_ENTRY_hipGraphUpload);
+    if (code) return code;
+    if (!graph_of(handle, EXEC_MAGIC)) return SIM_INVALID_VALUE;
+    return sim_stream_of(stream_handle) ? SIM_OK : SIM_INVALID_HANDLE;
+}
+
+static int destroy(enum sim_entry entry, void *handle, uint32_t magic) {
+    int code = sim_enter(entry);
+    if (code) return code;
+    struct sim_graph *graph = graph_of(handle, magic);
+    if (!graph) return SIM_INVALID_VALUE;
+    sim_lock(&sim.lock);
+    graph->magic = SIM_DEAD_MAGIC;
+    sim_graph_release(graph);
+    sim_unlock(&sim.lock);
+    return SIM_OK;
+}
+
+hipError_t hipGraphExecDestroy(hipGraphExec_t handle) {
+    return destroy(SIM_ENTRY_hipGraphExecDestroy, handle, EXEC_MAGIC);
+}
+
+hipError_t hipGraphDestroy(hipGraph_t handle) {
+    return destroy(SIM_ENTRY_hipGraphDestroy, handle, GRAPH_MAGIC);
+}

@@ -1,0 +1,640 @@
+/* Recordings: what was recorded gives the results of direct launches, run after run; what cannot be recorded is
+ * refused; a failed recording harms nothing; time-outs and faults name the recording; what the driver takes is
+ * charged. */
+#include "gpu_testing.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COUNT = 5000 };
+
+static void skip_without_recording(struct gpu *gpu) {
+    rf_status status = rf_queue_record_begin(gpu->queue, "can it");
+    struct rf_recording *none = NULL;
+    if (status == RF_E_UNSUPPORTED) RF_SKIP("%s", rf_error_text());
+    RF_ASSERT_OK(status);
+    RF_ASSERT_STATUS(rf_queue_record_end(gpu->queue, &none), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "nothing was recorded");
+}
+
+/* A bit of everything that can be recorded: a += 1 twice, b = a, a fill in b, an upload over the start of b. */
+static rf_status submit(struct rf_queue *queue, const struct rf_kernel *increment, struct rf_buffer *a,
+                        struct rf_buffer *b, struct rf_pinned *in, struct rf_pinned *out) {
+    rf_status status = RF_OK;
+    for (int i = 0; i < 2 && !status; i++)
+        status = GPU_LAUNCH(queue, increment, COUNT, rf_arg_buffer(a), rf_arg_i64(COUNT));
+    if (!status) status = rf_copy_on_device(queue, b, 0, a, 0, COUNT * 4);
+    if (!status) status = rf_fill(queue, b, 400, 400, 0x11);
+    if (!status) status = rf_upload_async(queue, b, 0, in, 0, 64);
+    if (!status) status = rf_download_async(queue, out, 0, b, 0, COUNT * 4);
+    return status;
+}
+
+RF_TEST(recording, gives_the_results_of_direct_launches, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    skip_without_recording(&gpu);
+    const struct rf_kernel *increment = gpu_kernel(&gpu, "increment");
+    static uint32_t start[COUNT], got[2][2][COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) start[i] = i * 2654435761u;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        struct rf_buffer *a = gpu_buffer(&gpu, COUNT * 4), *b = gpu_buffer(&gpu, COUNT * 4);
+        struct rf_pinned *in = NULL, *out = NULL;
+        struct rf_recording *recording = NULL;
+        RF_ASSERT_OK(rf_pinned_create(gpu.device, 64, &in));
+        RF_ASSERT_OK(rf_pinned_create(gpu.device, COUNT * 4, &out));
+        memset(rf_pinned_data(in), 0xee, 64);
+        RF_ASSERT_OK(rf_copy_to_device_safe(gpu.queue, a, 0, start, sizeof start));
+        if (recorded) {
+            RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "step"));
+            RF_ASSERT_OK(submit(gpu.queue, increment, a, b, in, out));
+            RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+            RF_PARAMS(struct rf_recording_info, info);
+            RF_ASSERT_OK(rf_recording_get_info(recording, &info));
+            RF_EXPECT(!strcmp(info.name, "step"));
+            RF_EXPECT_INT(info.submissions, 6);
+            /* Recording ran nothing. */
+            RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got[1][0], a, 0, sizeof got[1][0]));
+            RF_ASSERT(!memcmp(got[1][0], start, sizeof start));
+        }
+        bool idle = true; /* pinned memory must not change while copies may read it */
+        unsigned char sent = 0;
+        for (uint32_t run = 0; run < 1000; run++) {
+            if (idle) ((unsigned char *)rf_pinned_data(in))[0] = sent = (unsigned char)(run + 1);
+            RF_ASSERT_OK(recorded ? rf_recording_run(gpu.queue, recording)
+                                  : submit(gpu.queue, increment, a, b, in, out));
+            idle = run % 10 == 0 || run > 990; /* mostly several are under way at once */
+            if (!idle) continue;
+            RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+            const uint32_t *seen = rf_pinned_data(out);
+            RF_ASSERT_INT(*(const unsigned char *)seen, sent);
+            RF_ASSERT_INT(seen[COUNT - 1], start[COUNT - 1] + 2 * (run + 1));
+        }
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got[recorded][0], a, 0, COUNT * 4));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got[recorded][1], b, 0, COUNT * 4));
+        RF_ASSERT_OK(rf_recording_destroy(&recording));
+        RF_ASSERT(recording == NULL);
+        RF_ASSERT_OK(rf_recording_destroy(&recording)); /* NULL is fine */
+        RF_ASSERT_OK(rf_pinned_destroy(&in));
+        RF_ASSERT_OK(rf_pinned_destroy(&out));
+        RF_ASSERT_OK(rf_buffer_destroy(&a));
+        RF_ASSERT_OK(rf_buffer_destroy(&b));
+    }
+    RF_EXPECT(!memcmp(got[0], got[1], sizeof got[0]));
+    RF_EXPECT_INT(got[1][0][7], start[7] + 2000);
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, refuses_what_cannot_be_recorded, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    skip_without_recording(&gpu);
+    const struct rf_kernel *increment = gpu_kernel(&gpu, "increment");
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096), *fresh = NULL;
+    struct rf_queue *other = NULL;
+    struct rf_event *event = NULL;
+    struct rf_recording *recording = NULL, *second = NULL;
+    uint32_t words[4] = {0};
+    bool idle = false;
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &other));
+    RF_ASSERT_OK(rf_event_create(gpu.device, false, &event));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4096, 0));
+    RF_ASSERT_OK(rf_event_record(event, gpu.queue));
+    RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_INVALID);
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "first"));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, increment, 64, rf_arg_buffer(buffer), rf_arg_i64(64)));
+#define REFUSED(call)                                                                                                \
+    do {                                                                                                             \
+        RF_EXPECT_STATUS(call, RF_E_INVALID);                                                                        \
+        RF_ASSERT_CONTAINS(rf_error_text(), "recording 'first'");                                                    \
+    } while (0)
+    REFUSED(rf_queue_record_begin(gpu.queue, "again"));
+    REFUSED(rf_copy_to_device_safe(gpu.queue, buffer, 0, words, sizeof words));
+    REFUSED(rf_copy_from_device_safe(gpu.queue, words, buffer, 0, sizeof words));
+    REFUSED(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    REFUSED(rf_event_record(event, gpu.queue));
+    REFUSED(rf_queue_after_event(gpu.queue, event));
+    REFUSED(rf_queue_after(gpu.queue, other));
+    REFUSED(rf_queue_after(other, gpu.queue));
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 64;
+    params.zeroed = true;
+    params.queue = gpu.queue;
+    REFUSED(rf_buffer_create_safe(gpu.device, &params, &fresh));
+    /* What was submitted before can still be asked for, and other queues go on, on this thread too. */
+    RF_EXPECT_OK(rf_event_wait(event, RF_TIMEOUT_DEFAULT));
+    RF_EXPECT_OK(rf_queue_idle(gpu.queue, &idle));
+    RF_EXPECT(idle);
+    params.queue = other;
+    params.bytes = 3 * MIB;
+    params.direct = true;
+    RF_EXPECT_OK(rf_buffer_create_safe(gpu.device, &params, &fresh));
+    RF_EXPECT_OK(rf_queue_after_event(other, event));
+    RF_EXPECT_OK(rf_copy_from_device_safe(other, words, fresh, 0, sizeof words));
+    RF_EXPECT_OK(rf_buffer_destroy(&fresh));
+    RF_EXPECT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_queue_record_begin(other, "second"));
+    RF_ASSERT_OK(rf_fill(other, buffer, 256, 256, 9));
+    RF_ASSERT_OK(rf_queue_record_end(other, &second));
+    REFUSED(rf_recording_run(gpu.queue, second));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    RF_PARAMS(struct rf_recording_info, info);
+    RF_ASSERT_OK(rf_recording_get_info(recording, &info));
+    RF_EXPECT_INT(info.submissions, 1);
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, second)); /* any queue of the device */
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, words, buffer, 252, 8));
+    RF_EXPECT_INT(words[0], 1);
+    RF_EXPECT_INT(words[1], 0x09090909);
+    RF_EXPECT_STATUS(rf_recording_run(gpu.queue, NULL), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_recording_run(gpu.queue, (struct rf_recording *)(void *)buffer), RF_E_HANDLE);
+    RF_ASSERT_OK(rf_recording_destroy(&recording));
+    RF_ASSERT_OK(rf_recording_destroy(&second));
+    RF_ASSERT_OK(rf_event_destroy(&event));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    /* A recording with a hole in it does not come to be: the first mistake is repeated at the end. */
+    buffer = gpu_buffer(&gpu, 4096);
+    RF_ASSERT_OK(rf_queue_record_begin(other, "with a hole"));
+    RF_ASSERT_OK(rf_fill(other, buffer, 0, 8, 0));
+    RF_EXPECT_STATUS(rf_fill(other, buffer, 4096, 1, 0), RF_E_INVALID);
+    RF_ASSERT_OK(rf_fill(other, buffer, 8, 8, 0));
+    RF_EXPECT_STATUS(rf_queue_record_end(other, &second), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "do not lie within the buffer");
+    RF_ASSERT_CONTAINS(rf_error_text(), "with a hole");
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    /* A queue may go while it records. */
+    RF_ASSERT_OK(rf_queue_record_begin(other, NULL));
+    RF_ASSERT_OK(rf_queue_destroy(&other));
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, keeps_the_memory_that_it_uses, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    skip_without_recording(&gpu);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, COUNT * 4), *view = NULL, *next;
+    struct rf_pinned *pinned = NULL;
+    struct rf_recording *recording = NULL;
+    RF_ASSERT_OK(rf_pinned_create(gpu.device, COUNT * 4, &pinned));
+    const uint32_t *seen = rf_pinned_data(pinned);
+    RF_ASSERT_OK(rf_buffer_view(buffer, 0, COUNT * 4, &view));
+    uint64_t address = rf_buffer_address(buffer);
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "kept"));
+    RF_ASSERT_OK(rf_fill(gpu.queue, view, 0, COUNT * 4, 0));
+    RF_ASSERT_OK(
+        GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "increment"), COUNT, rf_arg_buffer(buffer), rf_arg_i64(COUNT)));
+    RF_ASSERT_OK(rf_download_async(gpu.queue, pinned, 0, buffer, 0, COUNT * 4));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    RF_ASSERT_OK(rf_buffer_destroy(&view));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_pinned_destroy(&pinned));
+    RF_EXPECT_INT(gpu_memory(&gpu).live_count, 2); /* the ledger says who has it */
+    next = gpu_buffer(&gpu, COUNT * 4);
+    RF_EXPECT(rf_buffer_address(next) != address);
+    RF_ASSERT_OK(rf_fill(gpu.queue, next, 0, COUNT * 4, 0x77));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    for (int i = 0; i < COUNT; i++) RF_ASSERT_INT(seen[i], 1);
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_recording_destroy(&recording)); /* while it may run */
+    RF_EXPECT_INT(gpu_memory(&gpu).live_count, 1);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_buffer_destroy(&next));
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, what_the_driver_takes_is_charged) {
+    gpu_need_simulated("vram=4GiB,graph=1MiB");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, "400MiB");
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recordings[64] = {NULL};
+    const struct rf_memory_info before = gpu_memory(&gpu);
+    uint64_t charged = 0;
+    int made = 0;
+    rf_status status = RF_OK;
+    for (; made < 64 && !status; made += !status) {
+        RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "many"));
+        for (int i = 0; i < 15; i++) RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 1));
+        status = rf_queue_record_end(gpu.queue, &recordings[made]);
+        RF_PARAMS(struct rf_recording_info, info);
+        if (status) break;
+        RF_ASSERT_OK(rf_recording_get_info(recordings[made], &info));
+        RF_EXPECT_INT(info.driver_bytes, 16 * MIB);
+        charged += info.driver_bytes;
+        struct rf_memory_info now = gpu_memory(&gpu);
+        RF_ASSERT_INT(now.driver_bytes, before.driver_bytes + charged);
+        RF_ASSERT_INT(now.held_bytes, before.held_bytes + charged);
+        RF_ASSERT(now.held_bytes <= now.budget_bytes);
+    }
+    RF_EXPECT_STATUS(status, RF_E_BUDGET);
+    RF_ASSERT_CONTAINS(rf_error_text(), "RF_BUDGET");
+    RF_EXPECT(made > 3 && made < 25);
+    RF_EXPECT(recordings[made] == NULL);
+    RF_EXPECT_INT(gpu_memory(&gpu).driver_bytes, before.driver_bytes + charged); /* refused before it was made */
+    RF_EXPECT(gpu_memory(&gpu).peak_bytes <= before.budget_bytes);
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 2)); /* the queue is as it was */
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recordings[0]));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    for (int i = 0; i < made; i++) RF_ASSERT_OK(rf_recording_destroy(&recordings[i]));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT)); /* a quiet moment */
+    RF_EXPECT_INT(gpu_memory(&gpu).driver_bytes, before.driver_bytes);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* What a driver takes is known afterwards: one that takes far more than before breaks the budget for a moment. */
+RF_TEST(recording, a_driver_that_takes_too_much_is_refused) {
+    gpu_need_simulated("vram=4GiB,graph=40MiB");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, "400MiB");
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recording = NULL;
+    const struct rf_memory_info before = gpu_memory(&gpu);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "huge"));
+        for (int i = 0; i < 15; i++) RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 1));
+        RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_BUDGET);
+        RF_ASSERT_CONTAINS(rf_error_text(), "huge");
+        RF_EXPECT(recording == NULL);
+        RF_EXPECT_INT(gpu_sim_entry_calls("hipGraphInstantiateWithFlags"), 1); /* the second time it is known */
+        RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+        RF_EXPECT_INT(gpu_memory(&gpu).driver_bytes, before.driver_bytes);
+        RF_EXPECT_INT(gpu_memory(&gpu).live_count, 1);
+    }
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* ---- deadlines, loss, leaks ---- */
+
+RF_TEST(recording, a_long_run_times_out_by_name_then_finishes, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    skip_without_recording(&gpu);
+    struct rf_recording *recording = NULL;
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "slow step"));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_ns"), 1, rf_arg_i64(500000000)));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_MS(50)), RF_E_TIMEOUT);
+    RF_ASSERT_CONTAINS(rf_error_text(), "slow step");
+    int64_t began = gpu_now_ns();
+    RF_ASSERT_OK(rf_recording_destroy(&recording)); /* does not wait for it */
+    RF_EXPECT(gpu_now_ns() - began < RF_MS(400));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_MS(5000)));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT)); /* the driver's part goes at a quiet moment */
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, a_stuck_one_is_abandoned_with_the_device, .timeout_ms = 60000) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_TIMEOUT_MS=300", NULL});
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *flag = gpu_buffer(&gpu, 4), *outcome = gpu_buffer(&gpu, 4);
+    struct rf_recording *recording = NULL, *leaked = NULL;
+    RF_ASSERT_OK(rf_fill(gpu.queue, flag, 0, 4, 0));
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "for ever"));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_forever_flag"), 1, rf_arg_buffer(flag),
+                            rf_arg_buffer(outcome), rf_arg_i64(INT64_MAX)));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    /* Recording goes on while something is stuck, on the same queue too. */
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "meanwhile"));
+    RF_ASSERT_OK(rf_fill(gpu.queue, outcome, 0, 4, 0));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &leaked));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT), RF_E_TIMEOUT);
+    RF_ASSERT_CONTAINS(rf_error_text(), "for ever");
+    RF_ASSERT_OK(rf_recording_destroy(&recording));
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipGraphExecDestroy"), 0); /* not while it runs */
+    RF_ASSERT_OK(rf_buffer_destroy(&flag));
+    RF_ASSERT_OK(rf_buffer_destroy(&outcome));
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "never ended"));
+    RF_ASSERT_OK(rf_queue_destroy(&gpu.queue));
+    RF_EXPECT_STATUS(rf_device_close(&gpu.device), RF_E_TIMEOUT);
+    RF_ASSERT_CONTAINS(gpu_log(), "abandoned");
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipGraphExecDestroy"), 0);
+    RF_EXPECT_OK(rf_recording_destroy(&leaked)); /* its device is gone */
+    rf_runtime_destroy(&gpu.runtime);
+    RF_EXPECT_INT(gpu_sim_traps(), 0);
+}
+
+RF_TEST(recording, a_fault_in_a_run_names_it) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, NULL);
+    RF_ASSERT(rf_gpu_available(gpu.runtime));
+    gpu_set_sim("fault=hipGraphLaunch:3:work/700");
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recording = NULL, *late = NULL;
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "the culprit"));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "increment"), 64, rf_arg_buffer(buffer), rf_arg_i64(64)));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    for (int i = 0; i < 2; i++) {
+        RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+        RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    }
+    struct rf_queue *other = NULL;
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &other));
+    RF_ASSERT_OK(rf_queue_record_begin(other, "under way"));
+    RF_ASSERT_OK(rf_fill(other, buffer, 0, 64, 1));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT), RF_E_DEVICE_LOST);
+    RF_ASSERT_CONTAINS(rf_error_text(), "the culprit");
+    uint64_t calls = gpu_sim_calls();
+    RF_EXPECT_STATUS(rf_recording_run(gpu.queue, recording), RF_E_DEVICE_LOST);
+    RF_EXPECT_STATUS(rf_queue_record_begin(gpu.queue, NULL), RF_E_DEVICE_LOST);
+    RF_EXPECT_STATUS(rf_queue_record_end(other, &late), RF_E_DEVICE_LOST);
+    RF_EXPECT_OK(rf_recording_destroy(&recording));
+    RF_EXPECT_OK(rf_buffer_destroy(&buffer));
+    RF_EXPECT_INT(gpu_memory(&gpu).live_count, 0);
+    RF_EXPECT_OK(rf_queue_destroy(&other));
+    RF_EXPECT_OK(rf_queue_destroy(&gpu.queue));
+    RF_EXPECT_STATUS(rf_device_close(&gpu.device), RF_E_DEVICE_LOST);
+    rf_runtime_destroy(&gpu.runtime);
+    RF_EXPECT_INT(gpu_sim_calls(), calls);
+}
+
+RF_TEST(recording, a_failed_one_leaves_the_queue_usable) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, NULL);
+    RF_ASSERT(rf_gpu_available(gpu.runtime));
+    gpu_set_sim("fault=hipMemsetD8Async:2:2,fault=hipStreamEndCapture:2:1,fault=hipGraphInstantiateWithFlags:1:801");
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recording = NULL;
+    const rf_status expected[] = {RF_E_DEVICE_MEMORY, RF_E_DRIVER, RF_E_UNSUPPORTED, RF_OK};
+    for (int i = 0; i < 4; i++) {
+        unsigned char seen = 0;
+        RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "tried"));
+        rf_fill(gpu.queue, buffer, 0, 8, (unsigned char)(i + 1));
+        rf_fill(gpu.queue, buffer, 8, 8, 0); /* in the first round this one fails */
+        RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), expected[i]);
+        RF_EXPECT((recording != NULL) == (i == 3));
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 0x42));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &seen, buffer, 0, 1));
+        RF_EXPECT_INT(seen, 0x42);
+    }
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_recording_destroy(&recording));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, a_driver_that_cannot_is_no_failure) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, NULL);
+    RF_ASSERT(rf_gpu_available(gpu.runtime));
+    gpu_set_sim("fault=hipStreamBeginCapture:1+:801");
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 64);
+    struct rf_recording *recording = NULL;
+    unsigned char seen = 0;
+    for (int i = 0; i < 2; i++) {
+        RF_EXPECT_STATUS(rf_queue_record_begin(gpu.queue, NULL), RF_E_UNSUPPORTED);
+        RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_INVALID);
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 5));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &seen, buffer, 9, 1));
+        RF_EXPECT_INT(seen, 5);
+    }
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, leaked_ones_are_named_and_freed) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *swept = NULL, *leaked = NULL;
+    uint64_t mark = rf_device_mark(gpu.device);
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "swept"));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &swept));
+    RF_PARAMS(struct rf_sweep, sweep);
+    sweep.mark = mark;
+    sweep.timeout_ns = RF_MS(5000);
+    RF_ASSERT_OK(rf_device_sweep(gpu.device, &sweep));
+    RF_EXPECT_INT(sweep.handles, 1);
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "forgotten"));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &leaked));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, leaked));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_device_close(&gpu.device));
+    RF_ASSERT_CONTAINS(gpu_log(), "forgotten");
+    RF_EXPECT_OK(rf_queue_destroy(&gpu.queue));
+    rf_runtime_destroy(&gpu.runtime);
+    RF_EXPECT_INT(gpu_sim_device_bytes(), 0);
+    RF_EXPECT_INT(gpu_sim_traps(), 0);
+}
+
+/* ---- threads ---- */
+
+struct worker {
+    struct gpu *gpu;
+    pthread_t thread;
+    uint32_t seed;
+    const char *problem;
+};
+
+static void *record_and_run(void *argument) {
+    struct worker *worker = argument;
+    struct rf_queue *queue = NULL;
+    struct rf_buffer *a = NULL, *b = NULL;
+    static _Thread_local uint32_t words[COUNT];
+#define NEED(condition)                                                                                              \
+    do {                                                                                                             \
+        if (!(condition)) {                                                                                          \
+            worker->problem = #condition;                                                                            \
+            return NULL;                                                                                             \
+        }                                                                                                            \
+    } while (0)
+    const struct rf_kernel *increment = NULL;
+    NEED(!rf_kernel_find(worker->gpu->device, "increment", &increment));
+    NEED(!rf_queue_create(worker->gpu->device, NULL, &queue));
+    for (uint32_t round = 0; round < 20; round++) {
+        RF_PARAMS(struct rf_buffer_params, params);
+        struct rf_recording *recording = NULL;
+        params.bytes = sizeof words;
+        NEED(!rf_buffer_create_safe(worker->gpu->device, &params, &a));
+        for (uint32_t i = 0; i < COUNT; i++) words[i] = worker->seed + i;
+        NEED(!rf_copy_to_device_safe(queue, a, 0, words, sizeof words)); /* its work may be unfinished below */
+        NEED(!rf_queue_record_begin(queue, "threaded"));
+        for (uint32_t i = 0; i < 3; i++)
+            NEED(!GPU_LAUNCH(queue, increment, COUNT, rf_arg_buffer(a), rf_arg_i64(COUNT)));
+        /* An allocation while recording: the pool asks events, the driver is asked for memory. */
+        params.bytes = (round % 4 + 1) * MIB;
+        params.direct = round % 2;
+        NEED(!rf_buffer_create_safe(worker->gpu->device, &params, &b));
+        NEED(!rf_buffer_destroy(&b));
+        NEED(!rf_queue_record_end(queue, &recording));
+        for (uint32_t i = 0; i < 10; i++) NEED(!rf_recording_run(queue, recording));
+        NEED(!rf_copy_from_device_safe(queue, words, a, 0, sizeof words));
+        for (uint32_t i = 0; i < COUNT; i++) NEED(words[i] == worker->seed + i + 30);
+        NEED(!rf_recording_destroy(&recording));
+        NEED(!rf_buffer_destroy(&a));
+    }
+    NEED(!rf_queue_destroy(&queue));
+    return NULL;
+}
+
+RF_TEST(recording, threads_record_at_once, .gpu = true, .timeout_ms = 120000) {
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    skip_without_recording(&gpu);
+    struct worker workers[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        workers[i] = (struct worker){.gpu = &gpu, .seed = i * 1000003};
+        RF_ASSERT_INT(pthread_create(&workers[i].thread, NULL, record_and_run, &workers[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(workers[i].thread, NULL);
+        if (workers[i].problem) RF_FAIL("thread %d: not %s", i, workers[i].problem);
+    }
+    gpu_close(&gpu);
+}
+
+/* ---- a fault at every driver call ---- */
+
+static void keep_status(rf_status *first, rf_status status) {
+    if (!*first) *first = status;
+}
+
+/* Records on two queues, runs, destroys; everything that was made is destroyed. Gives the first failure. */
+static rf_status scenario(struct gpu *gpu, bool *right) {
+    rf_status first = RF_OK;
+    struct rf_buffer *a = NULL, *b = NULL;
+    struct rf_pinned *in = NULL, *out = NULL;
+    struct rf_recording *recordings[2] = {NULL};
+    struct rf_queue *second = NULL;
+    const struct rf_kernel *increment = NULL;
+    gpu->modules = "copy";
+    keep_status(&first, gpu_try_open(gpu, "1GiB"));
+    if (!first) {
+        RF_PARAMS(struct rf_buffer_params, params);
+        params.bytes = COUNT * 4;
+        params.zeroed = true;
+        keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &a));
+        keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &b));
+        keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &in));
+        keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &out));
+        keep_status(&first, rf_queue_create(gpu->device, NULL, &second));
+        keep_status(&first, rf_kernel_find(gpu->device, "increment", &increment));
+    }
+    struct rf_queue *queues[2] = {gpu->queue, second};
+    for (int i = 0; i < 2 && !first; i++) {
+        /* Something unfinished in front of it. */
+        keep_status(&first, rf_fill(queues[i], b, 0, 64, 7));
+        keep_status(&first, rf_queue_record_begin(queues[i], "scenario"));
+        if (first) break;
+        rf_status submitted = submit(queues[i], increment, a, b, in, out);
+        rf_status ended = rf_queue_record_end(queues[i], &recordings[i]);
+        RF_ASSERT(!submitted || ended); /* a failure on the way is not forgotten */
+        RF_ASSERT((recordings[i] != NULL) == (ended == RF_OK));
+        keep_status(&first, submitted);
+        keep_status(&first, ended);
+        if (!first) { /* usable afterwards, whatever was */
+            for (int run = 0; run < 3; run++) keep_status(&first, rf_recording_run(queues[i], recordings[i]));
+        } else if (rf_device_status(gpu->device) == RF_OK) {
+            RF_ASSERT_OK(rf_fill(queues[i], b, 0, 64, 7));
+        }
+        keep_status(&first, rf_queue_wait(queues[i], RF_TIMEOUT_DEFAULT));
+    }
+    *right = first || ((const uint32_t *)rf_pinned_data(out))[COUNT - 1] == 12;
+    for (int i = 0; i < 2; i++) keep_status(&first, rf_recording_destroy(&recordings[i]));
+    keep_status(&first, rf_buffer_destroy(&a));
+    keep_status(&first, rf_buffer_destroy(&b));
+    keep_status(&first, rf_pinned_destroy(&in));
+    keep_status(&first, rf_pinned_destroy(&out));
+    keep_status(&first, rf_queue_destroy(&second));
+    keep_status(&first, rf_queue_destroy(&gpu->queue));
+    return first;
+}
+
+/* One child per step: the simulated driver reads RFSIM once per process. 2: the scenario makes fewer calls. */
+static int countdown_child(int code, long step) {
+    char rfsim[64];
+    struct gpu gpu = {0};
+    bool right = false;
+    gpu_set_sim("");
+    gpu_make_runtime(&gpu, NULL);
+    if (!rf_gpu_available(gpu.runtime)) return 3;
+    snprintf(rfsim, sizeof rfsim, "fault=any:%ld:%d", step, code);
+    gpu_set_sim(rfsim);
+    rf_status status = scenario(&gpu, &right);
+    bool lost = false;
+    if (gpu.device) {
+        struct rf_memory_info info = {.struct_size = sizeof info};
+        rf_status asked = rf_device_memory_info(gpu.device, &info);
+        if (asked) asked = rf_device_memory_info(gpu.device, &info); /* the fault is injected once */
+        RF_ASSERT_OK(asked);
+        lost = rf_device_status(gpu.device) == RF_E_DEVICE_LOST;
+        RF_ASSERT_INT(info.live_count, 0);
+        rf_status closed = rf_device_close(&gpu.device);
+        if (!status) status = closed;
+        if (lost) RF_ASSERT(closed == RF_E_DEVICE_LOST);
+    }
+    bool said = lost || strstr(gpu_log(), "abandoned") || strstr(gpu_log(), "could not be given back") ||
+                strstr(gpu_log(), "lost");
+    rf_runtime_destroy(&gpu.runtime);
+    if (gpu_sim_device_bytes()) RF_ASSERT(said);
+    RF_ASSERT_INT(gpu_sim_traps(), 0);
+    if (status == RF_OK) RF_ASSERT(right);
+    if (code == 700 && status) RF_ASSERT(status == RF_E_DEVICE_LOST || !gpu.device);
+    return (long)gpu_sim_calls() < step ? 2 : 0;
+}
+
+static void countdown(int code) {
+    gpu_need_simulated("");
+    gpu_folder(); /* made here, for all children */
+    long step = 1;
+    int failures = 0;
+    for (;; step++) {
+        fflush(NULL);
+        pid_t child = fork(); /* before any driver is touched in this process */
+        RF_ASSERT(child >= 0);
+        if (!child) _exit(countdown_child(code, step));
+        int status = 0;
+        RF_ASSERT(waitpid(child, &status, 0) == child);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) break;
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+            failures++;
+            RF_NOTE("step %ld: status %#x", step, status);
+        }
+        RF_ASSERT(step < 2000);
+    }
+    RF_NOTE("%ld driver calls, each failed once with %d", step - 1, code);
+    RF_EXPECT(step > 60);
+    RF_EXPECT_INT(failures, 0);
+}
+
+RF_TEST(recording, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+    countdown(2);
+}
+RF_TEST(recording, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+    countdown(700);
+}
+RF_TEST(recording, capture_invalidated_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+    countdown(901);
+}

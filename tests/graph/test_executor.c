@@ -1,0 +1,336 @@
+/* Executors: the same results whatever the place, plans that keep what they promise, bad input refused. */
+#include "exec_testing.h"
+
+#include "graph/executor_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double TOLERANCE = 2e-3;
+
+static struct rf_executor_params params_of(const struct rf_graph *graph, const struct exec_gpus *gpus) {
+    struct rf_executor_params params = {.struct_size = sizeof params, .graph = graph, .cpu_threads = 1};
+    if (gpus) {
+        params.devices = gpus->devices;
+        params.device_count = gpus->count;
+    }
+    return params;
+}
+
+static void expect_same(const struct rf_executor_params *params, uint64_t seed, int runs,
+                        const struct exec_results *want, double tolerance, const char *what) {
+    struct exec_results got = {0};
+    RF_ASSERT_OK(exec_run(params, seed, runs, &got));
+    const char *difference = exec_difference(want, &got, tolerance);
+    if (difference) RF_FAIL("graph '%s', %s: %s", rf_graph_name(params->graph), what, difference);
+    exec_results_free(&got);
+}
+
+/* One graph everywhere. */
+static void agree(uint64_t seed, struct exec_gpus *gpus) {
+    struct rf_graph *graph = exec_random_graph(seed);
+    struct exec_results want = exec_reference(graph, seed, 2);
+    struct exec_gpus one = {.devices = {gpus->devices[0]}, .count = 1};
+    struct rf_executor_params cpu = params_of(graph, NULL), gpu = params_of(graph, &one),
+                              split = params_of(graph, gpus);
+    expect_same(&cpu, seed, 2, &want, TOLERANCE, "CPU");
+    expect_same(&gpu, seed, 2, &want, TOLERANCE, "GPU");
+    struct exec_split places = {seed, (int)gpus->count};
+    split.place = exec_split_place;
+    split.user = &places;
+    expect_same(&split, seed, 2, &want, TOLERANCE, "split");
+    cpu.passes = gpu.passes = split.passes = RF_PASSES_ALL;
+    expect_same(&cpu, seed, 2, &want, TOLERANCE, "CPU, optimized");
+    gpu.replay = true;
+    expect_same(&gpu, seed, 2, &want, TOLERANCE, "GPU, optimized, replayed");
+    places.seed++;
+    split.check = seed % 10 == 0;
+    split.replay = seed % 2;
+    expect_same(&split, seed, 2, &want, TOLERANCE, "split, optimized");
+    exec_results_free(&want);
+    rf_graph_destroy(&graph);
+}
+
+static void agree_all(uint64_t first, uint64_t count) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 2, "", NULL, NULL);
+    for (uint64_t seed = first; seed < first + count; seed++) agree(seed, &gpus);
+    exec_close(&gpus);
+}
+
+/* A thousand in four tests, so that they can run side by side. */
+RF_TEST(executor, random_graphs_agree_0, .timeout_ms = 600000, .tags = "slow") {
+    agree_all(0, 250);
+}
+RF_TEST(executor, random_graphs_agree_1, .timeout_ms = 600000, .tags = "slow") {
+    agree_all(250, 250);
+}
+RF_TEST(executor, random_graphs_agree_2, .timeout_ms = 600000, .tags = "slow") {
+    agree_all(500, 250);
+}
+RF_TEST(executor, random_graphs_agree_3, .timeout_ms = 600000, .tags = "slow") {
+    agree_all(750, 250);
+}
+RF_TEST(executor, a_few_random_graphs_agree, .timeout_ms = 120000) {
+    agree_all(1000, 10);
+}
+
+RF_TEST(executor, a_transformer_agrees, .timeout_ms = 120000) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    struct exec_block block = EXEC_SMALL_BLOCK;
+    struct rf_graph *graph = exec_block_graph(&block);
+    struct exec_results want = exec_reference(graph, 5, 1);
+    struct rf_executor_params cpu = params_of(graph, NULL), gpu = params_of(graph, &gpus);
+    expect_same(&cpu, 5, 1, &want, 1e-4, "CPU");
+    expect_same(&gpu, 5, 1, &want, 1e-4, "GPU");
+    exec_results_free(&want);
+    rf_graph_destroy(&graph);
+    exec_close(&gpus);
+}
+
+/* ---- plans, looked at directly ---- */
+
+/* Two values alive at once on a place never share a byte; the packer's own view is not asked. */
+RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 2, "", NULL, NULL);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct rf_graph *graph = exec_random_graph(seed);
+        struct rf_executor_params params = params_of(graph, &gpus);
+        struct exec_split places = {seed, 2};
+        struct rf_executor *executor = NULL;
+        if (seed % 2) params.place = exec_split_place, params.user = &places;
+        if (seed % 4 > 1) params.passes = RF_PASSES_ALL & ~RF_PASS_IN_PLACE;
+        RF_ASSERT_OK(rf_executor_create(&params, &executor));
+        const struct rf_plan *plan = executor->assembly.plan;
+        const struct rf_graph_value *values = plan->graph->values;
+        for (int p = 0; p < plan->place_count; p++)
+            for (uint32_t a = 0; a < plan->graph->value_count; a++) {
+                const struct rf_plan_home *x = rf_plan_home(plan, a, p);
+                if (!x->present || x->borrowed) continue;
+                RF_EXPECT_INT(x->offset % plan->places[p].alignment, 0);
+                RF_EXPECT(x->offset + values[a].bytes <= executor->assembly.arenas[p].bytes);
+                RF_EXPECT(!x->in_place);
+                for (uint32_t b = 0; b < a; b++) {
+                    const struct rf_plan_home *y = rf_plan_home(plan, b, p);
+                    if (!y->present || y->borrowed) continue;
+                    bool together = x->kept || y->kept || (x->first <= y->last && y->first <= x->last);
+                    bool apart = x->offset + values[a].bytes <= y->offset || y->offset + values[b].bytes <= x->offset;
+                    if (together && !apart)
+                        RF_FAIL("seed %llu: '%s' and '%s' overlap", (unsigned long long)seed, values[a].name,
+                                values[b].name);
+                }
+            }
+        /* A step runs after all that made what it reads. */
+        for (uint32_t s = 0; s < plan->graph->step_count; s++) {
+            const struct rf_graph_step *row = &plan->graph->steps[s];
+            for (int i = 0; i < row->op->inputs; i++) {
+                if (row->tensors[i] == RF_NO_INDEX) continue;
+                uint32_t producer = values[values[row->tensors[i]].root].producer;
+                if (producer != RF_NO_INDEX) RF_EXPECT(plan->position[producer] < plan->position[s]);
+            }
+        }
+        RF_ASSERT_OK(rf_executor_destroy(&executor));
+        rf_graph_destroy(&graph);
+    }
+    exec_close(&gpus);
+}
+
+/* ---- a device that cannot do everything ---- */
+
+RF_TEST(executor, what_a_device_lacks_the_cpu_does, .timeout_ms = 60000) {
+    struct exec_gpus gpus = {.modules = "add,scale,copy"};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        struct rf_graph *graph = exec_random_graph(seed);
+        struct exec_results want = exec_reference(graph, seed, 2);
+        struct rf_executor_params params = params_of(graph, &gpus);
+        expect_same(&params, seed, 2, &want, TOLERANCE, "few kernels");
+        params.no_cpu = true;
+        struct rf_executor *executor = NULL;
+        rf_status status = rf_executor_create(&params, &executor);
+        bool all_there = true;
+        for (size_t s = 0; s < graph->step_count; s++)
+            all_there &= !strcmp(graph->steps[s].op->name, "add") || !strcmp(graph->steps[s].op->name, "scale") ||
+                         !strcmp(graph->steps[s].op->name, "copy");
+        RF_EXPECT_STATUS(status, all_there ? RF_OK : RF_E_UNSUPPORTED);
+        RF_ASSERT_OK(rf_executor_destroy(&executor));
+        exec_results_free(&want);
+        rf_graph_destroy(&graph);
+    }
+    exec_close(&gpus);
+}
+
+/* ---- the same bits ---- */
+
+RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct rf_graph *graph = exec_random_graph(seed);
+        struct rf_executor_params params = params_of(graph, &gpus);
+        struct exec_results plain = {0};
+        RF_ASSERT_OK(exec_run(&params, seed, 3, &plain));
+        params.replay = true;
+        expect_same(&params, seed, 3, &plain, 0, "replayed");
+        struct rf_executor *executor = NULL;
+        RF_ASSERT_OK(rf_executor_create(&params, &executor));
+        if (graph->step_count > 1) RF_EXPECT(executor->assembly.segment_count > 0); /* it was a replay */
+        RF_ASSERT_OK(rf_executor_destroy(&executor));
+        exec_results_free(&plain);
+        rf_graph_destroy(&graph);
+    }
+    exec_close(&gpus);
+}
+
+/* ---- check and trace ---- */
+
+RF_TEST(executor, check_finds_an_overwritten_band) {
+    struct rf_graph *graph = exec_random_graph(3);
+    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor *executor = NULL;
+    params.check = true;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_ASSERT_OK(exec_write(executor, graph, 3));
+    RF_ASSERT_OK(rf_executor_run(executor));
+    uint32_t input = rf_graph_find(graph, "in0") - 1;
+    unsigned char *arena = executor->assembly.arenas[0].host;
+    arena[rf_plan_home(executor->assembly.plan, input, 0)->offset + graph->values[input].bytes + 7] ^= 1;
+    RF_EXPECT_STATUS(rf_executor_run(executor), RF_E_CORRUPT);
+    RF_EXPECT(strstr(rf_error_text(), "byte 7 after tensor 'in0'") != NULL);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+}
+
+RF_TEST(executor, a_trace_has_every_node) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    struct rf_graph *graph = exec_random_graph(4);
+    struct rf_executor_params params = params_of(graph, &gpus);
+    struct exec_split places = {4, 1};
+    struct exec_results got = {0};
+    char path[512];
+    snprintf(path, sizeof path, "%s/trace.json", gpu_folder());
+    params.trace_path = path;
+    params.place = exec_split_place;
+    params.user = &places;
+    RF_ASSERT_OK(exec_run(&params, 4, 2, &got));
+    exec_results_free(&got);
+    FILE *file = fopen(path, "r");
+    RF_ASSERT(file != NULL);
+    static char text[1 << 20];
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = 0;
+    int depth = 0;
+    for (const char *c = text; *c; c++) depth += (*c == '{' || *c == '[') - (*c == '}' || *c == ']');
+    RF_EXPECT_INT(depth, 0);
+    RF_EXPECT(!strncmp(text, "{\"displayTimeUnit\"", 18) && strstr(text, "\"cat\":\"copy\""));
+    for (size_t s = 0; s < graph->step_count; s++) {
+        char name[128];
+        int seen = 0;
+        snprintf(name, sizeof name, "\"name\":\"%s\",\"cat\":\"%s\"", graph->steps[s].name, graph->steps[s].op->name);
+        for (const char *at = text; (at = strstr(at, name)); at++) seen++;
+        RF_EXPECT_INT(seen, 2);
+    }
+    params.trace_path = "/nowhere/trace.json";
+    RF_EXPECT_STATUS(exec_run(&params, 4, 1, &got), RF_E_IO);
+    rf_graph_destroy(&graph);
+    exec_close(&gpus);
+}
+
+/* ---- bad input ---- */
+
+RF_TEST(executor, bad_input_is_refused) {
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    struct rf_graph *graph = graph_new("plain"), *unfinished = graph_new("unfinished");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
+    rf_tensor_id z = GRAPH_TENSOR(graph, "z", RF_ROLE_VALUE, 4);
+    GRAPH_NODE(graph, "double", "add", NONE, x, x, y);
+    GRAPH_NODE(graph, "again", "add", NONE, y, y, z);
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor *executor = NULL;
+    float data[8] = {1, 2, 3, 4};
+    RF_EXPECT_STATUS(rf_executor_create(NULL, &executor), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_create(&params, NULL), RF_E_INVALID);
+    params.struct_size = 0;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params = params_of(unfinished, NULL);
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params = params_of(graph, NULL);
+    params.no_cpu = true;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params = params_of(graph, NULL);
+    params.cpu_simd = "mmx";
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params = params_of(graph, NULL);
+    params.timeout_ns = -5;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params = params_of(graph, &gpus);
+    params.devices = (struct rf_device *[]){gpus.devices[0], gpus.devices[0]};
+    params.device_count = 2;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params.devices = (struct rf_device *[]){NULL};
+    params.device_count = 1;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    params.device_count = 1000;
+    RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
+    RF_EXPECT(executor == NULL);
+
+    params = params_of(graph, &gpus);
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_EXPECT_STATUS(rf_executor_write(executor, 0, data, 16), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_write(executor, 99, data, 16), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_write(executor, y, data, 16), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_write(executor, x, data, 12), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_write(executor, x, NULL, 16), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_read(executor, y, data, 16), RF_E_INVALID); /* no output */
+    RF_EXPECT(strstr(rf_error_text(), "'y' is no output"));
+    RF_EXPECT_STATUS(rf_executor_read(executor, z, data, 20), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_run(NULL), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_plan_info(executor, NULL), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_executor_dump_plan(executor, (enum rf_plan_format)9, NULL, NULL), RF_E_INVALID);
+    RF_ASSERT_OK(rf_executor_write(executor, x, data, 16));
+    RF_ASSERT_OK(rf_executor_run(executor));
+    RF_ASSERT_OK(rf_executor_read(executor, z, data + 4, 16));
+    for (int i = 0; i < 4; i++) RF_EXPECT(data[4 + i] == 4 * data[i]);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+    rf_graph_destroy(&unfinished);
+    exec_close(&gpus);
+}
+
+/* ---- the dummy ---- */
+
+RF_TEST(executor, the_dummy_counts_and_computes_nothing) {
+    struct rf_graph *graph = graph_new("dummy");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
+    GRAPH_NODE(graph, NULL, "add", NONE, x, x, y);
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_dummy *dummy = NULL;
+    struct rf_executor *executor = NULL;
+    RF_ASSERT_OK(rf_dummy_create(&dummy));
+    for (size_t nth = 1; nth <= 2; nth++) {
+        struct rf_executor_params params = params_of(graph, NULL);
+        params.dummy = dummy;
+        rf_dummy_fail_at(dummy, nth);
+        RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_DEVICE_MEMORY);
+        rf_dummy_reset(dummy);
+    }
+    struct rf_executor_params params = params_of(graph, NULL);
+    params.dummy = dummy;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_ASSERT_OK(rf_executor_run(executor));
+    RF_EXPECT_INT(rf_dummy_get_stats(dummy).alloc_count, 2);
+    RF_EXPECT_INT(rf_dummy_get_stats(dummy).execute_op_count, 1);
+    RF_EXPECT(rf_dummy_has_buffer(dummy, x) && rf_dummy_has_buffer(dummy, y));
+    RF_EXPECT_STATUS(rf_executor_replan(executor, NULL, 0, NULL), RF_E_INVALID);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_dummy_destroy(&dummy);
+    rf_graph_destroy(&graph);
+}

@@ -1,0 +1,294 @@
+/* Text: sampling by the definition, streams that never cut a character, what ends an answer. */
+#include "infer_testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/ref_sampling.h"
+
+static const struct where places[] = {
+    {.label = "cpu"},
+    {.label = "gpu", .rfsim = ""},
+    {.label = "split", .rfsim = "", .device_layers = 1},
+};
+
+/* ---- sampling ---- */
+
+/* What a session draws, wherever its logits lie, is what the definition draws from the same logits; so devices can
+ * differ only where their logits do. */
+RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu = true, .timeout_ms = 120000) {
+    enum { COUNT = 12, SEEDS = 6 };
+    static const struct spec spec = {"llama",    "llama",       .layers = 2,        .width = 64,
+                                     .heads = 2, .kv_heads = 1, .feed_forward = 64, .vocabulary = 300};
+    static const struct rf_sample_params settings[] = {
+        {.temperature = 0},
+        {.temperature = 1},
+        {.temperature = 0.7f, .top_k = 5},
+        {.temperature = 1.3f, .top_p = 0.8f},
+        {.temperature = 0.9f, .min_p = 0.1f},
+        {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .penalty = 1.3f, .penalty_window = 64},
+        {.temperature = 0, .penalty = 5, .penalty_window = 4},
+        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000}, /* wider than what is held */
+    };
+    infer_need(c);
+    struct infer infer;
+    struct rf_engine_params params = {.model = infer_model(&spec, "sampling.gguf"), .context = 32, .sessions = 2};
+    infer_open(&infer, c, &params);
+    int32_t tokens[COUNT];
+    size_t different = 0;
+    for (int i = 0; i < COUNT; i++) tokens[i] = (i * 37 + 5) % 300;
+    float *row = infer_rows(&infer, 1);
+    uint64_t *scratch = allocate(infer.vocabulary, sizeof *scratch);
+    struct rf_session *session = infer_session(&infer);
+    for (int batched = 0; batched < 2; batched++) { /* logits on the device, then those a batch left behind */
+        RF_ASSERT_OK(rf_session_rewind(session, 0));
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT - 1, false, NULL));
+        if (batched)
+            RF_ASSERT_OK(rf_sessions_eval(&session, tokens + COUNT - 1, 1, row));
+        else
+            RF_ASSERT_OK(rf_session_eval(session, tokens + COUNT - 1, 1, false, row));
+        for (size_t s = 0; s < RF_COUNT(settings); s++)
+            for (uint64_t seed = 0; seed < SEEDS; seed++) {
+                struct rf_sample_params asked = settings[s];
+                struct rf_sampling_numbers numbers;
+                int32_t drawn = -1, again = -1;
+                RF_TRACE("settings %zu, seed %llu", s, (unsigned long long)seed);
+                asked.struct_size = sizeof asked;
+                asked.seed = seed * 7919;
+                const struct rf_sampling sampling = {.temperature = asked.temperature,
+                                                     .top_k = asked.top_k,
+                                                     .top_p = asked.top_p,
+                                                     .min_p = asked.min_p,
+                                                     .penalty = asked.penalty == 0 ? 1 : asked.penalty};
+                RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &numbers));
+                size_t window = RF_MIN((size_t)asked.penalty_window, (size_t)COUNT);
+                int32_t expected = rf_ref_sample(&numbers, row, infer.vocabulary, tokens + COUNT - window, window,
+                                                 asked.seed, COUNT, scratch);
+                RF_ASSERT_OK(rf_session_sample(session, &asked, &drawn));
+                RF_ASSERT_OK(rf_session_sample(session, &asked, &again));
+                RF_EXPECT_INT(drawn, expected);
+                RF_EXPECT_INT(again, expected);
+                different += seed && settings[s].temperature > 0 && drawn != tokens[0];
+            }
+    }
+    RF_EXPECT(different > 10);
+    rf_session_destroy(&session);
+    free(row);
+    free(scratch);
+    infer_close(&infer);
+}
+
+/* ---- a stream of text ---- */
+
+struct heard {
+    char text[4096];
+    size_t bytes, pieces;
+    int32_t tokens[512];
+    size_t token_count;
+    size_t most_pieces; /* says no at this piece; 0: never */
+    bool split;         /* a piece was not whole characters */
+};
+
+/* Whether these bytes are whole UTF-8 characters. */
+static bool is_whole(const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes;) {
+        unsigned char lead = (unsigned char)text[i++];
+        int more = lead < 0x80 ? 0 : lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc2 ? 1 : -1;
+        if (more < 0) return false;
+        for (; more; more--)
+            if (i >= bytes || ((unsigned char)text[i++] & 0xc0) != 0x80) return false;
+    }
+    return true;
+}
+
+static bool hear(void *user, const char *text, size_t bytes) {
+    struct heard *heard = user;
+    RF_ASSERT(bytes > 0 && heard->bytes + bytes < sizeof heard->text);
+    memcpy(heard->text + heard->bytes, text, bytes);
+    heard->bytes += bytes;
+    heard->text[heard->bytes] = 0;
+    heard->split = heard->split || !is_whole(text, bytes);
+    return ++heard->pieces != heard->most_pieces;
+}
+static bool hear_token(void *user, int32_t token) {
+    struct heard *heard = user;
+    heard->tokens[heard->token_count++] = token;
+    return true;
+}
+
+/* An engine on the CPU with a scripted model. */
+static void open_script(struct infer *infer, const struct script *script, uint32_t context) {
+    const char *path = scratch_path("script.gguf");
+    script_write(script, path);
+    infer_open(infer, &places[0], &(struct rf_engine_params){.model = path, .context = context});
+}
+
+static struct rf_generate_result generate(struct infer *infer, int32_t prompt, struct rf_generate_params params,
+                                          struct heard *heard) {
+    struct rf_generate_result result;
+    struct rf_session *session = infer_session(infer);
+    *heard = (struct heard){.most_pieces = heard->most_pieces};
+    params.struct_size = sizeof params;
+    params.text = hear;
+    params.token = hear_token;
+    params.user = heard;
+    RF_ASSERT_OK(rf_session_eval(session, &prompt, 1, false, NULL));
+    RF_ASSERT_OK(rf_session_generate(session, &params, &result));
+    RF_EXPECT_UINT(result.tokens, heard->token_count);
+    RF_EXPECT(!heard->split);
+    rf_session_destroy(&session);
+    return result;
+}
+
+RF_TEST(generate, characters_come_whole) {
+    static struct script script;
+    struct infer infer;
+    struct heard heard = {0};
+    script_begin(&script, false);
+    script_say(&script, 1, "aé世🌍b", 2);
+    open_script(&infer, &script, 64);
+    struct rf_generate_result result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_TEXT(heard.text, "aé世🌍b");
+    RF_EXPECT_INT(result.end, RF_END_TOKEN);
+    RF_EXPECT_UINT(result.tokens, 11); /* one a byte; the one that ends it is not counted */
+    RF_EXPECT_UINT(heard.pieces, 5);   /* one a character */
+
+    /* Cut in the middle of a character: it shows as what it is, a broken one. */
+    result = generate(&infer, 1, (struct rf_generate_params){.max_tokens = 4}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_LENGTH);
+    RF_EXPECT_UINT(result.tokens, 4);
+    RF_EXPECT_TEXT(heard.text, "aé\xef\xbf\xbd");
+
+    heard.most_pieces = 2;
+    result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_CALLER);
+    RF_EXPECT_TEXT(heard.text, "aé");
+    infer_close(&infer);
+}
+
+/* Random bytes of a random model: what is heard is valid and is what decoding the tokens gives. */
+static void add_byte_vocabulary(struct rf_gguf_writer *writer) {
+    static struct script script;
+    struct rf_gguf_string texts[SCRIPT_TOKENS];
+    float scores[SCRIPT_TOKENS] = {0};
+    script_begin(&script, false);
+    for (int32_t i = 0; i < script.count; i++)
+        texts[i] = (struct rf_gguf_string){script.texts[i], strlen(script.texts[i])};
+    rf_gguf_write_string(writer, "tokenizer.ggml.model", "llama");
+    rf_gguf_write_strings(writer, "tokenizer.ggml.tokens", texts, (uint64_t)script.count);
+    rf_gguf_write_array(writer, "tokenizer.ggml.token_type", RF_GGUF_I32, script.types, (uint64_t)script.count);
+    rf_gguf_write_array(writer, "tokenizer.ggml.scores", RF_GGUF_F32, scores, (uint64_t)script.count);
+}
+RF_TEST(generate, any_bytes_stream_as_they_decode) {
+    static const struct spec spec = {"bytes",
+                                     "llama",
+                                     .layers = 1,
+                                     .width = 64,
+                                     .heads = 2,
+                                     .kv_heads = 1,
+                                     .feed_forward = 64,
+                                     .vocabulary = 260,
+                                     .more = add_byte_vocabulary};
+    struct infer infer;
+    infer_open(&infer, &places[0],
+               &(struct rf_engine_params){.model = infer_model(&spec, "bytes.gguf"), .context = 256});
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct heard heard = {0};
+        struct rf_generate_params params = {.ignore_end = true, .max_tokens = 200};
+        params.sampling = (struct rf_sample_params){.temperature = 2, .seed = seed};
+        struct rf_generate_result result = generate(&infer, 1, params, &heard);
+        RF_EXPECT_UINT(result.tokens, 200);
+        RF_EXPECT_INT(result.end, RF_END_LENGTH);
+        RF_PARAMS(struct rf_decode_params, decode);
+        decode.continues = decode.replace_invalid = true;
+        char *text = NULL;
+        size_t bytes = 0;
+        RF_ASSERT_OK(rf_tokenizer_decode(rf_engine_tokenizer(infer.engine), heard.tokens, heard.token_count, &decode,
+                                         &text, &bytes));
+        RF_EXPECT_UINT(heard.bytes, bytes);
+        RF_EXPECT(!memcmp(heard.text, text, bytes));
+        rf_text_destroy(&text);
+    }
+    infer_close(&infer);
+}
+
+/* ---- what ends an answer ---- */
+
+static const struct stop {
+    const char *label;
+    const char *stops[3];
+    const char *said;
+    enum rf_end end;
+} stops[] = {
+    {"across_tokens", {"orl"}, "Hel w", RF_END_STOP},
+    {"first_of_several", {"ld", "w", "or"}, "Hel ", RF_END_STOP},
+    {"at_once", {"H"}, "", RF_END_STOP},
+    {"last", {"d!"}, "Hel worl", RF_END_STOP},
+    {"longer_than_the_rest", {"ld! and so on"}, "Hel world!", RF_END_TOKEN},
+    {"begun_and_not_ended", {"wox"}, "Hel world!", RF_END_TOKEN},
+    {"half_a_character_is_none", {"\xc3"}, "Hel world!", RF_END_TOKEN},
+    {"empty_is_none", {""}, "Hel world!", RF_END_TOKEN},
+    {"overlapping", {"l wx", " wo"}, "Hel", RF_END_STOP},
+};
+RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
+    static struct script script;
+    struct infer infer;
+    struct heard heard = {0};
+    script_begin(&script, false);
+    /* Each token once: "l" and "o" come a second time, so they are tokens of their own there. */
+    int32_t wo = script_add(&script, "wo", RF_TOKEN_NORMAL), rld = script_add(&script, "rl", RF_TOKEN_NORMAL);
+    script_say(&script, 1, "Hel ", wo);
+    script.next[wo] = rld;
+    script_say(&script, rld, "d!", 2);
+    open_script(&infer, &script, 64);
+    struct rf_generate_params params = {.stops = c->stops};
+    while (params.stop_count < 3 && c->stops[params.stop_count]) params.stop_count++;
+    struct rf_generate_result result = generate(&infer, 1, params, &heard);
+    RF_EXPECT_TEXT(heard.text, c->said);
+    RF_EXPECT_INT(result.end, c->end);
+    infer_close(&infer);
+}
+
+RF_TEST(generate, what_ends_it) {
+    static struct script script;
+    struct infer infer;
+    struct heard heard = {0};
+    script_begin(&script, false);
+    int32_t turn = script_add(&script, "<|im_end|>", RF_TOKEN_CONTROL);
+    script_say(&script, 1, "abc", turn);
+    script.next[turn] = script_byte('d');
+    script.next[script_byte('d')] = script_byte('e');
+    script.next[script_byte('e')] = script_byte('d');
+    open_script(&infer, &script, 16);
+    struct rf_generate_result result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_TOKEN); /* a turn's end ends it as the text's does */
+    RF_EXPECT_TEXT(heard.text, "abc");
+
+    /* Going on regardless, up to the context: the last token is said and not held. */
+    result = generate(&infer, 1, (struct rf_generate_params){.ignore_end = true}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_CONTEXT);
+    RF_EXPECT_UINT(result.tokens, 16);
+    RF_EXPECT_TEXT(heard.text, "abcdededededede");
+
+    result = generate(&infer, 1, (struct rf_generate_params){.max_tokens = 2}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_LENGTH);
+    RF_EXPECT_TEXT(heard.text, "ab");
+
+    /* Nothing evaluated, nothing to go on from. */
+    struct rf_session *session = infer_session(&infer);
+    RF_PARAMS(struct rf_generate_params, params);
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    params.struct_size = 0;
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    /* A cancel that comes with the last token is answered, and does not meet the next one. */
+    params.struct_size = sizeof params;
+    params.max_tokens = 1;
+    RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){1}, 1, false, NULL));
+    rf_session_cancel(session);
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_CANCELLED);
+    RF_EXPECT_UINT(result.tokens, 1);
+    RF_EXPECT_OK(rf_session_generate(session, &params, &result));
+    rf_session_destroy(&session);
+    infer_close(&infer);
+}
