@@ -10,11 +10,9 @@ BUILD ?= build
 PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
-# Which folders of tests: all, or those that a sanitizer has something to find in. Under ASan not the kernels' (which
-# are not instrumented), under TSan those with threads.
-TEST_FOLDERS ?=
-ASAN_FOLDERS ?= --folder base --folder probe --folder budget --folder gpu --folder sim --folder model --folder graph
-TSAN_FOLDERS ?= --folder gpu --folder graph
+# The folders of tests that a sanitizer has something to find in.
+ASAN_FOLDERS ?= --folder gpu --folder graph --folder model --folder sim
+TSAN_FOLDERS ?= --folder gpu
 
 ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
@@ -55,7 +53,7 @@ run: build
 	@$(BUILD)/rocmforge demo
 
 test: build
-	@$(BUILD)/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(TEST_FOLDERS) $(BUILD))
+	@$(BUILD)/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
 # The long ones too: thousands of rounds, every driver call failing once with every code.
 test-all: build
@@ -65,15 +63,17 @@ bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
 	    echo "== $$program"; $$program || test $$? = 77 || exit 1; done # 77: it needs a GPU
 
-asan:
+# Of a sanitizer's build only what its tests need.
+SANITIZED_TARGETS = rocmforge rocmforge-probe librfsim-hip.so librfsim-kernels.so librfsim-test-kernels.so
+asan: SANITIZED_FOLDERS = $(ASAN_FOLDERS)
+tsan: SANITIZED_FOLDERS = $(TSAN_FOLDERS)
+asan: SANITIZER = address,undefined
+tsan: SANITIZER = thread
+asan tsan:
 	@tools/setup.sh --ci
-	@test -f build-asan/build.ninja || CC=clang-19 meson setup build-asan -Db_sanitize=address,undefined $(SANITIZER_FLAGS) $(MESON_FLAGS)
-	@$(MAKE) --no-print-directory test BUILD=build-asan TEST_FOLDERS="$(ASAN_FOLDERS)"
-
-tsan:
-	@tools/setup.sh --ci
-	@test -f build-tsan/build.ninja || CC=clang-19 meson setup build-tsan -Db_sanitize=thread $(SANITIZER_FLAGS) $(MESON_FLAGS)
-	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" $(MAKE) --no-print-directory test BUILD=build-tsan TEST_FOLDERS="$(TSAN_FOLDERS)"
+	@test -f build-$@/build.ninja || CC=clang-19 meson setup build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
+	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
+	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 
 # New inputs are kept in the build folder; findings are written beside them and fail the target.
 FUZZ_SECONDS ?= 600

@@ -192,7 +192,7 @@ static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_
     }
     add(list, s, dtype, RF_ATTENTION_PLAIN);
     add(list, s, dtype, RF_ATTENTION_MATRIX);
-    if (s->dim > 96 && s->dim <= 128 && !s->mask) add(list, s, dtype, RF_ATTENTION_WIDE);
+    if (s->dim > 96 && s->dim <= 128) add(list, s, dtype, RF_ATTENTION_WIDE);
 }
 
 static void cases(struct rf_case_list *list) {
