@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
 # The folders of tests that a sanitizer has something to find in.
-ASAN_FOLDERS ?= --folder gpu --folder graph --folder model --folder sim
+ASAN_FOLDERS ?= --folder gpu --folder graph --folder model
 TSAN_FOLDERS ?= --folder gpu
 
 ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
