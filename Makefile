@@ -69,11 +69,12 @@ asan: SANITIZED_FOLDERS = $(ASAN_FOLDERS)
 tsan: SANITIZED_FOLDERS = $(TSAN_FOLDERS)
 asan: SANITIZER = address,undefined
 tsan: SANITIZER = thread
+tsan: SANITIZED_SKIP = --skip-tag faults
 asan tsan:
 	@tools/setup.sh --ci
 	@test -f build-$@/build.ninja || CC=clang-19 meson setup build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
 	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
-	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
+	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 
 # New inputs are kept in the build folder; findings are written beside them and fail the target.
 FUZZ_SECONDS ?= 600
