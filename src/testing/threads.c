@@ -42,6 +42,21 @@ struct threads {
 };
 
 static struct threads before;
+static struct threads ours; /* seen to be the test's: one that runs at a later look shows no stack then */
+
+static bool has(const struct threads *list, int id) {
+    for (size_t i = 0; i < list->count; i++)
+        if (list->ids[i] == id) return true;
+    return false;
+}
+static void add(struct threads *list, int id) {
+    list->ids = rf_test_grow(list->ids, (list->count + 1) * sizeof *list->ids);
+    list->ids[list->count++] = id;
+}
+static void forget(struct threads *list) {
+    free(list->ids);
+    *list = (struct threads){NULL, 0};
+}
 
 static struct threads list_threads(void) {
     struct threads list = {NULL, 0};
@@ -49,18 +64,10 @@ static struct threads list_threads(void) {
     if (!folder) return list;
     for (struct dirent *entry; (entry = readdir(folder));) {
         int id = atoi(entry->d_name);
-        if (id <= 0) continue;
-        list.ids = rf_test_grow(list.ids, (list.count + 1) * sizeof *list.ids);
-        list.ids[list.count++] = id;
+        if (id > 0) add(&list, id);
     }
     closedir(folder);
     return list;
-}
-
-static bool was_there(int id) {
-    for (size_t i = 0; i < before.count; i++)
-        if (before.ids[i] == id) return true;
-    return false;
 }
 
 static bool read_line(const char *path, char *text, size_t size) {
@@ -156,15 +163,17 @@ static size_t find_left(char *text, size_t size, size_t *unsure) {
     *unsure = 0;
     for (size_t i = 0; i < now.count; i++) {
         char name[32] = "?";
-        if (was_there(now.ids[i])) continue;
+        if (has(&before, now.ids[i])) continue;
         enum origin origin = judge(now.ids[i], name);
+        if (origin == OURS && !has(&ours, now.ids[i])) add(&ours, now.ids[i]);
+        if (origin == UNKNOWN && has(&ours, now.ids[i])) origin = OURS;
         *unsure += origin == UNKNOWN;
         if (origin != OURS) continue;
         if (left++ < 8 && length < size)
             length +=
                 (size_t)snprintf(text + length, size - length, "%s%d '%s'", left > 1 ? ", " : "", now.ids[i], name);
     }
-    free(now.ids);
+    forget(&now);
     return left;
 }
 
@@ -176,7 +185,8 @@ void rf_test_threads_before(void) {
     pthread_t thread;
     /* Thread sanitizer begins its own with the first of the program's: let it be there before. */
     if (SANITIZED && pthread_create(&thread, NULL, do_nothing, NULL) == 0) pthread_join(thread, NULL);
-    free(before.ids);
+    forget(&before);
+    forget(&ours);
     before = list_threads();
 }
 
@@ -192,6 +202,6 @@ void rf_test_threads_after(const struct rf_test *test) {
     }
     if (left && rf_test_verdict_so_far() == RF_TEST_PASSED)
         rf_test_fail(test->file, test->line, false, "left %zu thread%s running: %s", left, left > 1 ? "s" : "", text);
-    free(before.ids);
-    before = (struct threads){NULL, 0};
+    forget(&before);
+    forget(&ours);
 }
