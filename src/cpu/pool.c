@@ -1,12 +1,13 @@
 /* The thread pool (see pool.h).
  *
  * Invariants
- * 1. The job's fields are written by the caller before it advances `epoch` (release) and read by a
- *    worker after it saw the new value (acquire); they stay until `running` is 0 again.
- * 2. Each worker takes part in every epoch exactly once and then decrements `running`; so the next
- *    epoch cannot begin while a worker still looks at this one.
- * 3. Chunks are numbered; thread t owns an equal share of the numbers and takes them in order, then
- *    takes from the others' shares. A share's `next` only grows, so no chunk is taken twice.
+ * 1. The job's fields are written while the gate is closed and nobody is inside, and read only inside: whoever enters
+ *    sees them (release when it opens, acquire when it is entered), and they stay until the last has left.
+ * 2. A worker that wakes late finds the gate closed and goes back to sleep: a job waits for its chunks, never for a
+ *    worker that took none. Waking a thread can take longer than a whole job.
+ * 3. Chunks are numbered; thread t owns an equal share of the numbers and takes them in order, then takes from the
+ *    others' shares. A share's `next` only grows, so no chunk is taken twice. The caller is inside until all are
+ *    taken, so none is forgotten.
  *
  * It must not allocate or fail after creation. */
 #include "cpu/pool.h"
@@ -21,7 +22,9 @@
 #include "base/base.h"
 
 #define CACHE_LINE 64
-enum { SPINS = 4000 }; /* some ten microseconds */
+#define SPIN_NS INT64_C(100000) /* the next op of a graph comes sooner than that */
+enum { SPINS_PER_LOOK = 64 };   /* at the clock */
+enum { OPEN = 1, ONE = 2 };     /* of the gate: whether it may be entered, and each that is inside */
 
 struct share {
     _Alignas(CACHE_LINE) atomic_size_t next;
@@ -29,12 +32,13 @@ struct share {
 };
 
 struct rf_pool {
-    _Alignas(CACHE_LINE) atomic_uint epoch;
-    _Alignas(CACHE_LINE) atomic_uint running; /* workers that have not finished this epoch */
+    _Alignas(CACHE_LINE) atomic_uint epoch; /* counts jobs; workers wait for it to change */
+    atomic_uint sleepers;                   /* workers that may be asleep on it */
+    _Alignas(CACHE_LINE) atomic_uint gate;
     _Alignas(CACHE_LINE) rf_pool_fn fn;
     void *user;
     size_t count, grain;
-    bool stop;
+    atomic_bool stop;
     unsigned threads, started;
     struct share *shares;   /* one per thread */
     struct worker *workers; /* threads - 1 */
@@ -61,15 +65,40 @@ static void futex_wake(atomic_uint *word, int how_many) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, how_many, NULL, NULL, 0);
 }
 
-/* Waits until *word differs from value; gives what it then is. */
-static unsigned wait_change(atomic_uint *word, unsigned value) {
+/* Waits until *word differs from value; gives what it then is. sleepers: who wakes looks at it first; or NULL. */
+static unsigned wait_change(atomic_uint *word, unsigned value, atomic_uint *sleepers) {
     unsigned now;
-    for (int i = 0; i < SPINS; i++) {
-        if ((now = atomic_load_explicit(word, memory_order_acquire)) != value) return now;
-        relax();
-    }
-    while ((now = atomic_load_explicit(word, memory_order_acquire)) == value) futex_wait(word, value);
+    int64_t started = rf_now_ns();
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            if ((now = atomic_load_explicit(word, memory_order_acquire)) != value) return now;
+            relax();
+        }
+    } while (rf_now_ns() - started < SPIN_NS);
+    /* Sequentially consistent, as is the change: either the one sees the sleeper or the other the change. */
+    if (sleepers) atomic_fetch_add(sleepers, 1);
+    while ((now = atomic_load(word)) == value) futex_wait(word, value);
+    if (sleepers) atomic_fetch_sub(sleepers, 1);
     return now;
+}
+
+static void next_epoch(struct rf_pool *pool) {
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleepers)) futex_wake(&pool->epoch, INT32_MAX);
+}
+
+static bool enter(struct rf_pool *pool) {
+    unsigned gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
+    while (gate & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + ONE, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* The last one wakes the caller, who waits once it has closed the gate. */
+static void leave(struct rf_pool *pool) {
+    if (atomic_fetch_sub_explicit(&pool->gate, ONE, memory_order_release) == ONE) futex_wake(&pool->gate, 1);
 }
 
 static void take_part(struct rf_pool *pool, unsigned thread) {
@@ -90,10 +119,11 @@ static void *work(void *argument) {
     struct rf_pool *pool = worker->pool;
     unsigned seen = 0;
     for (;;) {
-        seen = wait_change(&pool->epoch, seen);
-        if (pool->stop) return NULL;
+        seen = wait_change(&pool->epoch, seen, &pool->sleepers);
+        if (atomic_load(&pool->stop)) return NULL;
+        if (!enter(pool)) continue;
         take_part(pool, worker->thread);
-        if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) futex_wake(&pool->running, 1);
+        leave(pool);
     }
 }
 
@@ -117,13 +147,11 @@ void rf_pool_run(struct rf_pool *pool, size_t count, size_t grain, rf_pool_fn fn
         atomic_store_explicit(&pool->shares[t].next, begin, memory_order_relaxed);
         pool->shares[t].end = begin + each + (t < more);
     }
-    atomic_store_explicit(&pool->running, pool->threads - 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->epoch, 1, memory_order_release);
-    futex_wake(&pool->epoch, INT32_MAX);
+    atomic_store_explicit(&pool->gate, OPEN, memory_order_release);
+    next_epoch(pool);
     take_part(pool, 0);
-    unsigned left;
-    while ((left = atomic_load_explicit(&pool->running, memory_order_acquire)) != 0)
-        wait_change(&pool->running, left);
+    unsigned gate = atomic_fetch_and_explicit(&pool->gate, ~(unsigned)OPEN, memory_order_acquire) & ~(unsigned)OPEN;
+    while (gate) gate = wait_change(&pool->gate, gate, NULL);
 }
 
 static unsigned usable_threads(void) {
@@ -170,9 +198,8 @@ void rf_pool_destroy(struct rf_pool **handle) {
     struct rf_pool *pool = handle ? *handle : NULL;
     if (!pool) return;
     *handle = NULL;
-    pool->stop = true;
-    atomic_fetch_add_explicit(&pool->epoch, 1, memory_order_release);
-    futex_wake(&pool->epoch, INT32_MAX);
+    atomic_store(&pool->stop, true);
+    next_epoch(pool);
     for (unsigned t = 1; t < pool->started; t++) pthread_join(pool->workers[t - 1].handle, NULL);
     free(pool->shares);
     free(pool->workers);

@@ -1,7 +1,7 @@
 /* The thread pool of the CPU side: fork and join, no queue.
  *
  * A pool of n threads has n - 1 of its own; the caller of rf_pool_run is the nth. One pool belongs
- * to one backend object; there are no globals. Idle threads spin for some microseconds, then sleep
+ * to one backend object; there are no globals. Idle threads spin for a tenth of a millisecond, then sleep
  * on a futex: a run in quick succession costs little, an idle pool costs nothing.
  *
  * Results must not depend on who computes what: the pool hands out ranges of items in an order
