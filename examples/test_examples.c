@@ -1,113 +1,60 @@
 /* Runs the examples as a reader would, on the simulated driver, and checks what they show. */
 #include <rocmforge/test.h>
 
-#include <ftw.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "run_report.h"
 
 #define EXAMPLES BUILD_ROOT "/examples/"
 #define RUNNER BUILD_ROOT "/rocmforge test "
 
-/* ---- running a command ---- */
+static const char *folder; /* of this process; goes with it */
 
-static char report[1 << 20]; /* the last run's output and errors together */
-
-/* Its exit status; report holds what it said. */
-static int run(const char *format, ...) RF_PRINTF(1, 2);
-static int run(const char *format, ...) {
-    char command[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(command, sizeof command - 8, format, arguments);
-    va_end(arguments);
-    RF_ASSERT(length > 0 && length < (int)sizeof command - 8);
-    strcat(command, " 2>&1");
-    fflush(NULL);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT_NOT_NULL(pipe);
-    size_t got = fread(report, 1, sizeof report - 1, pipe);
-    report[got] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    RF_NOTE("$ %s\n%s", command, report);
-    return WEXITSTATUS(status);
-}
-
-static char folder[256];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
-static void leave_folder(void) {
-    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* The simulated driver, and a folder with leases of its own: whoever runs this test holds others. */
 static void enter_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rocmforge-examples-XXXXXX", base && *base ? base : "/tmp");
-    RF_ASSERT_NOT_NULL(mkdtemp(folder));
-    char leases[300];
-    snprintf(leases, sizeof leases, "%s/leases", folder);
-    setenv("RF_LEASE_DIR", leases, 1);
-    setenv("RF_DRIVER", "sim", 1);
-    unsetenv("RFSIM");
-    unsetenv("RF_BUDGET");
-    unsetenv("RF_CHECK");
+    folder = enter_simulated();
     /* An assertion that fails leaves its test's host memory behind: no finding here. */
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }
-#define IN_FOLDER .setup = enter_folder, .teardown = leave_folder, .timeout_ms = 120000
-
-static const char *last_line(void) {
-    size_t length = strlen(report);
-    RF_ASSERT(length > 0 && report[length - 1] == '\n');
-    const char *line = report + length - 1;
-    while (line > report && line[-1] != '\n') line--;
-    return line;
-}
+#define IN_FOLDER .setup = enter_folder, .timeout_ms = 120000
 
 /* ---- small ones ---- */
 
 RF_TEST(examples, hello, IN_FOLDER) {
-    RF_EXPECT_INT(run(EXAMPLES "hello"), 0);
+    RF_EXPECT_INT(run_command(EXAMPLES "hello"), 0);
     RF_EXPECT_CONTAINS(report, "0.636409  sum 1.000000");
     setenv("RF_DRIVER", "none", 1);
-    RF_EXPECT_INT(run(EXAMPLES "hello"), 77);
+    RF_EXPECT_INT(run_command(EXAMPLES "hello"), 77);
     RF_EXPECT_CONTAINS(report, "no GPU: ");
 }
 
 /* A model of random weights with a vocabulary of bytes: the text is nonsense, and the same each time. */
 RF_TEST(examples, generate, IN_FOLDER) {
     static char first[sizeof report];
-    RF_ASSERT_INT(run("python3 '" SOURCE_ROOT
-                      "/tools/make_random_model.py' --dim 64 --layers 2 --heads 2 --kv-heads 1 "
-                      "--ff 64 --vocab 300 --type f16 --out %s/model.gguf",
-                      folder),
+    RF_ASSERT_INT(run_command("python3 '" SOURCE_ROOT
+                              "/tools/make_random_model.py' --dim 64 --layers 2 --heads 2 --kv-heads 1 "
+                              "--ff 64 --vocab 300 --type f16 --out %s/model.gguf",
+                              folder),
                   0);
     setenv("RF_DRIVER", "none", 1);
-    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_INT(run_command(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
     RF_EXPECT_CONTAINS(report, "0 of 2 layers on a GPU");
     RF_EXPECT_CONTAINS(report, "written]");
     snprintf(first, sizeof first, "%s", report);
-    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_INT(run_command(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
     RF_EXPECT_TEXT(report, first);
     setenv("RF_DRIVER", "sim", 1);
-    RF_EXPECT_INT(run(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
+    RF_EXPECT_INT(run_command(EXAMPLES "generate %s/model.gguf 'Once upon a time'", folder), 0);
     RF_EXPECT_CONTAINS(report, "2 of 2 layers on a GPU");
-    RF_EXPECT_INT(run(EXAMPLES "generate %s/missing.gguf x", folder), 1);
+    RF_EXPECT_INT(run_command(EXAMPLES "generate %s/missing.gguf x", folder), 1);
     RF_EXPECT_CONTAINS(report, "missing.gguf");
-    RF_EXPECT_INT(run(EXAMPLES "generate"), 2);
+    RF_EXPECT_INT(run_command(EXAMPLES "generate"), 2);
 }
 
 RF_TEST(examples, scale_test, IN_FOLDER) {
-    RF_EXPECT_INT(run(RUNNER EXAMPLES "scale_test"), 0);
+    RF_EXPECT_INT(run_command(RUNNER EXAMPLES "scale_test"), 0);
     RF_EXPECT_TEXT(last_line(), "4 passed, 0 failed, 0 skipped\n");
 }
 
@@ -125,7 +72,7 @@ static const char *contents(const char *path, char *text, size_t size) {
 /* The guide's last step of a migration is code that was run: word for word. */
 RF_TEST(examples, migrated_test, IN_FOLDER) {
     static char guide[1 << 17], code[1 << 15];
-    RF_EXPECT_INT(run(RUNNER EXAMPLES "migrated_test"), 0);
+    RF_EXPECT_INT(run_command(RUNNER EXAMPLES "migrated_test"), 0);
     RF_EXPECT_TEXT(last_line(), "1 passed, 0 failed, 0 skipped\n");
     const char *test = strstr(contents(SOURCE_ROOT "/examples/migrated_test.c", code, sizeof code), "RF_TEST(");
     RF_ASSERT_NOT_NULL(test);
@@ -146,7 +93,7 @@ static const struct {
 enum { VICTIMS = sizeof victims / sizeof victims[0] };
 
 RF_TEST(examples, raced_backend_alone, IN_FOLDER) {
-    RF_EXPECT_INT(run(RUNNER "--match 'attention.*' " EXAMPLES "attention_raced"), 0);
+    RF_EXPECT_INT(run_command(RUNNER "--match 'attention.*' " EXAMPLES "attention_raced"), 0);
     RF_EXPECT_TEXT(last_line(), "9 passed, 0 failed, 0 skipped\n");
 }
 
@@ -182,29 +129,28 @@ static void expect_the_five_victims(void) {
 
 /* Exactly these five, each with the shortest order that shows it: one test before it. */
 RF_TEST(examples, raced_backend_together, IN_FOLDER) {
-    RF_EXPECT_INT(run(EXAMPLES "attention_raced --in-process 'attention.*'"), 1);
+    RF_EXPECT_INT(run_command(EXAMPLES "attention_raced --in-process 'attention.*'"), 1);
     expect_the_five_victims();
-    RF_EXPECT_INT(run(RUNNER "--in-process --match 'attention.*' " EXAMPLES "attention_raced"), 1);
+    RF_EXPECT_INT(run_command(RUNNER "--in-process --match 'attention.*' " EXAMPLES "attention_raced"), 1);
     expect_the_five_victims();
 }
 
 RF_TEST(examples, raced_backend_in_threads, IN_FOLDER) {
-    RF_EXPECT_INT(run(RUNNER "--match 'attention_threads.*' " EXAMPLES "attention_raced"), 1);
+    RF_EXPECT_INT(run_command(RUNNER "--match 'attention_threads.*' " EXAMPLES "attention_raced"), 1);
     RF_EXPECT_TEXT(last_line(), "0 passed, 1 failed, 0 skipped\n");
 }
 
 /* ---- the same tests on the safe backend ---- */
 
 RF_TEST(examples, safe_backend, IN_FOLDER) {
-    RF_EXPECT_INT(run(RUNNER "--gpu-jobs 2 --repeat 3 " EXAMPLES "attention_safe"), 0);
+    RF_EXPECT_INT(run_command(RUNNER "--gpu-jobs 2 --repeat 3 " EXAMPLES "attention_safe"), 0);
     RF_EXPECT_TEXT(last_line(), "30 passed, 0 failed, 0 skipped\n");
-    RF_EXPECT_INT(run(EXAMPLES "attention_safe --in-process --shuffle 7 --repeat 3 --check guard,poison"), 0);
+    RF_EXPECT_INT(run_command(EXAMPLES "attention_safe --in-process --shuffle 7 --repeat 3 --check guard,poison"), 0);
     RF_EXPECT_TEXT(last_line(), "30 passed, 0 failed, 0 skipped\n");
 }
 
-RF_TEST(examples, safe_backend_a_thousand_rounds, .setup = enter_folder, .teardown = leave_folder,
-        .timeout_ms = 900000, .tags = "slow") {
-    RF_EXPECT_INT(run(EXAMPLES "attention_safe --quiet --in-process --shuffle 1 --repeat 1000"), 0);
+RF_TEST(examples, safe_backend_a_thousand_rounds, .setup = enter_folder, .timeout_ms = 900000, .tags = "slow") {
+    RF_EXPECT_INT(run_command(EXAMPLES "attention_safe --quiet --in-process --shuffle 1 --repeat 1000"), 0);
     RF_EXPECT_TEXT(last_line(), "10000 passed, 0 failed, 0 skipped\n");
 }
 
@@ -232,21 +178,21 @@ static void use_the_build_folder(void) {
 }
 
 RF_TEST(recipes, ctest, IN_FOLDER) {
-    if (run("cmake --version") != 0 || run("ctest --version") != 0) RF_SKIP("CMake is not installed");
+    if (run_command("cmake --version") != 0 || run_command("ctest --version") != 0) RF_SKIP("CMake is not installed");
     use_the_build_folder();
-    RF_ASSERT_INT(run("cmake -S " SOURCE_ROOT "/examples/ctest -B %s/ctest", folder), 0);
-    RF_ASSERT_INT(run("cmake --build %s/ctest", folder), 0);
-    RF_EXPECT_INT(run("ctest --test-dir %s/ctest --output-on-failure", folder), 0);
+    RF_ASSERT_INT(run_command("cmake -S " SOURCE_ROOT "/examples/ctest -B %s/ctest", folder), 0);
+    RF_ASSERT_INT(run_command("cmake --build %s/ctest", folder), 0);
+    RF_EXPECT_INT(run_command("ctest --test-dir %s/ctest --output-on-failure", folder), 0);
     RF_EXPECT_CONTAINS(report, "100% tests passed, 0 tests failed out of 2");
-    RF_EXPECT_INT(run("grep -c '<testcase' %s/ctest/scale.xml", folder), 0);
+    RF_EXPECT_INT(run_command("grep -c '<testcase' %s/ctest/scale.xml", folder), 0);
     RF_EXPECT_TEXT(report, "4\n");
 }
 
 RF_TEST(recipes, meson, IN_FOLDER) {
-    if (run("meson --version") != 0 || run("ninja --version") != 0) RF_SKIP("Meson is not installed");
+    if (run_command("meson --version") != 0 || run_command("ninja --version") != 0) RF_SKIP("Meson is not installed");
     use_the_build_folder();
-    RF_ASSERT_INT(run("meson setup %s/meson " SOURCE_ROOT "/examples/meson", folder), 0);
-    RF_EXPECT_INT(run("meson test -C %s/meson --print-errorlogs", folder), 0);
-    RF_EXPECT_INT(run("grep -c '<testcase' %s/meson/scale.xml", folder), 0);
+    RF_ASSERT_INT(run_command("meson setup %s/meson " SOURCE_ROOT "/examples/meson", folder), 0);
+    RF_EXPECT_INT(run_command("meson test -C %s/meson --print-errorlogs", folder), 0);
+    RF_EXPECT_INT(run_command("grep -c '<testcase' %s/meson/scale.xml", folder), 0);
     RF_EXPECT_TEXT(report, "4\n");
 }

@@ -1,73 +1,23 @@
 /* What the runner makes of the tests in bad.c: each must be caught and named for what it did. */
 #include <rocmforge/test.h>
 
-#include <ftw.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-static char report[1 << 20]; /* the last run's output and errors together */
+#include "run_report.h"
 
-/* Its exit status; report holds what it said. */
-static int run(const char *format, ...) RF_PRINTF(1, 2);
-static int run(const char *format, ...) {
-    char command[4096];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(command, sizeof command - 8, format, arguments);
-    va_end(arguments);
-    RF_ASSERT(length > 0 && length < (int)sizeof command - 8);
-    strcat(command, " 2>&1");
-    fflush(NULL);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT_NOT_NULL(pipe);
-    size_t got = fread(report, 1, sizeof report - 1, pipe);
-    report[got] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    RF_NOTE("$ %s\n%s", command, report);
-    return WEXITSTATUS(status);
-}
+static const char *folder; /* of this process; goes with it */
 
-static char folder[256];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
-static void leave_folder(void) {
-    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* The simulated driver, and a folder with leases of its own: whoever runs this test holds others. */
 static void enter_folder(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rocmforge-bad-XXXXXX", base && *base ? base : "/tmp");
-    RF_ASSERT_NOT_NULL(mkdtemp(folder));
     char path[300];
-    snprintf(path, sizeof path, "%s/leases", folder);
-    setenv("RF_LEASE_DIR", path, 1);
+    folder = enter_simulated();
     snprintf(path, sizeof path, "%s/counter", folder);
     setenv("BAD_COUNTER", path, 1);
-    setenv("RF_DRIVER", "sim", 1);
-    unsetenv("RFSIM");
-    unsetenv("RF_BUDGET");
-    unsetenv("RF_CHECK");
 }
-#define IN_FOLDER .setup = enter_folder, .teardown = leave_folder
-
-static const char *last_line(void) {
-    size_t length = strlen(report);
-    RF_ASSERT(length > 0 && report[length - 1] == '\n');
-    const char *line = report + length - 1;
-    while (line > report && line[-1] != '\n') line--;
-    return line;
-}
+#define IN_FOLDER .setup = enter_folder
 
 /* ---- one fault each ---- */
 
@@ -94,7 +44,7 @@ static const struct fault faults[] = {
 };
 
 RF_TEST_LABELLED_CASES(bad, is_caught, struct fault, faults, IN_FOLDER) {
-    RF_EXPECT_INT(run("%s test --match bad.%s %s %s", ROCMFORGE, c->label, c->options, BAD), 1);
+    RF_EXPECT_INT(run_command("%s test --match bad.%s %s %s", ROCMFORGE, c->label, c->options, BAD), 1);
     RF_EXPECT_TEXT(last_line(), "0 passed, 1 failed, 0 skipped\n");
     char line[128];
     snprintf(line, sizeof line, "FAIL  bad.%s", c->label);
@@ -105,14 +55,15 @@ RF_TEST_LABELLED_CASES(bad, is_caught, struct fault, faults, IN_FOLDER) {
 
 /* What the checks are for: without them these two look well. */
 RF_TEST(bad, looks_well_without_checks, IN_FOLDER) {
-    RF_EXPECT_INT(run("%s test --match 'bad.writes*' --match 'bad.reads*' %s", ROCMFORGE, BAD), 0);
+    RF_EXPECT_INT(run_command("%s test --match 'bad.writes*' --match 'bad.reads*' %s", ROCMFORGE, BAD), 0);
     RF_EXPECT_TEXT(last_line(), "2 passed, 0 failed, 0 skipped\n");
 }
 
 /* ---- those that take more than one look ---- */
 
 RF_TEST(bad, flaky_is_called_flaky, IN_FOLDER) {
-    RF_EXPECT_INT(run("%s test --repeat 9 --jobs 1 --match bad.fails_every_third_time %s", ROCMFORGE, BAD), 1);
+    RF_EXPECT_INT(run_command("%s test --repeat 9 --jobs 1 --match bad.fails_every_third_time %s", ROCMFORGE, BAD),
+                  1);
     RF_EXPECT_CONTAINS(report, "bad.fails_every_third_time: flaky (3 of 9 runs failed)\n");
     RF_EXPECT_TEXT(last_line(), "6 passed, 3 failed, 0 skipped\n");
 }
@@ -130,7 +81,7 @@ static bool is_alive(int pid) {
 
 /* The child that was left must be gone with the run. */
 RF_TEST(bad, a_left_child_does_not_outlive_the_run, IN_FOLDER) {
-    RF_EXPECT_INT(run("%s test --show-output --match bad.forks_and_leaves_a_child %s", ROCMFORGE, BAD), 1);
+    RF_EXPECT_INT(run_command("%s test --show-output --match bad.forks_and_leaves_a_child %s", ROCMFORGE, BAD), 1);
     const char *said = strstr(report, "left ");
     RF_ASSERT_NOT_NULL(said);
     int child = atoi(said + strlen("left "));
@@ -140,7 +91,7 @@ RF_TEST(bad, a_left_child_does_not_outlive_the_run, IN_FOLDER) {
 
 /* Bounded memory, a readable report, one closing line, and the truth in it. */
 RF_TEST(bad, a_full_stdout_confuses_nobody, IN_FOLDER) {
-    RF_EXPECT_INT(run("%s test --match bad.fills_stdout --match bad.crashes %s", ROCMFORGE, BAD), 1);
+    RF_EXPECT_INT(run_command("%s test --match bad.fills_stdout --match bad.crashes %s", ROCMFORGE, BAD), 1);
     RF_EXPECT_TEXT(last_line(), "1 passed, 1 failed, 0 skipped\n");
     RF_EXPECT(strlen(report) < 100000);
     RF_EXPECT_CONTAINS(report, "FAIL  bad.crashes");
@@ -151,12 +102,12 @@ RF_TEST(bad, a_full_stdout_confuses_nobody, IN_FOLDER) {
 RF_TEST(bad, a_lost_device_is_no_cascade, IN_FOLDER) {
     static const char tests[] = "'bad.writes*' bad.corrupts_a_neighbour bad.fails_every_third_time";
     setenv("RFSIM", "fault=hipModuleLaunchKernel:1:work/loss", 1);
-    RF_EXPECT_INT(run("%s %s", BAD, tests), 1);
+    RF_EXPECT_INT(run_command("%s %s", BAD, tests), 1);
     RF_EXPECT_CONTAINS(report, "device lost after bad.writes_one_element_past_a_buffer");
     RF_EXPECT_CONTAINS(report, "1 GPU tests of this round are not run; the rest is");
     RF_EXPECT_CONTAINS(report, "ok    bad.fails_every_third_time");
     RF_EXPECT_TEXT(last_line(), "1 passed, 2 failed, 1 skipped\n");
-    RF_EXPECT_INT(run("%s --in-process %s", BAD, tests), 1);
+    RF_EXPECT_INT(run_command("%s --in-process %s", BAD, tests), 1);
     RF_EXPECT_CONTAINS(report, "device lost in this process after bad.writes_one_element_past_a_buffer");
     RF_EXPECT_CONTAINS(report, "ok    bad.fails_every_third_time");
     RF_EXPECT_TEXT(last_line(), "1 passed, 2 failed, 1 skipped\n");
@@ -168,10 +119,11 @@ RF_TEST(bad, json_names_the_verdicts, IN_FOLDER) {
     static char text[1 << 16];
     char path[300];
     snprintf(path, sizeof path, "%s/report.json", folder);
-    RF_EXPECT_INT(run("%s test --json %s --match bad.crashes --match bad.leaks_one_byte --match bad.fails_every* "
-                      "--repeat 3 --jobs 1 %s",
-                      ROCMFORGE, path, BAD),
-                  1);
+    RF_EXPECT_INT(
+        run_command("%s test --json %s --match bad.crashes --match bad.leaks_one_byte --match bad.fails_every* "
+                    "--repeat 3 --jobs 1 %s",
+                    ROCMFORGE, path, BAD),
+        1);
     FILE *file = fopen(path, "r");
     RF_ASSERT_NOT_NULL(file);
     text[fread(text, 1, sizeof text - 1, file)] = 0;

@@ -1,13 +1,12 @@
 /* Recordings: what was recorded gives the results of direct launches, run after run; what cannot be recorded is
  * refused; a failed recording harms nothing; time-outs and faults name the recording; what the driver takes is
  * charged. */
-#include "gpu_testing.h"
+#include "countdown.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { COUNT = 5000 };
@@ -517,10 +516,6 @@ RF_TEST(recording, threads_record_at_once, .gpu = true, .timeout_ms = 120000) {
 
 /* ---- a fault at every driver call ---- */
 
-static void keep_status(rf_status *first, rf_status status) {
-    if (!*first) *first = status;
-}
-
 /* Records on two queues, runs, destroys; everything that was made is destroyed. Gives the first failure. */
 static rf_status scenario(struct gpu *gpu, bool *right) {
     rf_status first = RF_OK;
@@ -530,111 +525,54 @@ static rf_status scenario(struct gpu *gpu, bool *right) {
     struct rf_queue *second = NULL;
     const struct rf_kernel *increment = NULL;
     gpu->modules = "copy";
-    keep_status(&first, gpu_try_open(gpu, "1GiB"));
+    gpu_keep_status(&first, gpu_try_open(gpu, "1GiB"));
     if (!first) {
         RF_PARAMS(struct rf_buffer_params, params);
         params.bytes = COUNT * 4;
         params.zeroed = true;
-        keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &a));
-        keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &b));
-        keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &in));
-        keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &out));
-        keep_status(&first, rf_queue_create(gpu->device, NULL, &second));
-        keep_status(&first, rf_kernel_find(gpu->device, "increment", &increment));
+        gpu_keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &a));
+        gpu_keep_status(&first, rf_buffer_create_safe(gpu->device, &params, &b));
+        gpu_keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &in));
+        gpu_keep_status(&first, rf_pinned_create(gpu->device, COUNT * 4, &out));
+        gpu_keep_status(&first, rf_queue_create(gpu->device, NULL, &second));
+        gpu_keep_status(&first, rf_kernel_find(gpu->device, "increment", &increment));
     }
     struct rf_queue *queues[2] = {gpu->queue, second};
     for (int i = 0; i < 2 && !first; i++) {
         /* Something unfinished in front of it. */
-        keep_status(&first, rf_fill(queues[i], b, 0, 64, 7));
-        keep_status(&first, rf_queue_record_begin(queues[i], "scenario"));
+        gpu_keep_status(&first, rf_fill(queues[i], b, 0, 64, 7));
+        gpu_keep_status(&first, rf_queue_record_begin(queues[i], "scenario"));
         if (first) break;
         rf_status submitted = submit(queues[i], increment, a, b, in, out);
         rf_status ended = rf_queue_record_end(queues[i], &recordings[i]);
         RF_ASSERT(!submitted || ended); /* a failure on the way is not forgotten */
         RF_ASSERT((recordings[i] != NULL) == (ended == RF_OK));
-        keep_status(&first, submitted);
-        keep_status(&first, ended);
+        gpu_keep_status(&first, submitted);
+        gpu_keep_status(&first, ended);
         if (!first) { /* usable afterwards, whatever was */
-            for (int run = 0; run < 3; run++) keep_status(&first, rf_recording_run(queues[i], recordings[i]));
+            for (int run = 0; run < 3; run++) gpu_keep_status(&first, rf_recording_run(queues[i], recordings[i]));
         } else if (rf_device_status(gpu->device) == RF_OK) {
             RF_ASSERT_OK(rf_fill(queues[i], b, 0, 64, 7));
         }
-        keep_status(&first, rf_queue_wait(queues[i], RF_TIMEOUT_DEFAULT));
+        gpu_keep_status(&first, rf_queue_wait(queues[i], RF_TIMEOUT_DEFAULT));
     }
     *right = first || ((const uint32_t *)rf_pinned_data(out))[COUNT - 1] == 12;
-    for (int i = 0; i < 2; i++) keep_status(&first, rf_recording_destroy(&recordings[i]));
-    keep_status(&first, rf_buffer_destroy(&a));
-    keep_status(&first, rf_buffer_destroy(&b));
-    keep_status(&first, rf_pinned_destroy(&in));
-    keep_status(&first, rf_pinned_destroy(&out));
-    keep_status(&first, rf_queue_destroy(&second));
-    keep_status(&first, rf_queue_destroy(&gpu->queue));
+    for (int i = 0; i < 2; i++) gpu_keep_status(&first, rf_recording_destroy(&recordings[i]));
+    gpu_keep_status(&first, rf_buffer_destroy(&a));
+    gpu_keep_status(&first, rf_buffer_destroy(&b));
+    gpu_keep_status(&first, rf_pinned_destroy(&in));
+    gpu_keep_status(&first, rf_pinned_destroy(&out));
+    gpu_keep_status(&first, rf_queue_destroy(&second));
+    gpu_keep_status(&first, rf_queue_destroy(&gpu->queue));
     return first;
 }
 
-/* One child per step: the simulated driver reads RFSIM once per process. 2: the scenario makes fewer calls. */
-static int countdown_child(int code, long step) {
-    char rfsim[64];
-    struct gpu gpu = {0};
-    bool right = false;
-    gpu_set_sim("");
-    gpu_make_runtime(&gpu, NULL);
-    if (!rf_gpu_available(gpu.runtime)) return 3;
-    snprintf(rfsim, sizeof rfsim, "fault=any:%ld:%d", step, code);
-    gpu_set_sim(rfsim);
-    rf_status status = scenario(&gpu, &right);
-    bool lost = false;
-    if (gpu.device) {
-        struct rf_memory_info info = {.struct_size = sizeof info};
-        rf_status asked = rf_device_memory_info(gpu.device, &info);
-        if (asked) asked = rf_device_memory_info(gpu.device, &info); /* the fault is injected once */
-        RF_ASSERT_OK(asked);
-        lost = rf_device_status(gpu.device) == RF_E_DEVICE_LOST;
-        RF_ASSERT_INT(info.live_count, 0);
-        rf_status closed = rf_device_close(&gpu.device);
-        if (!status) status = closed;
-        if (lost) RF_ASSERT(closed == RF_E_DEVICE_LOST);
-    }
-    bool said = lost || strstr(gpu_log(), "abandoned") || strstr(gpu_log(), "could not be given back") ||
-                strstr(gpu_log(), "lost");
-    rf_runtime_destroy(&gpu.runtime);
-    if (gpu_sim_device_bytes()) RF_ASSERT(said);
-    RF_ASSERT_INT(gpu_sim_traps(), 0);
-    if (status == RF_OK) RF_ASSERT(right);
-    if (code == 700 && status) RF_ASSERT(status == RF_E_DEVICE_LOST || !gpu.device);
-    return (long)gpu_sim_calls() < step ? 2 : 0;
-}
-
-static void countdown(int code) {
-    gpu_need_simulated("");
-    gpu_folder(); /* made here, for all children */
-    long step = 1;
-    int failures = 0;
-    for (;; step++) {
-        fflush(NULL);
-        pid_t child = fork(); /* before any driver is touched in this process */
-        RF_ASSERT(child >= 0);
-        if (!child) _exit(countdown_child(code, step));
-        int status = 0;
-        RF_ASSERT(waitpid(child, &status, 0) == child);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) break;
-        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-            failures++;
-            RF_NOTE("step %ld: status %#x", step, status);
-        }
-        RF_ASSERT(step < 2000);
-    }
-    RF_NOTE("%ld driver calls, each failed once with %d", step - 1, code);
-    RF_EXPECT(step > 60);
-    RF_EXPECT_INT(failures, 0);
-}
-
 RF_TEST(recording, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") {
-    countdown(2);
+    gpu_countdown(scenario, 2);
 }
 RF_TEST(recording, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") {
-    countdown(700);
+    gpu_countdown(scenario, 700);
 }
 RF_TEST(recording, capture_invalidated_at_every_call, .timeout_ms = 300000, .tags = "slow") {
-    countdown(901);
+    gpu_countdown(scenario, 901);
 }

@@ -1,6 +1,7 @@
 #include "run_report.h"
 
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,8 @@
 
 char report[1 << 20];
 
-int run_report(const char *environment, const char *executable, const char *arguments) {
-    char command[4096];
-    snprintf(command, sizeof command, "%s '%s' %s 2>&1", environment, executable, arguments);
+static int run(const char *command) {
+    fflush(NULL);
     FILE *pipe = popen(command, "r");
     RF_ASSERT(pipe != NULL);
     size_t length = fread(report, 1, sizeof report - 1, pipe);
@@ -19,6 +19,33 @@ int run_report(const char *environment, const char *executable, const char *argu
     int status = pclose(pipe);
     RF_ASSERT(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+int run_report(const char *environment, const char *executable, const char *arguments) {
+    char command[4096];
+    snprintf(command, sizeof command, "%s '%s' %s 2>&1", environment, executable, arguments);
+    return run(command);
+}
+
+int run_command(const char *format, ...) {
+    char command[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(command, sizeof command - 8, format, arguments);
+    va_end(arguments);
+    RF_ASSERT(length > 0 && length < (int)sizeof command - 8);
+    strcat(command, " 2>&1");
+    int status = run(command);
+    RF_NOTE("$ %s\n%s", command, report);
+    return status;
+}
+
+const char *last_line(void) {
+    size_t length = strlen(report);
+    RF_ASSERT(length > 0 && report[length - 1] == '\n');
+    const char *line = report + length - 1;
+    while (line > report && line[-1] != '\n') line--;
+    return line;
 }
 
 int count_in_report(const char *part) {
@@ -55,6 +82,18 @@ const char *simulated_tree(const char *rfsim) {
              "RF_DRIVER=sim RF_LEASE_DIR='%s/leases' RF_LOG=warn RF_SYSFS='%s/sys' RFSIM='sysfs=%s/sys%s%s'", folder,
              folder, folder, *rfsim ? "," : "", rfsim);
     return text;
+}
+
+const char *enter_simulated(void) {
+    char leases[300];
+    make_folder();
+    snprintf(leases, sizeof leases, "%s/leases", folder);
+    setenv("RF_LEASE_DIR", leases, 1);
+    setenv("RF_DRIVER", "sim", 1);
+    unsetenv("RFSIM");
+    unsetenv("RF_BUDGET");
+    unsetenv("RF_CHECK");
+    return folder;
 }
 
 static void make_folder(void) {

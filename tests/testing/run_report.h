@@ -10,6 +10,10 @@ extern char report[1 << 20]; /* the last run's output and errors together, ended
 /* environment: "NAME=VALUE …" as a shell takes it, or "". Returns the exit status; a death by
  * signal fails the test. */
 int run_report(const char *environment, const char *executable, const char *arguments);
+/* The same with a whole command line, which is noted with what it said. */
+int run_command(const char *format, ...) RF_PRINTF(1, 2);
+/* The report's last line, with its end. */
+const char *last_line(void);
 /* How often a text stands in the report. */
 int count_in_report(const char *part);
 /* The same environment for every GPU sample: the simulated driver, a lease folder of this process
@@ -17,5 +21,7 @@ int count_in_report(const char *part);
 const char *simulated(const char *rfsim);
 /* The same with a tree of the kernel's figures, which alone know of displays and processes. */
 const char *simulated_tree(const char *rfsim);
+/* The same for what this process itself starts from here on: set, not given back. The folder. */
+const char *enter_simulated(void);
 
 #endif
