@@ -10,9 +10,9 @@ BUILD ?= build
 PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
-# The folders of tests that a sanitizer has something to find in.
-ASAN_FOLDERS ?= --folder gpu --folder graph --folder model
-TSAN_FOLDERS ?= --folder gpu
+# All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
+TSAN_FOLDERS ?= $(addprefix --folder ,base testing probe budget gpu sim cli bad graph)
+ASAN_FOLDERS ?= $(TSAN_FOLDERS) --folder model
 
 ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
@@ -73,7 +73,7 @@ tsan: SANITIZED_SKIP = --skip-tag faults
 asan tsan:
 	@tools/setup.sh --ci
 	@test -f build-$@/build.ninja || CC=clang-19 meson setup build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
-	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
+	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py --all $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
 	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 
 # New inputs are kept in the build folder; findings are written beside them and fail the target.

@@ -14,17 +14,9 @@ import random
 import struct
 import sys
 
-# GGUF's number, elements and bytes of a block.
-TYPES = {
-    'f32': (0, 1, 4),
-    'f16': (1, 1, 2),
-    'bf16': (30, 1, 2),
-    'q4_0': (2, 32, 18),
-    'q8_0': (8, 32, 34),
-    'q4_k': (12, 256, 144),
-    'q6_k': (14, 256, 210),
-}
-ALIGNMENT = 32
+from gguf_writer import (TYPES, bytes_of, elements_of, f32, f32s, i32s, new_file, padding, string, strings, u32, write_all,
+                         write_head)
+
 PATTERN_BYTES = 16 << 20
 
 
@@ -35,17 +27,11 @@ def main():
         if shape[-1] % TYPES[kind][1]:
             sys.exit(f'{name}: rows of {shape[-1]} are no multiple of the {TYPES[kind][1]} elements in a block of '
                      f'{kind}; choose another --type or size')
-    partial = args.out + '.partial'
     try:
-        with open(partial, 'wb', buffering=0) as file:
+        with new_file(args.out) as file:
             write_model(file, args, tensors)
-        os.replace(partial, args.out)
-    except BaseException as error:
-        if os.path.exists(partial):
-            os.unlink(partial)
-        if isinstance(error, OSError):
-            sys.exit(f'{args.out}: {error.strerror}')
-        raise
+    except OSError as error:
+        sys.exit(f'{args.out}: {error.strerror}')
     print(f'{args.out}: {os.path.getsize(args.out)} bytes, '
           f'{sum(elements_of(shape) for _, shape, _ in tensors)} parameters')
 
@@ -143,49 +129,12 @@ def keys_of(args):
     tokens += [f'\u2581w{number}' for number in range(fillers)]
     kinds += [1] * fillers
     yield 'tokenizer.ggml.model', string('llama')
-    yield 'tokenizer.ggml.tokens', array(8, [text(token) for token in tokens])
-    yield 'tokenizer.ggml.scores', array(6, [struct.pack('<f', -number) for number in range(args.vocab)])
-    yield 'tokenizer.ggml.token_type', array(5, [struct.pack('<i', kind) for kind in kinds])
+    yield 'tokenizer.ggml.tokens', strings(tokens)
+    yield 'tokenizer.ggml.scores', f32s([-number for number in range(args.vocab)])
+    yield 'tokenizer.ggml.token_type', i32s(kinds)
     yield 'tokenizer.ggml.bos_token_id', u32(1)
     yield 'tokenizer.ggml.eos_token_id', u32(2)
     yield 'tokenizer.ggml.unknown_token_id', u32(0)
-
-
-def text(value):
-    encoded = value.encode()
-    return struct.pack('<Q', len(encoded)) + encoded
-
-
-def string(value):
-    return struct.pack('<I', 8) + text(value)
-
-
-def u32(value):
-    return struct.pack('<II', 4, value)
-
-
-def f32(value):
-    return struct.pack('<If', 6, value)
-
-
-def array(kind, elements):
-    return struct.pack('<IIQ', 9, kind, len(elements)) + b''.join(elements)
-
-
-def elements_of(shape):
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def bytes_of(shape, kind):
-    _, block, size = TYPES[kind]
-    return elements_of(shape) // block * size
-
-
-def padding(size):
-    return -size % ALIGNMENT
 
 
 # ---- random blocks ----
@@ -250,25 +199,8 @@ def vector(name, count, seed):
 
 # ---- writing ----
 
-def write_all(file, data):
-    data = memoryview(data)
-    while len(data):
-        data = data[file.write(data):]
-
-
 def write_model(file, args, tensors):
-    keys = list(keys_of(args))
-    header = [b'GGUF', struct.pack('<IQQ', 3, len(tensors), len(keys))]
-    header += [text(key) + value for key, value in keys]
-    offset = 0
-    for name, shape, kind in tensors:
-        header.append(text(name) + struct.pack('<I', len(shape)))
-        header.append(b''.join(struct.pack('<Q', size) for size in reversed(shape)))
-        header.append(struct.pack('<IQ', TYPES[kind][0], offset))
-        size = bytes_of(shape, kind)
-        offset += size + padding(size)
-    head = b''.join(header)
-    write_all(file, head + bytes(padding(len(head))))
+    write_head(file, keys_of(args), tensors)
     patterns = {}
     for number, (name, shape, kind) in enumerate(tensors):
         size = bytes_of(shape, kind)

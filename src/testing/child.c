@@ -208,7 +208,7 @@ static void look_after(struct rf_test_child *child) {
     char left[sizeof child->left_behind];
     int count = rf_test_orphans_of(child, false, left, sizeof left);
     if (count && !child->timed_out && now < child->ended_ns + LINGER_NS) return;
-    if (count) {
+    if (count > 0) {
         memcpy(child->left_behind, left, sizeof left);
         rf_test_orphans_of(child, true, left, sizeof left);
     }

@@ -85,7 +85,7 @@ void rf_test_orphans_end(void);
 /* The next value of RF_TEST_KEY: this runner's own, then a number. */
 void rf_test_orphans_key(char key[RF_TEST_KEY_BYTES]);
 /* How many live processes the child left behind, named in text; dead ones are reaped. With
- * end they are killed. */
+ * end they are killed. -1: none, but a process is still ending and may leave one: look again. */
 int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size);
 
 /* ---- settings.c ---- */
