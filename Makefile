@@ -26,7 +26,7 @@ export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 .PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all hooks install clean fuzz
 
 help:
-	@echo "make run           set up, build, and show the GPUs and a small demonstration"
+	@echo "make run           set up, build, and tell a story with the bundled model on the best device"
 	@echo "make test          set up, build, and run the tests"
 	@echo "make test-all      the long ones too"
 	@echo "make build         set up and build into $(BUILD)/"
@@ -48,9 +48,8 @@ build: setup
 	@ninja -C $(BUILD) --quiet
 
 run: build
-	@$(BUILD)/rocmforge doctor
-	@echo
-	@$(BUILD)/rocmforge demo
+	@$(BUILD)/rocmforge doctor --quick | grep '^No usable GPU' || true # where there is one, --stats shows it
+	$(BUILD)/rocmforge run -m models/stories.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 1 --stats
 
 test: build
 	@$(BUILD)/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))

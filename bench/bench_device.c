@@ -4,11 +4,10 @@
  * their rows with the targets. Exit 0: everything ran, whatever the figures; 1: something failed to
  * run; 2: bad usage; 77: no usable GPU. Must not decide anything by a timing. */
 #include "bench.h"
+#include "start.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 extern const struct rf_kernel_image test_images[];
 extern const int test_image_groups[];
@@ -41,38 +40,8 @@ static void log_line(void *user, enum rf_log_level level, const char *line) {
     fprintf(stderr, "bench_device: %s\n", line);
 }
 
-/* In a build folder this program lies one below the helper and the simulated driver; an option or
- * the environment still wins. */
-static void beside(const char *option, const char *file, char *text, size_t size, const char **options,
-                   size_t *count) {
-    char path[PATH_MAX], folder[PATH_MAX];
-    const char *given = getenv(option);
-    if (given && *given) return;
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (length <= 0) return;
-    folder[length] = 0;
-    for (int i = 0; i < 2; i++) {
-        char *slash = strrchr(folder, '/');
-        if (!slash) return;
-        *slash = 0;
-    }
-    int needed = snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (needed < 0 || (size_t)needed >= sizeof path || access(path, R_OK)) return;
-    needed = snprintf(text, size, "%s=%s", option, path);
-    if (needed > 0 && (size_t)needed < size) options[(*count)++] = text;
-}
-
 static rf_status start(struct bench *bench) {
-    char helper[PATH_MAX + 32], simulated[PATH_MAX + 32];
-    const char *options[4] = {NULL}, *driver = getenv("RF_DRIVER");
-    size_t count = 0;
-    beside("RF_PROBE_HELPER", "rocmforge-probe", helper, sizeof helper, options, &count);
-    if (driver && !strcmp(driver, "sim"))
-        beside("RF_HIP_LIBRARY", "librfsim-hip.so", simulated, sizeof simulated, options, &count);
-    RF_PARAMS(struct rf_runtime_params, params);
-    params.log = log_line;
-    params.options = options;
-    rf_status status = rf_runtime_create(&params, &bench->runtime);
+    rf_status status = start_runtime(log_line, &bench->runtime);
     if (status) return status;
     int64_t begun = rf_now_ns();
     rf_gpu_available(bench->runtime);

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../tests/graph/exec_testing.h"
 #include "graph/executor_impl.h"
+#include "start.h"
 
 enum { ROUNDS = 15 };
 
@@ -386,26 +386,6 @@ static void bench_model(struct rf_device *device) {
     rf_graph_destroy(&graph);
 }
 
-/* This executable carries the library itself; what that looks for beside it lies a folder up. */
-static rf_status make_runtime(struct rf_runtime **out) {
-    static char helper[1100], simulated[1100];
-    char folder[1024] = "";
-    const char *options[3] = {NULL}, *driver = getenv("RF_DRIVER");
-    size_t used = 0;
-    RF_PARAMS(struct rf_runtime_params, params);
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    for (int up = 0; up < 2 && length > 0; up++) {
-        char *slash = strrchr(folder, '/');
-        if (slash) *slash = 0;
-    }
-    snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s/rocmforge-probe", folder);
-    snprintf(simulated, sizeof simulated, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
-    if (!getenv("RF_PROBE_HELPER")) options[used++] = helper;
-    if (driver && !strcmp(driver, "sim") && !getenv("RF_HIP_LIBRARY")) options[used++] = simulated;
-    params.options = options;
-    return rf_runtime_create(&params, out);
-}
-
 int main(int count, char **arguments) {
     struct rf_runtime *runtime = NULL;
     struct rf_device *devices[4] = {NULL};
@@ -420,7 +400,7 @@ int main(int count, char **arguments) {
             return fprintf(stderr, "bench_graph: '%s' is no option; there are --quick and --model\n", arguments[i]),
                    2;
     }
-    if (make_runtime(&runtime)) return fprintf(stderr, "bench_graph: %s\n", rf_error_text()), 1;
+    if (start_runtime(NULL, &runtime)) return fprintf(stderr, "bench_graph: %s\n", rf_error_text()), 1;
     for (int i = 0; i < 4 && rf_gpu_available(runtime) && i < rf_device_count(runtime); i++) {
         RF_PARAMS(struct rf_device_params, params);
         params.index = i;

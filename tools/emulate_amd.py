@@ -369,12 +369,13 @@ def rotated_by(x, positions, rotated, halves, steps):
 
 def cases_rope(name, kind, random):
     u, w = np.uint64, np.uint32
+    kind, to = kind.split('_') if '_' in kind else (kind, kind)
     for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (2, 5, 32, 16, 0), (3, 2, 10, 6, 0)):
         values = to_type(kind, numbers(random, tokens * heads * dim))
         positions = np.array([70001, -5, 3][:tokens], np.int32)
         steps = rope_steps(rotated)
         want = rotated_by(to_f64(kind, values).reshape(tokens, heads, dim), positions, rotated, halves, steps)
-        out = Output(kind, values.size)
+        out = Output(to, values.size)
         args = [out.data, values, positions, np.array(steps, np.uint64), u(tokens), w(heads), w(dim), w(rotated), w(halves),
                 u(heads * dim), u(dim), u(heads * dim), u(dim), np.float32(1)]
         yield '%dx%dx%d' % (tokens, heads, dim), (2, 1, 1), (64, 1, 1), args, out, want, False

@@ -25,11 +25,20 @@ def families(tools):
     """Prefixes and generators, as emulate_amd's FAMILIES; tools is that module."""
     to_type, to_f64, misaligned, Output = tools.to_type, tools.to_f64, tools.misaligned, tools.Output
     u32, f32, i64 = np.uint32, np.float32, np.int64
+    number = {'f32': u32(0), 'f16': u32(1), 'bf16': u32(2)}  # enum rf_type
 
     def tensor(random, kind, *shape):
         """Bits at an aligned address, and the numbers they stand for."""
         bits = misaligned(to_type(kind, random.standard_normal(int(np.prod(shape))).astype(np.float32)), 0)
         return bits, to_f64(kind, bits).reshape(shape)
+
+    def packed(random, *shape):
+        """Blocks of Q8_0: any elements, and their scales."""
+        count = int(np.prod(shape)) // 32
+        scale = (0.002 + 0.02 * random.random(count)).astype(np.float16)
+        quants = random.integers(-127, 128, (count, 32)).astype(np.int8)
+        blocks = np.concatenate([scale.view(np.uint8).reshape(count, 2), quants.view(np.uint8)], axis=1)
+        return misaligned(blocks.reshape(-1), 0), (scale[:, None].astype(np.float64) * quants).reshape(shape)
 
     def output(kind, count):
         """An output whose first element is at a multiple of 16 bytes."""
@@ -83,7 +92,7 @@ def families(tools):
         kind, dim, queries, keys = shape_of(rest)
         shared = max((queries + 2 * keys) * (dim + 8) * 2, 21632)
         yield flash_case(random, kind, 1, 1, 16, keys, dim, False, False, queries, 0, shared)
-        yield flash_case(random, kind, 2, 1, 19, keys + 5, dim - 8, True, True, queries, 0, shared)
+        yield flash_case(random, kind, 2, 1, 19, keys + 5, dim - 8, True, not rest.endswith('wide'), queries, 0, shared)
 
     def qkt(name, kind, random):
         for heads_q, heads_kv, rows, keys, dim in ((1, 1, 32, 32, 32), (2, 1, 5, 67, 19)):
@@ -128,7 +137,8 @@ def families(tools):
     def paged_setup(random, kind, batch, heads_kv, page_rows, width, dim, holes):
         """Pages in another order, the last sequence full, the others shorter; keys as [sequence] of [heads, keys, dim]."""
         count = batch * width + 1
-        (k, wide_k), (v, wide_v) = (tensor(random, kind, count, heads_kv, page_rows, dim) for _ in range(2))
+        make = packed if kind == 'q8_0' else lambda r, *shape: tensor(r, kind, *shape)
+        (k, wide_k), (v, wide_v) = (make(random, count, heads_kv, page_rows, dim) for _ in range(2))
         table = np.arange(count - 1, count - 1 - batch * width, -1).astype(u32).reshape(batch, width)
         if holes:
             table[:, 0] = 0xffffffff
@@ -142,11 +152,12 @@ def families(tools):
         pages = np.array([(page_rows.bit_length() - 1, count, width, page_rows * width)], dtype='u4,u4,u4,u4')[0]
         return k, v, misaligned(table, 0), misaligned(lengths, 0), keys, values, absent, pages
 
-    def prefill_case(random, kind, heads_q, heads_kv, rows, dim, page_rows, width, holes, queries, block, shared):
-        batch = 2
+    def prefill_case(random, kind, heads_q, heads_kv, rows, dim, page_rows, width, holes, queries, block, shared,
+                     q_kind=None):
+        batch, q_kind = 2, q_kind or ('f16' if kind == 'q8_0' else kind)
         k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width, dim,
                                                                         holes)
-        q, wide_q = tensor(random, kind, batch, heads_q, rows, dim)
+        q, wide_q = tensor(random, q_kind, batch, heads_q, rows, dim)
         scale = f32(1 / np.sqrt(dim))
         want = []
         for b in range(batch):
@@ -154,33 +165,43 @@ def families(tools):
             sees = [min(n, max(0, n - rows + i + 1)) for i in range(rows)]
             mask = np.broadcast_to(absent[:n], (rows, n))
             want.append(attention(wide_q[b], keys[b], values[b], sees, np.float64(scale), mask))
-        out = output(kind, batch * heads_q * rows * dim)
+        out = output(q_kind, batch * heads_q * rows * dim)
         strides = dense(heads_kv, page_rows, dim)
         args = [out.data, q, k, v, table, lengths, dense(heads_q, rows, dim), dense(heads_q, rows, dim), strides, strides,
-                u32(heads_q), u32(heads_kv), u32(rows), u32(dim), pages, scale]
-        label = '%d/%d q%d d%d pages %dx%d%s' % (heads_q, heads_kv, rows, dim, width, page_rows, ' holes' * holes)
+                u32(heads_q), u32(heads_kv), u32(rows), u32(dim), pages, scale, number[q_kind]]
+        label = q_kind + ' %d/%d q%d d%d pages %dx%d%s' % (heads_q, heads_kv, rows, dim, width, page_rows, ' holes' * holes)
         return (label, (-(-rows // queries) * heads_q * batch, 1, 1), (block, 1, 1), args, out, np.stack(want), False,
-                {'shared': shared, 'tolerance': TOLERANCE[kind], 'waves': 4})
+                {'shared': shared, 'tolerance': max(TOLERANCE[q_kind], TOLERANCE.get(kind, 0)), 'waves': 4})
 
     def prefill(name, kind, random):
         yield prefill_case(random, kind, 1, 1, 4, 32, 8, 4, False, 32, 256, 0)
-        yield prefill_case(random, kind, 2, 1, 7, 72, 4, 10, True, 32, 256, 0)
+        yield prefill_case(random, kind, 2, 1, 7, 96 if kind == 'q8_0' else 72, 4, 10, True, 32, 256, 0, 'f32')
 
     def paged_matrix(name, rest, random):
         kind, dim, queries, keys = shape_of(rest)
         shared = max((queries + 2 * keys) * (dim + 8) * 2 + 8 * keys, 21632)
         yield prefill_case(random, kind, 1, 1, 16, dim, 16, 2, False, queries, 0, shared)
-        yield prefill_case(random, kind, 2, 1, 19, dim - 8, 4, keys // 4 + 2, True, queries, 0, shared)
+        yield prefill_case(random, kind, 2, 1, 19, dim - 8, 4, keys // 4 + 2, True, queries, 0, shared, 'f32')
 
     def decode(name, rest, random):
-        kind, together = rest.split('_')[0], int(rest.split('_g')[1])
-        for dim, width, holes, splits, group in ((64, 2, False, 1, together), (72, 9, True, 2, max(1, together - 1))):
+        """Plain: KIND_gN. On matrix units: matrix_KIND_dD, 4 waves and shared memory as the launcher gives it on AMD."""
+        matrix, rest = rest.startswith('matrix_'), rest.replace('matrix_', '')
+        kind = 'q8_0' if rest.startswith('q8_0') else rest.split('_')[0]
+        together = 8 if matrix else int(rest.split('_g')[1])
+        most = int(rest.split('_d')[1]) if matrix else 0
+        block, more = ((0, 1, 1), {'waves': 4}) if matrix else ((128, 1, 1), {})
+        if matrix:
+            more['shared'] = 544 + 288 * (most + 8) + (136 * most if kind == 'q8_0' else 0)
+        odd = most if matrix and kind == 'q8_0' else most - 8 if matrix else 96 if kind == 'q8_0' else 72
+        for dim, width, holes, splits, group, q_kind in (
+                (most or 64, 2, False, 1, together, 'f16' if kind == 'q8_0' else kind),
+                (odd, 9, True, 2, max(1, together - 1), 'f32')):
             batch, heads_kv, page_rows = 2, 1, 16
             heads_q = heads_kv * group
             k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width,
                                                                             dim, holes)
-            q, wide_q = tensor(random, kind, batch, heads_q, 1, dim)
-            scale, chunk = f32(1 / np.sqrt(dim)), page_rows * width if splits == 1 else 64 + 16
+            q, wide_q = tensor(random, q_kind, batch, heads_q, 1, dim)
+            scale, chunk = f32(1 / np.sqrt(dim)), page_rows * width if splits == 1 else 128 if matrix else 64 + 16
             count = batch * heads_q * splits
             sums, extents = np.zeros((batch, heads_q, splits, dim)), np.zeros((batch, heads_q, splits, 2))
             whole = []
@@ -195,21 +216,21 @@ def families(tools):
                     extents[b, :, s, 0], extents[b, :, s, 1] = top, weight.sum(axis=1)
                     sums[b, :, s] = weight @ values[b][0, s * chunk:min(n, (s + 1) * chunk)]
             if splits == 1:
-                out = output(kind, batch * heads_q * dim)
+                out = output(q_kind, batch * heads_q * dim)
                 want, first, partial = np.stack(whole), out.data, np.uint64(0)
             else:
                 out = Output('f32', count * (dim + 2))
                 want, first, partial = np.concatenate([sums.reshape(-1), extents.reshape(-1)]), np.uint64(0), out.data
             strides = dense(heads_kv, page_rows, dim)
             args = [first, partial, q, k, v, table, lengths, dense(heads_q, 1, dim), dense(heads_q, 1, dim), strides, strides,
-                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale]
+                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale, number[q_kind]]
             tiles = -(-group // together)
             yield ('%d heads d%d pages %dx%d%s splits %d' % (heads_q, dim, width, page_rows, ' holes' * holes, splits),
-                   (tiles * splits * heads_kv * batch, 1, 1), (128, 1, 1), args, out, want, False,
-                   {'tolerance': 1e-4 if splits > 1 else TOLERANCE[kind]})
+                   (tiles * splits * heads_kv * batch, 1, 1), block, args, out, want, False,
+                   dict(more, tolerance=(1e-4 if kind in ('f32', 'f16') else 1e-3) if splits > 1 else TOLERANCE[q_kind]))
 
     def combine(name, kind, random):
-        for heads, dim, splits in ((2, 64, 4), (3, 13, 3)):
+        for heads, dim, splits in ((2, 64, 4), (3, 136, 35)):
             sums = random.standard_normal((heads, splits, dim)).astype(f32)
             extents = np.stack([random.standard_normal((heads, splits)), 1 + random.random((heads, splits))], axis=-1).astype(f32)
             extents[0, 1] = -np.inf, 0.0  # a split without keys
@@ -220,7 +241,7 @@ def families(tools):
             want /= (weight * extents[..., 1]).sum(axis=1, keepdims=True)
             out = Output(kind, heads * dim)
             args = [out.data, partial, dense(heads, 1, dim), u32(heads), u32(dim), u32(splits)]
-            yield ('%d heads d%d splits %d' % (heads, dim, splits), (heads, 1, 1), (128, 1, 1), args, out, want, False,
+            yield ('%d heads d%d splits %d' % (heads, dim, splits), (heads, 1, 1), (256, 1, 1), args, out, want, False,
                    {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
 
     return (('flash_attention_matrix_', flash_matrix), ('flash_attention_', flash), ('qkt_matmul_', qkt),

@@ -93,6 +93,15 @@ def dots_shared(kind, m, k):
     return most
 
 
+def pairs_shared(kind, k):
+    """Likewise of matvec_pairs.hip."""
+    elements, size, _ = BLOCKS[kind]
+    lane, most = 96 if kind == 'q6_k' else 80, 0
+    for wave in (32, 64):
+        most = max(most, -(-k // (64 * wave)) * wave * lane + 64 // wave * 2 * 2 * (wave * 64 // elements * size))
+    return 256 + most
+
+
 def families(main):
     null, u = np.uint64(0), np.uint64
 
@@ -170,7 +179,23 @@ def families(main):
         tolerance = max(main.TOLERANCE[out_kind], floor, 1e-6 * float(scale.max()))
         return data, gate, x, bias, residual, main.Output(out_kind, m * n), want, {'tolerance': tolerance}
 
+    def cases_pairs(kind, random):
+        w = np.uint32
+        for n, k, gated in ((5, 4096, False), (3, 2048, True)):
+            data, gate, x, bias, residual, out, want, more = product(random, kind, 'q8', 1, n, k, gated, {})
+            if gated:
+                bias = residual = null
+            else:
+                gate = null
+            more['shared'] = pairs_shared(kind, k)
+            yield '1x%dx%d%s' % (n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), \
+                [out.data, null, null, data, gate, null, x, null, null, bias, residual, w(n), w(0), w(0), w(k),
+                 np.float32(0), w(3 if gated else 1)], out, want, False, more
+
     def cases_matvec(name, kinds, random):
+        if kinds.endswith('_pairs'):
+            yield from cases_pairs(kinds[:-len('_pairs')], random)
+            return
         kind, x_kind, columns = kinds.rsplit('_', 2)
         columns = int(columns)
         k = 40 if kind in FLOATS else BLOCKS[kind][0]

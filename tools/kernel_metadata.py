@@ -57,10 +57,22 @@ def read_ptx(text, target):
         used += sum(size for variable, size in shared.items() if re.search(r'\b%s\b' % re.escape(variable), body))
         local = sum(int(n) for n in re.findall(r'\.local\s+\.align\s+\d+\s+\.b8\s+\w+\[(\d+)\]', body))
         kernels.append({'name': name, 'args': sizes, 'max_threads': int(bound.group(1)), 'shared': used,
-                        'vector_registers': -1, 'scalar_registers': -1, 'scratch': local, 'spills': -1})
+                        'vector_registers': -1, 'scalar_registers': -1, 'scratch': local, 'spills': -1,
+                        'early': early(name, body)})
     if len(kernels) != len(re.findall(r'\.entry\s', text)):
         raise Refused('an .entry was not understood')
     return sorted(kernels, key=lambda k: k['name'])
+
+
+def early(name, body):
+    """Whether the kernel waits by itself for the work before it (rf_grid_wait): then it may be started early. Every
+    way through it must wait, which is why nothing may leave it before."""
+    wait = body.find('griddepcontrol.wait')
+    if wait >= 0 and re.search(r'\bret;', body[:wait]):
+        raise Refused('%s may end before it waits for the work before it: call rf_grid_wait first' % name)
+    if wait < 0 and 'griddepcontrol.launch_dependents' in body:
+        raise Refused('%s lets others start and does not wait itself: call rf_grid_wait' % name)
+    return int(wait >= 0)
 
 
 def shared_variables(text):
@@ -262,10 +274,10 @@ def c_kernels(modules, name):
     lines.append('static const struct rf_builtin_kernel kernels[] = {')
     for m in modules:
         for k in m['kernels']:
-            lines.append('    {"%s", "%s", "%s", %d, %s, %d, %d, %d, %d, %d, %d},' % (
+            lines.append('    {"%s", "%s", "%s", %d, %s, %d, %d, %d, %d, %d, %d, %d},' % (
                 k['name'], m['module'], m['target'], len(k['args']), shapes[tuple(k['args'])], k['max_threads'],
                 k['shared'], k['vector_registers'], k['scalar_registers'],
-                -1 if k['spills'] < 0 else k['scratch'], k['spills']))
+                -1 if k['spills'] < 0 else k['scratch'], k['spills'], k.get('early', 0)))
     return lines + ['};']
 
 

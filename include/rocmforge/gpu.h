@@ -532,6 +532,7 @@ struct rf_builtin_kernel {
     int32_t scalar_registers;
     int32_t scratch_bytes;
     int32_t spills;
+    uint32_t early; /* 1: it waits by itself for the work before it, so a driver may start it while that ends */
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);

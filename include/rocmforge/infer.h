@@ -2,7 +2,7 @@
  *
  * Threads: an engine may be shared by any number of threads. A session belongs to one thread at a time, but
  * rf_session_cancel may be called from any. Sessions of one engine do not disturb each other: a session's results are
- * the same bits as if it ran alone. */
+ * the same bits as if it ran alone, as long as no layer has to move from the device to the CPU or back. */
 #ifndef ROCMFORGE_INFER_H
 #define ROCMFORGE_INFER_H
 
@@ -33,9 +33,18 @@ struct rf_engine_params {
     const char *simd;       /* of the CPU; NULL: the best */
     uint32_t batch;         /* tokens of a prompt at a time; 0: 512 */
     bool no_replay;         /* submit each node anew instead of replaying a recording */
+    /* How often, at most, the device's free memory is looked at between runs; 0: every 20 ms; 1: before each run;
+     * negative: never, and what was placed stays where it is. */
+    int64_t watch_ns;
+    /* A prompt's parts are made so small that no kernel takes longer than this on the device; 0: 8 where it drives a
+     * display, else any time is right; negative: any time is right. */
+    int32_t kernel_ms;
+    uint32_t
+        duty_percent; /* of the time that the device may be busy; after each run it is left alone so long; 0: 100 */
     /* While loading; false cancels (RF_E_CANCELLED). NULL: none. */
     bool (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
+    bool plan_only; /* decide what would go where and load nothing: for rf_engine_get_info; it has no sessions */
 };
 /* RF_E_NOT_FOUND, RF_E_IO, RF_E_SYNTAX: the file. RF_E_UNSUPPORTED: an architecture (named, with those supported) or
  * a tensor type. RF_E_BUDGET: it fits nowhere. Without a device it runs on the CPU. */
@@ -55,6 +64,18 @@ struct rf_engine_info {
     uint64_t device_weight_bytes, host_weight_bytes, device_kv_bytes, host_kv_bytes;
     enum rf_kv_type kv;
     bool degraded; /* less is on the device than could be: see rf_engine_notice */
+    /* Of the device; 0 where none is used. */
+    uint64_t budget_bytes;
+    uint64_t driver_bytes;  /* the driver's own: context, kernels, recordings */
+    uint64_t scratch_bytes; /* what a run needs besides, roughly */
+    /* Of the layers and the output that run on the CPU although there is a device: each token reads them there. */
+    uint64_t spilled_weight_bytes;
+    /* Where things are may change while sessions run (device_layers and the bytes are of now): */
+    uint32_t device_kv_layers;     /* of those on the device, how many have their cache there too */
+    uint64_t pinned_kv_bytes;      /* of host_kv_bytes: caches of layers that are, or were, on the device */
+    uint64_t steps_down, steps_up; /* layers and caches that were moved */
+    uint32_t batch;                /* tokens of a prompt at a time */
+    int64_t idle_ns;               /* the device was left alone for duty_percent */
 };
 RF_API rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info);
 /* One line on what did not fit and what it costs; "" where all did. Borrowed until it is closed. */
@@ -108,7 +129,7 @@ RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_s
 struct rf_generate_params {
     size_t struct_size;
     struct rf_sample_params sampling;
-    uint32_t max_tokens;      /* 0: to the end of the context */
+    uint32_t max_tokens;      /* of the whole answer, with those said before; 0: to the end of the context */
     const char *const *stops; /* texts that end it; not part of the answer */
     size_t stop_count;
     bool ignore_end; /* go on after tokens that end a text */
@@ -116,15 +137,24 @@ struct rf_generate_params {
     bool (*text)(void *user, const char *text, size_t bytes);
     bool (*token)(void *user, int32_t token);
     void *user;
+    /* To go on with an answer that a failure broke off, in this session or in another engine's: the tokens that were
+     * given out, which the session ends with (evaluate them behind the prompt), and how many bytes of text were. What
+     * follows is what would have followed: characters and stop texts may lie across the seam; tokens that were given
+     * out and whose text was not give it now. Where max_tokens were said already nothing is sampled, and the session
+     * need not hold them. RF_E_INVALID: the session ends otherwise, or the tokens give less text. */
+    const int32_t *said;
+    size_t said_count, said_bytes;
 };
 enum rf_end { RF_END_LENGTH, RF_END_TOKEN, RF_END_STOP, RF_END_CALLER, RF_END_CONTEXT };
 struct rf_generate_result {
     enum rf_end end;
-    uint32_t tokens;
+    uint32_t tokens;           /* those said before are not counted */
     int64_t first_ns, rest_ns; /* to the first token, and for the others */
 };
 /* From the tokens held (at least one, evaluated last: the answer begins with its logits). The last token sampled is
- * given out but not held. On RF_E_CANCELLED the result counts what was given out. */
+ * given out but not held. On failure the result counts what was given out; text that was held back, half a character
+ * or what could begin a stop text, is given out when the answer ends, by RF_E_CANCELLED too, but not after any other
+ * failure: see rf_generate_params.said. */
 RF_API rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
                                      struct rf_generate_result *result);
 

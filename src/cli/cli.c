@@ -103,17 +103,36 @@ int cli_fail(int code, const char *format, ...) {
     return code;
 }
 
+int cli_exit_code(rf_status status) {
+    return status == RF_OK                                        ? CLI_DONE
+           : status == RF_E_NO_DRIVER || status == RF_E_NO_DEVICE ? CLI_ABSENT
+           : status == RF_E_SYNTAX || status == RF_E_NOT_FOUND    ? CLI_USAGE
+                                                                  : CLI_FAILED;
+}
+
 int cli_fail_status(rf_status status, const char *what) {
-    int code = status == RF_E_NO_DRIVER || status == RF_E_NO_DEVICE ? CLI_ABSENT
-               : status == RF_E_SYNTAX || status == RF_E_NOT_FOUND  ? CLI_USAGE
-                                                                    : CLI_FAILED;
-    return cli_fail(code, "%s: %s (%s)", what, rf_error_text(), rf_status_name(status));
+    return cli_fail(cli_exit_code(status), "%s: %s (%s)", what, rf_error_text(), rf_status_name(status));
+}
+
+static rf_log_fn log_listener;
+static void *log_user;
+
+void cli_log_to(rf_log_fn log, void *user) {
+    log_listener = log;
+    log_user = user;
+}
+
+void cli_log_show(enum rf_log_level level, const char *line) {
+    static const char *const names[] = {"", "error", "warning", "info", "debug"};
+    fprintf(stderr, "rocmforge: %s: %s\n", names[level], line);
 }
 
 void cli_log(void *user, enum rf_log_level level, const char *line) {
-    static const char *const names[] = {"", "error", "warning", "info", "debug"};
     (void)user;
-    fprintf(stderr, "rocmforge: %s: %s\n", names[level], line);
+    if (log_listener)
+        log_listener(log_user, level, line);
+    else
+        cli_log_show(level, line);
 }
 
 const char *cli_bytes(uint64_t bytes) {

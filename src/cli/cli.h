@@ -6,6 +6,7 @@
 #define RF_CLI_H
 
 #include <stdio.h>
+#include <sys/types.h>
 
 #include <rocmforge/rocmforge.h>
 
@@ -62,9 +63,13 @@ int cli_fail(int code, const char *format, ...) RF_PRINTF(2, 3);
  * CLI_ABSENT where a driver or device is missing, CLI_USAGE for a malformed option, else
  * CLI_FAILED. */
 int cli_fail_status(rf_status status, const char *what);
+int cli_exit_code(rf_status status);
 
 /* The log callback of the command line: lines on standard error. */
 void cli_log(void *user, enum rf_log_level level, const char *line);
+void cli_log_show(enum rf_log_level level, const char *line);
+/* Lines go there instead, until log is NULL. Set while no runtime is open. */
+void cli_log_to(rf_log_fn log, void *user);
 
 /* "1.5 GiB" in one of a few buffers that take turns: several may stand in one printf. */
 const char *cli_bytes(uint64_t bytes);
@@ -81,5 +86,18 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
                      char why[256]);
 /* In the worker: where its report goes; NULL if this process is none. Close it when done. */
 FILE *cli_worker_report(void);
+
+/* The same as a server, that is spoken to over a socket pair. It has no input, its output is
+ * our standard error, and it does not hear Ctrl-C. RF_E_IO, with the reason in why. */
+struct cli_server {
+    pid_t pid; /* 0: there is none */
+    int channel;
+};
+rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]);
+/* Closes the channel and waits for its end, but not long, nor at all for one to be killed at
+ * once: it is killed then. Whether it ended by itself and well; if not, why. No server: false. */
+bool cli_server_end(struct cli_server *server, bool at_once, char why[256]);
+/* In the server: its end of the channel, once; -1: this process is none. */
+int cli_server_channel(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* rocmforge bench: how fast a model reads a prompt and writes an answer here. */
 #include "model.h"
 #include "json.h"
+#include "placement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,8 @@ static rf_status round_once(struct rf_session *session, const struct rf_engine_i
     return status;
 }
 
-static void show(const struct rf_engine_info *info, struct figures *figures, int64_t depth, int64_t prompt,
-                 int64_t answer, bool json) {
+static void show(const struct rf_engine_info *info, const char *notice, struct figures *figures, int64_t depth,
+                 int64_t prompt, int64_t answer, bool json) {
     double read = median(figures->prompt, figures->count), wrote = median(figures->answer, figures->count);
     if (json) {
         struct json out;
@@ -77,6 +78,7 @@ static void show(const struct rf_engine_info *info, struct figures *figures, int
         json_int(&out, "answer_tokens", answer);
         json_double(&out, "answer_tokens_per_s", wrote);
         json_uint(&out, "rounds", figures->count);
+        placement_json(&out, info, notice);
         json_close(&out);
         json_end(&out);
         return;
@@ -116,7 +118,7 @@ static int run(const struct model_options *options, int64_t depth, int64_t promp
         status = round_once(session, &info, depth, prompt, answer, &figures.prompt[figures.count],
                             &figures.answer[figures.count]);
     int code = status ? cli_fail_status(status, "bench") : CLI_DONE;
-    if (!status) show(&info, &figures, depth, prompt, answer, json);
+    if (!status) show(&info, rf_engine_notice(engine), &figures, depth, prompt, answer, json);
     free(figures.prompt);
     free(figures.answer);
     rf_session_destroy(&session);
@@ -134,7 +136,8 @@ int cmd_bench(int argc, char **argv) {
         {'n', "tokens", CLI_NUMBER, &answer, "N", "tokens of the answer (default: 128; 0: none)"},
         {'d', "depth", CLI_NUMBER, &depth, "N", "tokens that are in the cache before (default: 0)"},
         {'r', "rounds", CLI_NUMBER, &rounds, "N", "the median of so many (default: 5)"},
-        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
+        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output, with the placement"},
+        {0, "stats", CLI_FLAG, &model.stats, NULL, "the placement, on standard error, where that is no terminal too"},
     };
     const struct cli_command command = {
         .name = "bench",

@@ -1,8 +1,10 @@
-/* rocmforge info: what is in a model file and what it needs.
+/* rocmforge info: what is in a model file, what it needs, and where it would go.
  *
- * Touches no GPU and loads no weights. */
-#include "cli.h"
+ * Loads no weights. What the present budget would give is asked of a worker process where there is a GPU; if that
+ * dies or fails, the rest is shown all the same. */
 #include "json.h"
+#include "model.h"
+#include "placement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,22 +13,47 @@
 
 #define JSON_ELEMENTS 8 /* of an array; the rest is left out, its count is there */
 #define KV_TOKENS 1024
+#define PLAN_TIMEOUT_MS 120000 /* a driver may compile all kernels the first time */
 
-static int show_text(const struct rf_gguf *gguf, bool all);
-static int show_json(const struct rf_gguf *gguf, bool all);
+/* Where it would go. */
+struct plan {
+    rf_status status; /* else 'why' */
+    char why[1024];
+    struct rf_engine_info info; /* its texts: */
+    char device[160], notice[640];
+};
+static void find_plan(const struct model_options *options, struct plan *plan);
+static int report_plan(const struct model_options *options);
+
+static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool all);
+static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all);
+
+/* As cli_fail_status has it; the text is not this process's own. */
+static int plan_code(rf_status status) {
+    if (status == RF_E_SYNTAX) return CLI_USAGE;
+    return status == RF_E_NO_DEVICE || status == RF_E_NO_DRIVER ? CLI_ABSENT : CLI_FAILED;
+}
 
 int cmd_info(int argc, char **argv) {
     bool json = false, brief = false;
+    struct model_options model = MODEL_DEFAULTS("f16");
     const struct cli_option options[] = {
         {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
         {0, "brief", CLI_FLAG, &brief, NULL, "without the list of tensors"},
+        {0, "device", CLI_TEXT, &model.device, "D", "where it would go: auto, cpu, gpu, an index or part of a name"},
+        {0, "budget", CLI_TEXT, &model.budget, "SPEC", "with this budget of GPU memory (default: RF_BUDGET)"},
+        {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC", "and this of host memory (default: RF_HOST_BUDGET)"},
+        {0, "ctx", CLI_NUMBER, &model.context, "N", "with a context of so many tokens"},
+        {0, "kv", CLI_TEXT, &model.kv, "TYPE", "with a key-value cache of f16, f32 or q8_0"},
+        {0, "here", CLI_FLAG, &model.here, NULL, NULL}, /* what the worker is asked */
     };
     const struct cli_command command = {
         .name = "info",
-        .usage = "FILE.gguf [--json] [--brief]",
+        .usage = "FILE.gguf [--json] [--brief] [--device D] [--budget SPEC] [--ctx N] [--kv TYPE]",
         .summary =
-            "What is in a model file: metadata, tensors, parameters, and the memory its parts need. Of a model\n"
-            "in several files (NAME-00001-of-00003.gguf ...) name any; the others are found beside it.\n",
+            "What is in a model file: metadata, tensors, parameters, the memory its parts need, and where the\n"
+            "present budget would place them. Of a model in several files (NAME-00001-of-00003.gguf ...) name\n"
+            "any; the others are found beside it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
         .most_positionals = 1,
@@ -34,13 +61,152 @@ int cmd_info(int argc, char **argv) {
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
     if (count != 1) return cli_fail(CLI_USAGE, "info: name a model file: see rocmforge info --help");
+    model.model = argv[1];
+    model.plan_only = true;
+    code = model_check("info", &model);
+    if (code != CLI_GO_ON) return code;
+    if (model.here) return report_plan(&model);
     struct rf_gguf *gguf = NULL;
     rf_status status = rf_gguf_open(argv[1], &gguf);
     /* A file that is malformed or absent is a failure, not wrong usage. */
     if (status) return cli_fail(CLI_FAILED, "info: %s (%s)", rf_error_text(), rf_status_name(status));
-    code = json ? show_json(gguf, !brief) : show_text(gguf, !brief);
+    struct plan plan = {.info = {.struct_size = sizeof plan.info}};
+    find_plan(&model, &plan);
+    /* Who asked for something else than is there is told so; who did not still wants to see the file. */
+    bool asked = model.budget || model.host_budget || model.context || strcmp(model.device, "auto");
+    if (plan.status && asked)
+        code = cli_fail(plan_code(plan.status), "info: %s (%s)", plan.why, rf_status_name(plan.status));
+    else
+        code = json ? show_json(gguf, &plan, !brief) : show_text(gguf, &plan, !brief);
     rf_gguf_close(&gguf);
     return code;
+}
+
+/* ---- where it would go ---- */
+
+static void plan_here(const struct model_options *options, struct plan *plan) {
+    struct rf_runtime *runtime = NULL;
+    struct rf_engine *engine = NULL;
+    plan->status = model_open(options, &runtime, &engine);
+    if (!plan->status) plan->status = rf_engine_get_info(engine, &plan->info);
+    if (plan->status) {
+        snprintf(plan->why, sizeof plan->why, "%s", rf_error_text());
+    } else {
+        snprintf(plan->device, sizeof plan->device, "%s", plan->info.device);
+        snprintf(plan->notice, sizeof plan->notice, "%s", rf_engine_notice(engine));
+        plan->info.device = plan->device;
+        plan->info.architecture = plan->info.name = plan->info.chat_template = "";
+    }
+    if (engine) model_close(&runtime, &engine);
+}
+
+/* The figures that cross from the worker, in order: out of a plan, or into it. */
+#define PLAN_FIGURES 14
+static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGURES], bool into_plan) {
+    struct rf_engine_info *info = &plan->info;
+    uint32_t *small[] = {&info->layers, &info->device_layers, &info->context, &info->trained_context};
+    uint64_t *large[] = {&info->device_weight_bytes, &info->host_weight_bytes,   &info->device_kv_bytes,
+                         &info->host_kv_bytes,       &info->budget_bytes,        &info->driver_bytes,
+                         &info->scratch_bytes,       &info->spilled_weight_bytes};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++, at++)
+        if (into_plan)
+            *small[i] = (uint32_t)figures[at];
+        else
+            figures[at] = *small[i];
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++, at++)
+        if (into_plan)
+            *large[i] = figures[at];
+        else
+            figures[at] = *large[i];
+    if (into_plan) {
+        info->kv = (enum rf_kv_type)figures[at];
+        info->degraded = figures[at + 1] != 0;
+    } else {
+        figures[at] = info->kv;
+        figures[at + 1] = info->degraded;
+    }
+}
+
+/* In the worker: "plan FIGURES", the device and the notice, a line each; or "error NUMBER TEXT". */
+static int report_plan(const struct model_options *options) {
+    FILE *report = cli_worker_report();
+    if (!report) return cli_fail(CLI_USAGE, "info: --here is for internal use");
+    struct model_options in_process = *options;
+    struct plan plan = {.info = {.struct_size = sizeof plan.info}};
+    unsigned long long figures[PLAN_FIGURES];
+    in_process.here = false; /* the report is not model_open's */
+    plan_here(&in_process, &plan);
+    if (plan.status) {
+        fprintf(report, "error %d %s\n", (int)plan.status, plan.why);
+    } else {
+        take_figures(&plan, figures, false);
+        fputs("plan", report);
+        for (size_t i = 0; i < PLAN_FIGURES; i++) fprintf(report, " %llu", figures[i]);
+        fprintf(report, "\n%s\n%s\n", plan.device, plan.notice);
+    }
+    fclose(report);
+    return plan.status ? CLI_FAILED : CLI_DONE;
+}
+
+/* One line of a report; the next one. */
+static char *take_line(char *at, char *text, size_t size) {
+    size_t length = strcspn(at, "\n");
+    snprintf(text, size, "%.*s", (int)length, at);
+    return at + length + (at[length] == '\n');
+}
+
+static void read_report(char *report, struct plan *plan) {
+    unsigned long long figures[PLAN_FIGURES];
+    char *at = report + strlen("plan");
+    plan->status = RF_E_IO;
+    snprintf(plan->why, sizeof plan->why, "the worker process did not say");
+    if (!strncmp(report, "error ", 6)) {
+        long status = strtol(report + 6, &at, 10);
+        plan->status = status > 0 && status < RF_STATUS_COUNT ? (rf_status)status : RF_E_IO;
+        take_line(at + (*at == ' '), plan->why, sizeof plan->why);
+    }
+    if (strncmp(report, "plan ", 5)) return;
+    for (size_t i = 0; i < PLAN_FIGURES; i++) figures[i] = strtoull(at, &at, 10);
+    if (*at != '\n') return;
+    at = take_line(at + 1, plan->device, sizeof plan->device);
+    take_line(at, plan->notice, sizeof plan->notice);
+    take_figures(plan, figures, true);
+    plan->info.device = plan->device;
+    plan->status = RF_OK;
+}
+
+static void find_plan(const struct model_options *options, struct plan *plan) {
+    struct rf_runtime *runtime = NULL;
+    bool gpu = model_wants_worker(options) && !rf_runtime_create(NULL, &runtime) && rf_gpu_available(runtime);
+    rf_runtime_destroy(&runtime);
+    if (!gpu) {
+        plan_here(options, plan);
+        return;
+    }
+    char report[4096], why[256], context[32];
+    snprintf(context, sizeof context, "%lld", (long long)options->context);
+    const char *arguments[16] = {"info", "--here",    "--device", options->device,
+                                 "--kv", options->kv, "--ctx",    context};
+    size_t count = 8;
+    if (options->budget) {
+        arguments[count++] = "--budget";
+        arguments[count++] = options->budget;
+    }
+    if (options->host_budget) {
+        arguments[count++] = "--host-budget";
+        arguments[count++] = options->host_budget;
+    }
+    arguments[count++] = "--";
+    arguments[count++] = options->model;
+    int exit_code;
+    rf_status status = cli_worker(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
+    if (status) {
+        plan->status = status;
+        snprintf(plan->why, sizeof plan->why, "%s", why);
+        return;
+    }
+    read_report(report, plan);
 }
 
 /* ---- as text ---- */
@@ -150,7 +316,17 @@ static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *in
                cli_bytes(f32), cli_bytes(q8_0));
 }
 
-static int show_text(const struct rf_gguf *gguf, bool all) {
+static void show_plan(const struct plan *plan) {
+    printf("\nPlacement\n  ");
+    if (plan->status) {
+        printf("not known: %s\n", plan->why);
+        return;
+    }
+    placement_show(stdout, &plan->info);
+    if (plan->notice[0]) printf("  note: %s\n", plan->notice);
+}
+
+static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool all) {
     char parameters[32];
     RF_PARAMS(struct rf_gguf_info, info);
     rf_status status = rf_gguf_get_info(gguf, &info);
@@ -164,6 +340,7 @@ static int show_text(const struct rf_gguf *gguf, bool all) {
     show_metadata(gguf, info.metadata_count);
     if (all) show_tensors(gguf, info.tensor_count);
     show_needs(gguf, &info);
+    show_plan(plan);
     return CLI_DONE;
 }
 
@@ -257,7 +434,7 @@ static void json_kv(struct json *json, const struct rf_gguf *gguf) {
     json_close(json);
 }
 
-static int show_json(const struct rf_gguf *gguf, bool all) {
+static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all) {
     RF_PARAMS(struct rf_gguf_info, info);
     rf_status status = rf_gguf_get_info(gguf, &info);
     if (status) return cli_fail_status(status, "info");
@@ -287,6 +464,12 @@ static int show_json(const struct rf_gguf *gguf, bool all) {
     status = rf_gguf_visit_parts(gguf, json_part, &json);
     json_close(&json);
     json_kv(&json, gguf);
+    if (plan->status) {
+        json_null(&json, "placement");
+        json_text(&json, "placement_error", plan->why);
+    } else {
+        placement_json(&json, &plan->info, plan->notice);
+    }
     json_end(&json);
     return status ? cli_fail_status(status, "info") : CLI_DONE;
 }

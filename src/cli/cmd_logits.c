@@ -84,6 +84,7 @@ int cmd_logits(int argc, char **argv) {
         MODEL_ROWS(model),
         {0, "tokens", CLI_TEXT, &tokens, "1,2,3", "the tokens"},
         {0, "out", CLI_TEXT, &path, "F", "where the rows go"},
+        {0, "stats", CLI_FLAG, &model.stats, NULL, "the placement, on standard error, where that is no terminal too"},
         {0, "chunk", CLI_NUMBER, &chunk, "N", "so many tokens at a time (default: all at once)"},
     };
     const struct cli_command command = {

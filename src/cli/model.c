@@ -1,5 +1,6 @@
 /* See model.h. */
 #include "model.h"
+#include "placement.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #define NO_DEADLINE_MS (INT64_C(365) * 24 * 3600 * 1000)
+#define PROGRESS_NS INT64_C(200000000)
 enum { MOST_ARGUMENTS = 62 };
 
 static bool parse_kv(const char *text, enum rf_kv_type *kv) {
@@ -35,17 +37,23 @@ int model_check(const char *command, const struct model_options *options) {
         return cli_fail(CLI_USAGE, "%s: which model? -m M.gguf: see rocmforge %s --help", command, command);
     if (!parse_kv(options->kv, &kv))
         return cli_fail(CLI_USAGE, "%s: --kv %s: there are f16, f32 and q8_0", command, options->kv);
+    if (options->host_budget && !*options->host_budget)
+        return cli_fail(CLI_USAGE, "%s: --host-budget is empty: give it a size or a share, as 8GiB or 60%%", command);
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {{"--ctx", options->context},
                    {"--gpu-layers", options->layers},
                    {"--threads", options->threads},
-                   {"--batch", options->batch}};
+                   {"--batch", options->batch},
+                   {"--kernel-ms", options->kernel_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].value > 1 << 24)
             return cli_fail(CLI_USAGE, "%s: %s %lld is too much", command, numbers[i].name,
                             (long long)numbers[i].value);
+    if (options->duty_percent > 100)
+        return cli_fail(CLI_USAGE, "%s: --duty %lld: a share from 1 to 100 percent is wanted", command,
+                        (long long)options->duty_percent);
     return CLI_GO_ON;
 }
 
@@ -68,8 +76,9 @@ int model_in_worker(int argc, char **argv) {
 /* ---- opening ---- */
 
 struct progress {
-    int64_t started_ns, shown_ns;
-    bool terminal;
+    int64_t started_ns, looked_ns; /* the first call, and the last that was shown; 0: none yet */
+    uint64_t first_bytes;          /* done at the first */
+    bool terminal, shown;
 };
 
 static int64_t now_ns(void) {
@@ -78,18 +87,54 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static void clear_progress(struct progress *progress) {
+    if (progress->shown) fputs("\r\033[K", stderr);
+    progress->shown = false;
+}
+
+/* What takes less than a moment is not shown. */
 static bool show_progress(void *user, uint64_t done, uint64_t total) {
     struct progress *progress = user;
     int64_t now = now_ns();
-    if (!progress->terminal || (now - progress->shown_ns < 200000000 && done < total)) return true;
-    progress->shown_ns = now;
-    double seconds = (double)(now - progress->started_ns) * 1e-9;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
-    fprintf(stderr, "\rloading %s of %s, %.2f GB/s, %.0f s left   ", cli_bytes(done), cli_bytes(total), rate * 1e-9,
-            rate > 0 ? (double)(total - done) / rate : 0);
-    if (done >= total) fputs("\r\033[K", stderr);
-    fflush(stderr);
+    if (!progress->terminal) return true;
+    if (!progress->started_ns) {
+        progress->started_ns = progress->looked_ns = now;
+        progress->first_bytes = done;
+    }
+    if (now - progress->looked_ns >= PROGRESS_NS && done < total) {
+        double rate = (double)(done - progress->first_bytes) * 1e9 / (double)(now - progress->started_ns);
+        progress->looked_ns = now;
+        progress->shown = true;
+        fprintf(stderr, "\rloading %s of %s, %.2f GB/s, %.0f s left   ", cli_bytes(done), cli_bytes(total),
+                rate * 1e-9, rate > 0 ? (double)(total - done) / rate : 0);
+        fflush(stderr);
+    }
+    if (done >= total) clear_progress(progress);
     return true;
+}
+
+/* Layers on the CPU read the mapped file. Where its pages are gone, because somebody shortened it or its disk fails,
+ * the kernel says so by this signal only: one line instead of a crash. Only what a handler may call is called. */
+static char bus_line[640];
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    (void)context;
+    if (info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR) {
+        ssize_t ignored = write(STDERR_FILENO, bus_line, strlen(bus_line));
+        (void)ignored;
+        _exit(CLI_FAILED);
+    }
+    signal(number, SIG_DFL); /* another mistake: it happens again, and shows as what it is */
+}
+
+static void catch_bus_errors(const char *model) {
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    snprintf(
+        bus_line, sizeof bus_line,
+        "rocmforge: %.400s: a part of it cannot be read any more: it was shortened or its disk fails; restore it "
+        "and start again\n",
+        model);
+    sigaction(SIGBUS, &action, NULL);
 }
 
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
@@ -99,9 +144,16 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
         FILE *report = cli_worker_report(); /* so that it ends with its command; there is nothing to report */
         if (report) fclose(report);
     }
-    struct progress progress = {.started_ns = now_ns(), .terminal = isatty(STDERR_FILENO) != 0};
+    struct progress progress = {.terminal = isatty(STDERR_FILENO) != 0};
     signal(SIGINT, SIG_DFL); /* a worker's parent ignores it */
+    catch_bus_errors(options->model);
     log.log = cli_log;
+    char host_budget[256] = "";
+    const char *overrides[] = {host_budget, NULL};
+    if (options->host_budget) {
+        snprintf(host_budget, sizeof host_budget, "RF_HOST_BUDGET=%s", options->host_budget);
+        log.options = overrides;
+    }
     rf_status status = rf_runtime_create(&log, runtime);
     params.runtime = *runtime;
     params.model = options->model;
@@ -114,14 +166,21 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
     params.simd = options->simd;
     params.batch = (uint32_t)options->batch;
     params.no_replay = options->no_replay;
+    params.duty_percent = (uint32_t)options->duty_percent;
+    params.kernel_ms = (int32_t)options->kernel_ms;
+    params.plan_only = options->plan_only;
     params.progress = show_progress;
     params.user = &progress;
     parse_kv(options->kv, &params.kv);
     if (!status) status = rf_engine_open(&params, engine);
     if (status) {
+        clear_progress(&progress); /* what is said next begins a line */
         rf_runtime_destroy(runtime);
         return status;
     }
+    if (options->plan_only) return RF_OK;
+    RF_PARAMS(struct rf_engine_info, info);
+    if ((options->stats || progress.terminal) && !rf_engine_get_info(*engine, &info)) placement_show(stderr, &info);
     if (rf_engine_notice(*engine)[0]) fprintf(stderr, "rocmforge: note: %s\n", rf_engine_notice(*engine));
     return RF_OK;
 }

@@ -1,6 +1,9 @@
 /* The worker: this program again, as a process that may die of its GPU. A vendor's runtime can
  * abort the process or hang in a call that no deadline reaches; the command outlives it and
- * says what happened. */
+ * says what happened.
+ *
+ * Must not block in waitpid: a process that hangs inside the kernel is not even ended by
+ * SIGKILL, and whoever killed it goes on. */
 #include "cli.h"
 
 #include <errno.h>
@@ -9,14 +12,16 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_ARGUMENTS 64
 #define TICK_MS 10
+#define SERVER_END_MS 2000
 
 extern char **environ;
 
@@ -26,14 +31,37 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int start(const char *const *arguments, int report_end, pid_t *pid) {
-    const char *argv[MOST_ARGUMENTS + 2] = {"rocmforge"};
-    for (int i = 0; arguments[i] && i < MOST_ARGUMENTS; i++) argv[i + 1] = arguments[i];
+/* A server speaks through its end alone: it reads no input, what it or a driver prints goes to
+ * standard error, and Ctrl-C, which reaches every process at the terminal, is its command's. */
+static int start(const char *const *arguments, int end, bool server, pid_t *pid) {
+    size_t count = 0;
+    while (arguments[count]) count++;
+    const char **argv = malloc((count + 2) * sizeof *argv);
+    if (!argv) return ENOMEM;
+    argv[0] = "rocmforge";
+    memcpy(argv + 1, arguments, (count + 1) * sizeof *argv);
     posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    if (report_end >= 0) posix_spawn_file_actions_adddup2(&actions, report_end, CLI_REPORT_FD);
-    int error = posix_spawn(pid, "/proc/self/exe", &actions, NULL, (char *const *)argv, environ);
+    posix_spawnattr_t attributes;
+    sigset_t blocked;
+    int error = posix_spawn_file_actions_init(&actions);
+    if (error) {
+        free(argv);
+        return error;
+    }
+    error = posix_spawnattr_init(&attributes);
+    if (!error) error = posix_spawn_file_actions_adddup2(&actions, end, CLI_REPORT_FD);
+    if (!error && server) {
+        pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+        sigaddset(&blocked, SIGINT);
+        posix_spawnattr_setsigmask(&attributes, &blocked);
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+        error = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        if (!error) error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    }
+    if (!error) error = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
+    free(argv);
     return error;
 }
 
@@ -41,6 +69,17 @@ FILE *cli_worker_report(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody waits for a worker whose command is gone */
     if (fcntl(CLI_REPORT_FD, F_SETFD, FD_CLOEXEC) != 0) return NULL;
     return fdopen(CLI_REPORT_FD, "w");
+}
+
+/* Why a worker ended that should not have; status as waitpid gives it. */
+static void explain_end(int wait_status, char why[256]) {
+    if (WIFSIGNALED(wait_status)) {
+        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+        snprintf(why, 256, "the worker process died of SIG%s, most likely inside the driver", name ? name : "?");
+    } else {
+        snprintf(why, 256, "the worker process ended with status %d, most likely inside the driver",
+                 WEXITSTATUS(wait_status));
+    }
 }
 
 rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
@@ -53,7 +92,7 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
         return RF_E_IO;
     }
     fflush(NULL);
-    int error = start(arguments, ends[1], &pid);
+    int error = start(arguments, ends[1], false, &pid);
     close(ends[1]);
     if (error) {
         close(ends[0]);
@@ -96,10 +135,68 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
             snprintf(why, 256, "interrupted");
             return RF_E_CANCELLED;
         }
-        const char *name = sigabbrev_np(WTERMSIG(wait_status));
-        snprintf(why, 256, "the worker process died of SIG%s, most likely inside the driver", name ? name : "?");
+        explain_end(wait_status, why);
         return RF_E_DEVICE_LOST;
     }
     *exit_code = WEXITSTATUS(wait_status);
     return RF_OK;
+}
+
+/* ---- one that serves ---- */
+
+rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        snprintf(why, 256, "no socket for the worker process: %s", strerror(errno));
+        return RF_E_IO;
+    }
+    fflush(NULL);
+    int error = start(arguments, ends[1], true, &server->pid);
+    close(ends[1]);
+    if (error) {
+        close(ends[0]);
+        snprintf(why, 256, "the worker process could not start: %s", strerror(error));
+        return RF_E_IO;
+    }
+    server->channel = ends[0];
+    return RF_OK;
+}
+
+bool cli_server_end(struct cli_server *server, bool at_once, char why[256]) {
+    int64_t deadline = now_ms() + SERVER_END_MS;
+    bool clean = false, known = false, killed = false;
+    int wait_status;
+    snprintf(why, 256, "the worker process was killed");
+    if (server->pid <= 0) return false;
+    close(server->channel); /* a server that waits for its command sees that it is gone */
+    while (!known) {
+        pid_t ended = waitpid(server->pid, &wait_status, WNOHANG);
+        if (ended < 0 && errno == EINTR) continue;
+        known = ended == server->pid;
+        if (known || ended < 0) break; /* below zero: somebody else's wait has it */
+        if (at_once || now_ms() >= deadline) {
+            if (killed) break; /* not even that helps; it goes when the kernel lets it */
+            kill(server->pid, SIGKILL);
+            killed = true;
+            at_once = false;
+            deadline = now_ms() + SERVER_END_MS;
+        }
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    if (known && !killed) {
+        clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == CLI_DONE;
+        explain_end(wait_status, why);
+    }
+    *server = (struct cli_server){.channel = -1};
+    return clean;
+}
+
+int cli_server_channel(void) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (getsockopt(CLI_REPORT_FD, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return -1;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int channel = fcntl(CLI_REPORT_FD, F_DUPFD_CLOEXEC, CLI_REPORT_FD + 1);
+    close(CLI_REPORT_FD);
+    return channel;
 }

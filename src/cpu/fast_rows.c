@@ -286,31 +286,33 @@ static void rope_tokens(void *user, size_t begin, size_t end, unsigned thread) {
         }
         for (size_t h = 0; h < shape->heads; h++) {
             const void *in = at(shape->dtype, op->in, t * shape->in_token + h * shape->in_head);
-            void *out = at_out(shape->dtype, op->out, t * shape->out_token + h * shape->out_head);
-            if (shape->dtype == RF_F32) {
+            enum rf_dtype to = shape->to_f16 ? RF_F16 : shape->dtype;
+            void *out = at_out(to, op->out, t * shape->out_token + h * shape->out_head);
+            if (to == RF_F32) {
                 simd->rotate(out, in, cosine, sine, pairs, shape->halves);
             } else {
                 simd->cast[RF_F32][shape->dtype](row, in, shape->rotated);
                 simd->rotate(row, row, cosine, sine, pairs, shape->halves);
-                simd->cast[shape->dtype][RF_F32](out, row, shape->rotated);
+                simd->cast[to][RF_F32](out, row, shape->rotated);
             }
             if (out != in)
-                simd->cast[shape->dtype][shape->dtype](at_out(shape->dtype, out, shape->rotated),
-                                                       at(shape->dtype, in, shape->rotated),
-                                                       shape->dim - shape->rotated);
+                simd->cast[to][shape->dtype](at_out(to, out, shape->rotated), at(shape->dtype, in, shape->rotated),
+                                             shape->dim - shape->rotated);
         }
     }
 }
 rf_status rf_cpu_rope(struct rf_cpu *cpu, const struct rf_ref_rope *rope, void *out, const void *in) {
     if (!rope) return rf_fail(RF_E_INVALID, "rope: its arguments are NULL");
     bool empty = rope->tokens == 0 || rope->heads == 0 || rope->dim == 0;
-    rf_status status = check(cpu, "rope", rope->dtype, empty, out, in, in);
+    rf_status status = check(cpu, "rope", rope->dtype, empty, in, in, in);
+    if (!status) status = check(cpu, "rope", rope->to_f16 ? RF_F16 : rope->dtype, empty, out, out, out);
     if (status || empty) return status;
     if (rope->rotated % 2 || rope->rotated > rope->dim)
         return rf_fail(RF_E_INVALID,
                        "rope: %zu elements of a head of %zu cannot be rotated: an even number up to that",
                        rope->rotated, rope->dim);
     if (!rope->positions || !rope->steps) return rf_fail(RF_E_INVALID, "rope: positions or steps are NULL");
+    if (rope->to_f16 && rope->dtype != RF_F32) return rf_fail(RF_E_INVALID, "rope: to f16 from what is not f32");
     struct rope op = {cpu, rope, out, in, rf_cpu_round_64(2 * rope->rotated * sizeof(float)) / sizeof(float)};
     status = rf_cpu_reserve(cpu, "rope", cpu->threads * op.thread_floats * sizeof(float));
     if (status) return status;

@@ -193,7 +193,8 @@ void rf_ref_rope(const struct rf_ref_rope *rope, void *out, const void *in) {
                 row[e] = rf_element_get(rope->dtype, in, t * rope->in_token + h * rope->in_head + e);
             rotate(row, rope->rotated, rope->halves, rope->steps, rope->positions[t], rope->magnitude);
             for (size_t e = 0; e < rope->dim; e++)
-                rf_element_set(rope->dtype, out, t * rope->out_token + h * rope->out_head + e, row[e]);
+                rf_element_set(rope->to_f16 ? RF_F16 : rope->dtype, out, t * rope->out_token + h * rope->out_head + e,
+                               row[e]);
         }
 }
 

@@ -78,8 +78,9 @@ struct rf_ref_rope {
     const int32_t *positions;
     const uint64_t *steps;
     float magnitude;
+    bool to_f16; /* out is f16, in f32 */
 };
-/* out may be in with the same strides. */
+/* out may be in with the same strides and type. */
 void rf_ref_rope(const struct rf_ref_rope *rope, void *out, const void *in);
 
 /* ---- appending to a paged cache ----------------------------------------------------------------- */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "gpu/internal.h"
+
 static rf_status zero(struct rf_device *device, struct rf_block *block, uint64_t bytes, struct rf_queue *queue);
 
 rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buffer_params *params,
@@ -116,6 +118,10 @@ rf_status rf_buffer_destroy(struct rf_buffer **pointer) {
 rf_status rf_block_release(struct rf_device *device, struct rf_block *block) {
     rf_status status = RF_OK;
     if (atomic_fetch_sub(&block->references, 1) != 1) return RF_OK;
+    if (block->pinned) {
+        rf_pinned_release(device, block->pinned);
+        return RF_OK;
+    }
     if (device->runtime->checks && !rf_device_is_lost(device)) {
         int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
         status = rf_check_verify(device, block, block->ledger.record.bytes, deadline);
@@ -211,6 +217,37 @@ rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct r
     rf_object_init(&pinned->object, RF_OBJECT_PINNED, device);
     *out = pinned;
 leave:
+    rf_leave(&entry);
+    return status;
+}
+
+rf_status rf_pinned_buffer(struct rf_pinned *pinned, struct rf_buffer **out) {
+    struct rf_entry entry;
+    rf_status status = rf_object_check(pinned, RF_OBJECT_PINNED, "rf_pinned_buffer: pinned");
+    if (status) return status;
+    if (!out) return rf_fail(RF_E_INVALID, "rf_pinned_buffer: out is NULL");
+    struct rf_device *device = pinned->object.device;
+    status = rf_enter(device, &entry);
+    if (status) return status;
+    struct rf_buffer *buffer = calloc(1, sizeof *buffer);
+    if (buffer) {
+        struct rf_block *block = &pinned->block;
+        /* memory_mutex: two threads may make the first buffer at once. */
+        pthread_mutex_lock(&device->memory_mutex);
+        if (atomic_fetch_add(&block->references, 1) == 0) {
+            atomic_fetch_add(&pinned->references, 1);
+            block->base = pinned->data;
+            block->bytes = pinned->bytes;
+            block->pinned = pinned;
+        }
+        pthread_mutex_unlock(&device->memory_mutex);
+        buffer->block = block;
+        buffer->bytes = buffer->whole_bytes = pinned->bytes;
+        rf_object_init(&buffer->object, RF_OBJECT_BUFFER, device);
+        *out = buffer;
+    } else {
+        status = rf_fail(RF_E_NO_MEMORY, "rf_pinned_buffer: no host memory");
+    }
     rf_leave(&entry);
     return status;
 }

@@ -52,7 +52,7 @@ static uint64_t first_damage(const unsigned char *seen, uint64_t bytes) {
 
 rf_status rf_check_verify(struct rf_device *device, struct rf_block *block, uint64_t bytes, int64_t deadline_ns) {
     unsigned char seen[TAIL_CHECKED];
-    if (!(device->runtime->checks & RF_CHECK_GUARD)) return RF_OK;
+    if (!(device->runtime->checks & RF_CHECK_GUARD) || block->pinned) return RF_OK;
     rf_status status = rf_uses_wait(&block->uses, deadline_ns);
     if (status) return rf_fail_within(status, "guard bands not checked");
     const struct rf_allocation *record = &block->ledger.record;

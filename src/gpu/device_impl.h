@@ -199,11 +199,15 @@ rf_status rf_uses_wait(struct rf_uses *uses, int64_t deadline_ns);
 void rf_uses_clear(struct rf_uses *uses);
 
 struct rf_slab;
+struct rf_pinned;
 struct rf_block {
     rf_dptr base;
-    uint64_t bytes;        /* the whole block, guards included */
-    uint64_t user_offset;  /* RF_GUARD_BYTES in guard mode, else 0 */
-    struct rf_slab *slab;  /* NULL: a driver allocation of its own */
+    uint64_t bytes;       /* the whole block, guards included */
+    uint64_t user_offset; /* RF_GUARD_BYTES in guard mode, else 0 */
+    struct rf_slab *slab; /* NULL: a driver allocation of its own */
+    /* Not NULL: host memory that kernels reach, a part of this; no guards, no ledger entry but the pinned memory's,
+     * never in the pool. */
+    struct rf_pinned *pinned;
     bool direct;           /* never pooled */
     struct rf_block *next; /* in the list it is in */
     struct rf_uses uses;
@@ -318,6 +322,7 @@ struct rf_kernel {
     uint32_t *arg_bytes;
     size_t arg_count;
     uint32_t max_threads, shared_bytes, local_bytes, registers;
+    bool early; /* waits by itself for what is before it on its stream */
 };
 rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params);
 /* Whether all that the list (NULL: all) names is loaded. */
@@ -430,9 +435,10 @@ struct rf_pinned {
     struct rf_object object;
     void *data;
     uint64_t bytes, charged_bytes;
-    atomic_int references; /* the handle and recordings */
+    atomic_int references; /* the handle, recordings, and the block while it has references */
     struct rf_uses uses;
     struct rf_ledger_entry ledger;
+    struct rf_block block; /* of buffers over it: rf_pinned_buffer */
 };
 struct rf_doomed_pinned {
     struct rf_doomed_pinned *next;

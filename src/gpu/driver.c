@@ -202,6 +202,27 @@ int rf_driver_arch(const struct rf_driver *driver, int device, const char *sysfs
                                           : rf_hip_arch(driver, device, sysfs, arch, size);
 }
 
+/* ---- launching ---- */
+
+_Static_assert(sizeof(struct rf_driver_attribute_value) == 72 && sizeof(struct rf_driver_launch) == 56,
+               "the layout of cuda.h");
+
+int rf_driver_start(const struct rf_driver *driver, void *function, const uint32_t grid[3], const uint32_t block[3],
+                    uint32_t shared_bytes, void *stream, void **args, bool early) {
+    enum { STREAM_SERIALIZATION = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_… */
+    if (!early || !driver->launch_with)
+        return driver->launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, stream,
+                              args, NULL);
+    struct rf_driver_attribute_value attribute = {.id = STREAM_SERIALIZATION, .value = {.number = 1}};
+    struct rf_driver_launch launch = {.grid = {grid[0], grid[1], grid[2]},
+                                      .block = {block[0], block[1], block[2]},
+                                      .shared_bytes = shared_bytes,
+                                      .stream = stream,
+                                      .attributes = &attribute,
+                                      .attribute_count = 1};
+    return driver->launch_with(&launch, function, args, NULL);
+}
+
 /* ---- contexts ---- */
 
 /* HIP has no handle: a device's primary context comes to be with the first call that needs

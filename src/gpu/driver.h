@@ -68,6 +68,21 @@ enum rf_function_attribute { /* the same numbers in both */
 
 typedef void *rf_dptr; /* hipDeviceptr_t; CUdeviceptr has the same size and registers */
 
+/* How CUDA is asked for a launch with attributes: CUlaunchConfig and CUlaunchAttribute of cuda.h, which are ABI. */
+struct rf_driver_attribute_value {
+    int32_t id, unused;
+    union {
+        int32_t number;
+        char bytes[64];
+    } value;
+};
+struct rf_driver_launch {
+    uint32_t grid[3], block[3], shared_bytes;
+    void *stream;
+    struct rf_driver_attribute_value *attributes;
+    uint32_t attribute_count;
+};
+
 struct rf_driver {
     enum rf_driver_kind kind;
     bool simulated; /* the library says so by exporting rfsim_version */
@@ -120,6 +135,8 @@ struct rf_driver {
     int (*graph_upload)(void *executable, void *stream); /* optional by itself: takes now what the first run would */
     int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                   unsigned shared_bytes, void *stream, void **args, void **extra);
+    /* Optional: the same with attributes. See rf_driver_launch. */
+    int (*launch_with)(const struct rf_driver_launch *launch, void *function, void **args, void **extra);
 
     /* Vendor-specific, behind the functions below. */
     union {
@@ -154,6 +171,11 @@ static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
     return driver->capture_begin && driver->capture_end && driver->graph_instantiate && driver->graph_launch &&
            driver->graph_exec_destroy && driver->graph_destroy;
 }
+
+/* A launch. early: the kernel waits by itself for what is before it on the stream, so it may be started while that
+ * ends; a driver that cannot starts it afterwards. */
+int rf_driver_start(const struct rf_driver *driver, void *function, const uint32_t grid[3], const uint32_t block[3],
+                    uint32_t shared_bytes, void *stream, void **args, bool early);
 
 /* Always a static or driver-owned string, never NULL. */
 const char *rf_driver_error_name(const struct rf_driver *driver, int code);

@@ -104,15 +104,16 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;
+        bool early = kernel->early && !(device->runtime->checks & RF_CHECK_LAUNCH);
         rf_timeline_sign(queue->line, (uint64_t)grid[0] << 32 ^ (uint64_t)grid[1] << 16 ^ grid[2]);
-        int code = device->driver->launch(kernel->function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                                          launch->shared_bytes, queue->line->stream, args, NULL);
+        int code = rf_driver_start(device->driver, kernel->function, grid, block, launch->shared_bytes,
+                                   queue->line->stream, args, early);
         status = rf_timeline_end(queue->line, code, "launch", kernel->name, &ticket);
         for (size_t i = 0; i < launch->arg_count && ticket; i++)
             if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
                 rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
     }
-    /* RF_CHECK=launch: one at a time, so that a fault has one possible author. */
+    /* RF_CHECK=launch: one at a time, so that a fault has one possible author; none starts early either. */
     if (!status && (device->runtime->checks & RF_CHECK_LAUNCH) && !rf_timeline_recording(queue->line))
         status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line),
                                   rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));

@@ -27,6 +27,7 @@ static rf_status add_kernel(struct rf_device *device, void *module, const struct
     snprintf(kernel->name, sizeof kernel->name, "%s", row->name);
     snprintf(kernel->module, sizeof kernel->module, "%s", row->module);
     kernel->arg_count = row->arg_count;
+    kernel->early = row->early != 0;
     kernel->arg_bytes = calloc(row->arg_count ? row->arg_count : 1, sizeof *kernel->arg_bytes);
     if (!kernel->arg_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
     device->kernel_count++;

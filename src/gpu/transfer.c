@@ -21,6 +21,14 @@ static rf_status check_both(const char *who, const struct rf_queue *queue, const
     return check_range(who, buffer, offset, bytes);
 }
 
+/* Drivers differ on whether an address of host memory passes for the device's in a copy. */
+static rf_status refuse_host(const char *who, const struct rf_buffer *buffer) {
+    if (!buffer->block->pinned) return RF_OK;
+    return rf_fail(
+        RF_E_UNSUPPORTED,
+        "%s: the buffer lies in pinned host memory; use rf_copy_to_device_safe or rf_copy_from_device_safe", who);
+}
+
 /* One driver copy as one ticket. */
 enum direction { TO_DEVICE, FROM_DEVICE, ON_DEVICE };
 static rf_status submit_copy(struct rf_timeline *line, enum direction direction, void *to, const void *from,
@@ -117,8 +125,14 @@ rf_status rf_copy_to_device_safe(struct rf_queue *queue, struct rf_buffer *to, u
     if (!status && !from && bytes) status = rf_fail(RF_E_INVALID, "rf_copy_to_device_safe: from is NULL");
     if (!status) status = rf_recording_refuses(queue, "rf_copy_to_device_safe");
     if (status || (status = rf_enter(queue->object.device, &entry))) return status;
-    status = rf_stage_to_device(queue->line, rf_buffer_pointer(to, to_offset), from, bytes,
-                                rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &to->block->uses);
+    int64_t deadline = rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT);
+    if (to->block->pinned) {
+        status = rf_uses_wait(&to->block->uses, deadline);
+        if (!status && bytes) memcpy(rf_buffer_pointer(to, to_offset), from, (size_t)bytes);
+    } else {
+        status = rf_stage_to_device(queue->line, rf_buffer_pointer(to, to_offset), from, bytes, deadline,
+                                    &to->block->uses);
+    }
     rf_leave(&entry);
     return status;
 }
@@ -130,8 +144,14 @@ rf_status rf_copy_from_device_safe(struct rf_queue *queue, void *to, struct rf_b
     if (!status && !to && bytes) status = rf_fail(RF_E_INVALID, "rf_copy_from_device_safe: to is NULL");
     if (!status) status = rf_recording_refuses(queue, "rf_copy_from_device_safe");
     if (status || (status = rf_enter(queue->object.device, &entry))) return status;
-    status = rf_stage_from_device(queue->line, to, rf_buffer_pointer(from, from_offset), bytes,
-                                  rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT), &from->block->uses);
+    int64_t deadline = rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT);
+    if (from->block->pinned) {
+        status = rf_uses_wait(&from->block->uses, deadline);
+        if (!status && bytes) memcpy(to, rf_buffer_pointer(from, from_offset), (size_t)bytes);
+    } else {
+        status = rf_stage_from_device(queue->line, to, rf_buffer_pointer(from, from_offset), bytes, deadline,
+                                      &from->block->uses);
+    }
     rf_leave(&entry);
     return status;
 }
@@ -143,6 +163,7 @@ static rf_status copy_pinned(const char *who, enum direction direction, struct r
     struct rf_entry entry;
     rf_status status = check_both(who, queue, buffer, offset, bytes);
     if (!status) status = rf_object_check(pinned, RF_OBJECT_PINNED, who);
+    if (!status) status = refuse_host(who, buffer);
     if (status) return status;
     if (pinned->object.device != queue->object.device)
         return rf_fail(RF_E_INVALID, "%s: the pinned memory is on another device", who);
@@ -190,6 +211,8 @@ static rf_status copy_on_device(struct rf_queue *queue, struct rf_buffer *to, ui
     struct rf_entry entry;
     rf_status status = check_both("rf_copy_on_device", queue, to, to_offset, bytes);
     if (!status) status = check_both("rf_copy_on_device", queue, from, from_offset, bytes);
+    if (!status) status = refuse_host("rf_copy_on_device", to);
+    if (!status) status = refuse_host("rf_copy_on_device", from);
     if (status) return status;
     uint64_t first = to->offset + to_offset, second = from->offset + from_offset;
     if (to->block == from->block && bytes && first < second + bytes && second < first + bytes)
@@ -222,6 +245,7 @@ static rf_status fill(struct rf_queue *queue, struct rf_buffer *to, uint64_t off
                       unsigned char value) {
     struct rf_entry entry;
     rf_status status = check_both("rf_fill", queue, to, offset, bytes);
+    if (!status) status = refuse_host("rf_fill", to);
     if (status) return status;
     if (!bytes) return RF_OK;
     status = rf_enter(queue->object.device, &entry);

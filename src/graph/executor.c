@@ -152,6 +152,19 @@ rf_status rf_executor_run(struct rf_executor *executor) {
     return status ? rf_fail_within(status, "graph '%s'", executor->graph->name) : RF_OK;
 }
 
+rf_status rf_executor_time_nodes(struct rf_executor *executor) {
+    if (!has_assembly(executor)) return no_assembly(executor);
+    if (executor->assembly.segment_count)
+        return rf_fail(RF_E_INVALID, "graph '%s' is replayed: its nodes cannot be timed", executor->graph->name);
+    rf_status status = executor->assembly.mark ? RF_OK : rf_assembly_make_marks(executor, &executor->assembly);
+    if (!status) executor->timed = true;
+    return status;
+}
+
+int64_t rf_executor_longest_ns(const struct rf_executor *executor) {
+    return executor->longest_ns;
+}
+
 /* ---- contents ---- */
 
 static rf_status find_value(const struct rf_executor *executor, const char *who, rf_tensor_id id, uint32_t *index) {

@@ -21,21 +21,36 @@ static bool is_refusal(rf_status status) {
     return status == RF_E_BUDGET || status == RF_E_DEVICE_MEMORY;
 }
 
+static uint64_t bytes_to_give(struct rf_executor *executor) {
+    uint64_t sum = 0, bytes = 0;
+    for (size_t i = 0; i < executor->device_count; i++)
+        if (!rf_safe_alloc_size(executor->devices[i], &bytes)) sum += bytes;
+    return sum;
+}
+
+/* What others gave back may still wait for a quiet moment, and counts as held until then. */
+static bool trim_gains(struct rf_executor *executor) {
+    uint64_t before = bytes_to_give(executor);
+    for (size_t i = 0; i < executor->device_count; i++) rf_device_trim(executor->devices[i], RF_TIMEOUT_DEFAULT);
+    return bytes_to_give(executor) > before;
+}
+
 rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *out) {
     uint64_t caps[RF_DEVICES_MAX];
     int attempts[RF_DEVICES_MAX] = {0}, rehearsals = 0;
     uint8_t *refused = NULL; /* [step][place] */
     struct rf_assembly assembly = {0};
     rf_status status;
+    bool trimmed = false;
     for (size_t i = 0; i < RF_DEVICES_MAX; i++) caps[i] = UINT64_MAX;
     for (;;) {
         int failed = -1;
         status = try_assembly(executor, &assembly, caps, &refused, &failed);
         if (!status) break;
-        bool again = false;
+        bool again = false, first = is_refusal(status) && !trimmed;
         if (status == RF_E_UNSUPPORTED && failed >= 0) {
             again = rehearsals++ < REHEARSALS;
-        } else if (is_refusal(status) && failed >= 0 && !executor->place) {
+        } else if (is_refusal(status) && !first && failed >= 0 && !executor->place) {
             uint64_t asked = rf_plan_arena_bytes(&assembly.plan->places[failed]);
             caps[failed] = attempts[failed]++ < ATTEMPTS ? asked - asked / 4 : 0;
             again = caps[failed] < asked && asked;
@@ -45,6 +60,11 @@ rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *o
         rf_assembly_destroy(executor, &assembly);
         /* What was given back must be back before it is asked for again. */
         if (again && failed >= 0) rf_device_trim(executor->devices[failed], RF_TIMEOUT_DEFAULT);
+        if (first) {
+            /* Without a caller's placement it may fit with less, else only if there is more now. */
+            trimmed = true;
+            again = trim_gains(executor) || (failed >= 0 && !executor->place);
+        }
         rf_error_restore(&saved);
         if (!again) break;
     }
@@ -395,7 +415,7 @@ static rf_status make_recordings(struct rf_assembly *assembly) {
 }
 
 /* Two marks for each node on a place that has marks, and one for the beginning of a run. */
-static rf_status make_marks(struct rf_executor *executor, struct rf_assembly *assembly) {
+rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembly *assembly) {
     const struct rf_plan *plan = assembly->plan;
     uint32_t counts[RF_PLACES_MAX];
     rf_status status = RF_OK;
@@ -410,7 +430,7 @@ static rf_status make_marks(struct rf_executor *executor, struct rf_assembly *as
     }
     for (int p = 0; p < plan->place_count && !status; p++) {
         struct rf_backend *backend = rf_assembly_backend(assembly, p);
-        rf_trace_place(executor->trace, p, backend->name);
+        if (executor->trace) rf_trace_place(executor->trace, p, backend->name);
         if (backend->table->marks_create) status = backend->table->marks_create(backend, counts[p]);
     }
     return status;
@@ -420,7 +440,8 @@ static rf_status finish_assembly(struct rf_executor *executor, struct rf_assembl
     rf_status status = upload_constants(executor, assembly);
     if (!status) status = make_transfers(assembly);
     if (!status) status = make_actions(assembly);
-    if (!status && executor->trace) status = make_marks(executor, assembly);
-    if (!status && executor->replay && !executor->check && !executor->trace) status = make_recordings(assembly);
+    if (!status && rf_executor_marks(executor)) status = rf_assembly_make_marks(executor, assembly);
+    if (!status && executor->replay && !executor->check && !rf_executor_marks(executor))
+        status = make_recordings(assembly);
     return status;
 }

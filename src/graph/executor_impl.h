@@ -71,7 +71,12 @@ struct rf_executor {
     bool unfinished; /* a deadline passed and work may still be under way */
 
     struct rf_trace *trace; /* NULL: none */
+    bool timed;             /* nodes are, for longest_ns */
+    int64_t longest_ns;
 };
+static inline bool rf_executor_marks(const struct rf_executor *executor) {
+    return executor->trace || executor->timed;
+}
 
 /* executor_build.c. On failure nothing is held. */
 rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *out);
@@ -88,6 +93,9 @@ static inline struct rf_arena rf_assembly_locate(const struct rf_assembly *assem
     if (!home->bound) return assembly->arenas[place];
     return (struct rf_arena){.host = home->binding.host, .buffer = home->binding.buffer};
 }
+
+/* For a run's times: once, where an assembly has none. */
+rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembly *assembly);
 
 /* executor_run.c */
 rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *assembly);

@@ -50,7 +50,7 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
     struct deadline deadline = begin_deadline(executor);
     int64_t base_ns[RF_PLACES_MAX];
     rf_status status = executor->unfinished ? wait_all(executor, assembly, &deadline) : RF_OK;
-    if (!status && executor->trace) status = begin_trace(executor, assembly, base_ns);
+    if (!status && rf_executor_marks(executor)) status = begin_trace(executor, assembly, base_ns);
     if (status) return status;
     for (size_t i = 0; i < assembly->action_count && !status; i++)
         status = act(executor, assembly, &assembly->actions[i], &deadline);
@@ -62,7 +62,7 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
         return status;
     }
     status = wait_all(executor, assembly, &deadline);
-    if (!status && executor->trace) end_trace(executor, assembly, base_ns);
+    if (!status && rf_executor_marks(executor)) end_trace(executor, assembly, base_ns);
     return status;
 }
 
@@ -128,7 +128,7 @@ static rf_status run_node(struct rf_executor *executor, struct rf_assembly *asse
     const char *name = plan->graph->steps[step].name;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     rf_status status = executor->check ? guard_outputs(assembly, at) : RF_OK;
-    bool marked = executor->trace && assembly->mark[at];
+    bool marked = rf_executor_marks(executor) && assembly->mark[at];
     int64_t start = executor->trace ? rf_now_ns() : 0;
     if (!status && marked) status = backend->table->mark(backend, assembly->mark[at]);
     if (!status) status = backend->table->execute(backend, &assembly->calls[at]);
@@ -200,6 +200,7 @@ static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *a
 
 static void end_trace(struct rf_executor *executor, struct rf_assembly *assembly, const int64_t *base_ns) {
     const struct rf_plan *plan = assembly->plan;
+    executor->longest_ns = 0;
     for (uint32_t at = 0; at < plan->graph->step_count; at++) {
         const struct rf_graph_step *row = &plan->graph->steps[plan->order[at]];
         int place = plan->step_place[plan->order[at]];
@@ -208,6 +209,8 @@ static void end_trace(struct rf_executor *executor, struct rf_assembly *assembly
         if (!assembly->mark[at] || backend->table->marks_between(backend, 0, assembly->mark[at], &start) ||
             backend->table->marks_between(backend, assembly->mark[at], assembly->mark[at] + 1, &elapsed))
             continue;
-        rf_trace_add(executor->trace, row->name, row->op->name, place, base_ns[place] + start, elapsed);
+        executor->longest_ns = RF_MAX(executor->longest_ns, elapsed);
+        if (executor->trace)
+            rf_trace_add(executor->trace, row->name, row->op->name, place, base_ns[place] + start, elapsed);
     }
 }

@@ -158,14 +158,12 @@ static struct rf_arg u32_arg(uint64_t value) {
     return rf_arg_u32((uint32_t)value);
 }
 
-static rf_status submit(struct rf_queue *queue, const char *op, const char *kernel, uint32_t blocks_x,
-                        uint32_t blocks_y, uint32_t threads, uint32_t shared, const struct rf_arg *args,
-                        size_t count) {
+static rf_status submit_grid(struct rf_queue *queue, const char *op, const char *kernel, const uint32_t grid[3],
+                             uint32_t threads, uint32_t shared, const struct rf_arg *args, size_t count) {
     RF_PARAMS(struct rf_launch, launch);
     rf_status status = rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel);
     if (!status) {
-        launch.grid[0] = blocks_x;
-        launch.grid[1] = blocks_y;
+        memcpy(launch.grid, grid, sizeof launch.grid);
         launch.block[0] = threads;
         launch.shared_bytes = shared;
         launch.args = args;
@@ -173,6 +171,13 @@ static rf_status submit(struct rf_queue *queue, const char *op, const char *kern
         status = rf_queue_launch(queue, &launch);
     }
     return status ? rf_fail_within(status, "%s", op) : RF_OK;
+}
+
+static rf_status submit(struct rf_queue *queue, const char *op, const char *kernel, uint32_t blocks_x,
+                        uint32_t blocks_y, uint32_t threads, uint32_t shared, const struct rf_arg *args,
+                        size_t count) {
+    const uint32_t grid[3] = {blocks_x, blocks_y, 1};
+    return submit_grid(queue, op, kernel, grid, threads, shared, args, count);
 }
 
 static rf_status check_call(const char *op, const struct rf_queue *queue, const void *args) {
@@ -261,13 +266,19 @@ rf_status rf_gpu_causal_mask(struct rf_queue *queue, const struct rf_causal_mask
     status = open_view(op, "scores", &a->scores, a->dtype, sizes, 1, &scores);
     if (!status) status = check_output(op, &scores, NULL, 0);
     if (status || !scores.bytes) return status;
-    /* A wave takes a row; a block has at least 4 waves. */
-    uint64_t rows = a->batch * a->heads * a->rows, blocks = tiles_of(rows, 4);
+    RF_PARAMS(struct rf_device_info, info);
+    status = rf_device_get_info(rf_queue_device(queue), &info);
+    if (status) return rf_fail_within(status, "%s", op);
+    /* A wave takes a row. */
+    uint64_t blocks = tiles_of(a->rows, 256 / (uint64_t)RF_MAX(info.wave_size, 32));
+    const uint32_t grid[3] = {(uint32_t)RF_MIN(blocks, UINT64_C(1) << 20),
+                              (uint32_t)RF_MIN(a->heads, UINT64_C(65535)),
+                              (uint32_t)RF_MIN(a->batch, UINT64_C(65535))};
     const struct rf_arg args[] = {pointer_arg(&scores), strides_arg(&scores), u32_arg(a->batch),
                                   u32_arg(a->heads),    u32_arg(a->rows),     rf_arg_i64((int64_t)a->columns),
                                   rf_arg_i64(a->offset)};
     snprintf(kernel, sizeof kernel, "causal_mask_%s", suffix_of(a->dtype));
-    return submit(queue, op, kernel, (uint32_t)RF_MIN(blocks, UINT64_C(1) << 20), 1, 256, 0, args, RF_COUNT(args));
+    return submit_grid(queue, op, kernel, grid, 256, 0, args, RF_COUNT(args));
 }
 
 rf_status rf_gpu_kv_replicate(struct rf_queue *queue, const struct rf_kv_replicate_args *a) {
@@ -309,37 +320,44 @@ rf_status rf_gpu_kv_replicate(struct rf_queue *queue, const struct rf_kv_replica
 /* How a matrix kernel cuts the work; as kernels/attention_matrix.h says. */
 struct matrix_choice {
     bool use;
-    uint32_t dim, queries, keys, threads;
+    uint32_t dim, queries, keys, tiles, threads; /* tiles: of keys and values, in shared memory */
     const char *wide;
 };
 
-/* The kernel for a path; choice->use says whether it is one on matrix units. */
+static uint32_t matrix_shared(const struct matrix_choice *choice, bool paged) {
+    uint32_t bytes = (choice->queries + choice->tiles * choice->keys) * (choice->dim + 8) * 2;
+    if (choice->wide[0]) bytes += 32;
+    return RF_MAX(bytes + (paged ? 8 * choice->keys : 0), 21632u);
+}
+
+/* The kernel for a path; choice->use says whether it is one on matrix units. rows: the queries, where the wide kernel
+ * may be chosen; else 0. */
 static rf_status choose_matrix(const char *op, struct rf_queue *queue, enum rf_dtype dtype, uint64_t dim,
-                               enum rf_attention_path path, struct matrix_choice *choice) {
+                               uint64_t rows, enum rf_attention_path path, struct matrix_choice *choice) {
     static const uint32_t sizes[] = {32, 64, 80, 96, 128, 256};
-    bool wide = path == RF_ATTENTION_WIDE;
     RF_PARAMS(struct rf_device_info, info);
-    *choice = (struct matrix_choice){false, 0, wide ? 128 : 64, wide ? 32 : 64, 0, wide ? "_wide" : ""};
+    *choice = (struct matrix_choice){false, 0, 64, 64, 2, 0, ""};
     if (path == RF_ATTENTION_PLAIN) return RF_OK;
     rf_status status = rf_device_get_info(rf_queue_device(queue), &info);
     if (status) return rf_fail_within(status, "%s", op);
     bool units = strncmp(info.arch, "gfx10", 5) != 0; /* RDNA2 has none */
+    bool nvidia = info.vendor == RF_VENDOR_NVIDIA, wide = path == RF_ATTENTION_WIDE;
     if (path != RF_ATTENTION_AUTO && (!units || dtype == RF_F32))
         return rf_fail(RF_E_UNSUPPORTED, "%s: no matrix units for %s on %s", op, rf_dtype_name(dtype), info.arch);
     if (wide && (dim <= 96 || dim > 128))
         return rf_fail(RF_E_UNSUPPORTED, "%s: the wide kernel takes head sizes from 104 to 128, not %llu", op,
                        (unsigned long long)dim);
+    const struct matrix_choice wider = {true, 128, 128, nvidia ? 64 : 32, nvidia ? 4 : 2, 0, "_wide"};
+    if (path == RF_ATTENTION_AUTO && nvidia && dtype != RF_F32 && dim > 96 && dim <= 128 && rows >= 128)
+        wide = matrix_shared(&wider, false) <= (uint32_t)RF_MAX(info.max_shared_bytes_per_block, 0);
+    if (wide) *choice = wider;
     size_t i = 0;
     while (sizes[i] < dim) i++;
     choice->use = units && dtype != RF_F32;
     choice->dim = sizes[i];
     choice->threads = 4 * (uint32_t)info.wave_size;
-    if (choice->dim == 256) choice->keys = info.vendor == RF_VENDOR_NVIDIA ? 32 : 16;
+    if (choice->dim == 256) choice->keys = nvidia ? 32 : 16;
     return RF_OK;
-}
-static uint32_t matrix_shared(const struct matrix_choice *choice, bool paged) {
-    uint32_t bytes = (choice->queries + 2 * choice->keys) * (choice->dim + 8) * 2 + (paged ? 8 * choice->keys : 0);
-    return RF_MAX(bytes, 21632u);
 }
 
 rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_attention_args *a) {
@@ -354,7 +372,10 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
     if (!status) status = check_rows(op, "queries", a->q_rows);
     if (!status) status = check_rows(op, "keys", a->k_rows);
     if (!status) status = check_head_size(op, a->dim);
-    if (!status) status = choose_matrix(op, queue, a->dtype, a->dim, a->path, &choice);
+    bool plainly = a->mask.buffer && a->path == RF_ATTENTION_WIDE; /* that one takes no mask */
+    if (!status)
+        status = choose_matrix(op, queue, a->dtype, a->dim, a->mask.buffer ? 0 : a->q_rows,
+                               plainly ? RF_ATTENTION_MATRIX : a->path, &choice);
     if (!status && a->causal && (a->offset > ROWS_MAX || a->offset < -(int64_t)ROWS_MAX))
         status = rf_fail(RF_E_INVALID, "%s: an offset of %lld", op, (long long)a->offset);
     if (status) return status;
@@ -394,22 +415,27 @@ struct pages_arg {
 };
 
 struct split {
-    uint32_t heads;         /* query heads a block takes together */
     uint32_t chunk, splits; /* keys a block takes; chunks in all */
 };
 
-/* By sizes alone, so that the same call gives the same bits: enough blocks to fill any device, but no
- * less than 128 keys each. */
+/* By sizes alone, so that the same call gives the same bits, and the workspace is known before the kernel is: enough
+ * blocks to fill any device, but each with enough keys to be worth its start; few keys are not split, for adding up
+ * takes a launch of its own. */
 static struct split choose_split(const struct rf_paged_attention_args *a, uint64_t limit) {
-    enum { BLOCKS = 2048, CHUNK_LEAST = 128, CHUNK_STEP = 64 };
-    uint64_t group = a->heads_q / a->heads_kv;
-    struct split split = {group == 1 ? 1 : group <= 4 ? 4 : 8, 0, 0};
-    uint64_t pairs = a->batch * a->heads_kv * tiles_of(group, split.heads);
-    uint64_t wanted = pairs && pairs < BLOCKS ? BLOCKS / pairs : 1;
+    enum { BLOCKS = 1024, ALONE = 256, CHUNK_STEP = 64 };
+    uint64_t pairs = a->batch * a->heads_kv * tiles_of(a->heads_q / a->heads_kv, 8);
+    uint64_t wanted = pairs && pairs < BLOCKS ? BLOCKS / pairs : 1,
+             least = limit <= ALONE || limit > 4096 ? 256 : 128;
     uint64_t chunk = tiles_of(tiles_of(limit, wanted), CHUNK_STEP) * CHUNK_STEP;
-    split.chunk = (uint32_t)RF_MIN(RF_MAX(chunk, (uint64_t)CHUNK_LEAST), (uint64_t)ROWS_MAX + 1);
+    struct split split;
+    split.chunk = (uint32_t)RF_MIN(RF_MAX(chunk, least), (uint64_t)ROWS_MAX + 1);
     split.splits = (uint32_t)RF_MAX(tiles_of(limit, split.chunk), UINT64_C(1));
     return split;
+}
+
+/* Of k and v. */
+static enum rf_dtype cache_type(const struct rf_paged_attention_args *a) {
+    return a->q8_0 ? RF_Q8_0 : a->cache_16 ? a->cache_16 : a->dtype;
 }
 
 /* Sizes, and the pages as the kernels take them. */
@@ -423,6 +449,11 @@ static rf_status check_paged(const char *op, const struct rf_paged_attention_arg
     if (!status) status = check_head_size(op, a->dim);
     if (!status) status = check_rows(op, "pages", a->page_count);
     if (!status) status = check_rows(op, "rows a page", a->page_rows);
+    if (!status && a->cache_16 &&
+        (a->q8_0 || (a->cache_16 != RF_F16 && a->cache_16 != RF_BF16) ||
+         (a->dtype != RF_F32 && a->dtype != a->cache_16)))
+        status = rf_fail(RF_E_UNSUPPORTED,
+                         "%s: keys and values of another type than the queries: only f16 or bf16 with f32", op);
     if (!status && a->q8_0 && a->dim % 32)
         status = rf_fail(RF_E_UNSUPPORTED, "%s: keys in q8_0 come in blocks of 32, the head size is %llu", op,
                          (unsigned long long)a->dim);
@@ -478,30 +509,82 @@ static rf_status open_words(const char *op, const char *name, struct rf_buffer *
     return open_view(op, name, &view, RF_I32, sizes, 4, t);
 }
 
+/* As the kernels' enum rf_type. */
+static uint32_t type_number(enum rf_dtype dtype) {
+    return dtype == RF_F32 ? 0 : dtype == RF_F16 ? 1 : 2;
+}
+
+/* A decode kernel, and how many heads its blocks take together. */
+struct decode_choice {
+    char kernel[64];
+    uint32_t heads, threads, shared;
+};
+/* Whether rows of q8_0 can be copied by words, whole rows at a time. */
+static bool words_fit(const struct tensor *t) {
+    uint64_t address = rf_buffer_address(t->buffer) + t->offset;
+    return address % 4 == 0 && t->strides[0] % 64 == 0 && t->strides[1] % 64 == 0 && t->strides[2] % 64 == 0;
+}
+static rf_status choose_decode(const char *op, struct rf_queue *queue, const struct rf_paged_attention_args *a,
+                               const struct tensor *in, struct decode_choice *choice) {
+    RF_PARAMS(struct rf_device_info, info);
+    rf_status status = rf_device_get_info(rf_queue_device(queue), &info);
+    if (status) return rf_fail_within(status, "%s", op);
+    enum rf_dtype cache = cache_type(a);
+    const char *suffix = cache == RF_Q8_0 ? "q8_0" : suffix_of(cache);
+    uint64_t group = a->heads_q / a->heads_kv;
+    uint32_t dim = a->dim <= 64 ? 64 : 128, stages = info.vendor == RF_VENDOR_NVIDIA ? 2 : 1;
+    bool matrix = a->path != RF_ATTENTION_PLAIN && strncmp(info.arch, "gfx10", 5) != 0 && cache != RF_F32 &&
+                  a->dim <= 128 && (cache != RF_Q8_0 || (a->dim == dim && words_fit(&in[1]) && words_fit(&in[2])));
+    if (matrix) {
+        uint32_t tile = 256 * (dim + 8);
+        *choice =
+            (struct decode_choice){"", 8, 4 * (uint32_t)info.wave_size,
+                                   544 + tile / 8 + (cache == RF_Q8_0 ? tile + stages * 136 * dim : stages * tile)};
+        snprintf(choice->kernel, sizeof choice->kernel, "paged_attention_decode_matrix_%s_d%u", suffix, dim);
+    } else {
+        *choice = (struct decode_choice){"", group == 1 ? 1 : group <= 4 ? 4 : 8, 128, 0};
+        snprintf(choice->kernel, sizeof choice->kernel, "paged_attention_decode_%s_g%u", suffix, choice->heads);
+    }
+    return RF_OK;
+}
+
 static rf_status decode(struct rf_queue *queue, const char *op, const struct rf_paged_attention_args *a,
                         const struct tensor *out, const struct tensor *in, const struct tensor *workspace,
                         const struct pages_arg *pages) {
     struct split split = choose_split(a, pages->limit);
+    struct decode_choice choice;
     uint32_t blocks = 0;
     char kernel[64];
-    uint64_t tiles = tiles_of(a->heads_q / a->heads_kv, split.heads);
-    rf_status status = count_blocks(op, tiles, split.splits, a->heads_kv, a->batch, &blocks);
+    rf_status status = choose_decode(op, queue, a, in, &choice);
+    if (status) return status;
+    uint64_t tiles = tiles_of(a->heads_q / a->heads_kv, choice.heads);
+    status = count_blocks(op, tiles, split.splits, a->heads_kv, a->batch, &blocks);
     if (status || !blocks) return status;
-    const struct rf_arg args[] = {pointer_arg(out),        pointer_arg(workspace),   pointer_arg(&in[0]),
-                                  pointer_arg(&in[1]),     pointer_arg(&in[2]),      pointer_arg(&in[3]),
-                                  pointer_arg(&in[4]),     strides_arg(out),         strides_arg(&in[0]),
-                                  strides_arg(&in[1]),     strides_arg(&in[2]),      u32_arg(a->heads_q),
-                                  u32_arg(a->heads_kv),    u32_arg(a->dim),          bytes_arg(pages, 16),
-                                  rf_arg_u32(split.chunk), rf_arg_u32(split.splits), rf_arg_f32(a->scale)};
-    snprintf(kernel, sizeof kernel, "paged_attention_decode_%s%s_g%u", suffix_of(a->dtype), a->q8_0 ? "_q8_0" : "",
-             split.heads);
-    status = submit(queue, op, kernel, blocks, 1, 128, 0, args, RF_COUNT(args));
+    const struct rf_arg args[] = {pointer_arg(out),
+                                  pointer_arg(workspace),
+                                  pointer_arg(&in[0]),
+                                  pointer_arg(&in[1]),
+                                  pointer_arg(&in[2]),
+                                  pointer_arg(&in[3]),
+                                  pointer_arg(&in[4]),
+                                  strides_arg(out),
+                                  strides_arg(&in[0]),
+                                  strides_arg(&in[1]),
+                                  strides_arg(&in[2]),
+                                  u32_arg(a->heads_q),
+                                  u32_arg(a->heads_kv),
+                                  u32_arg(a->dim),
+                                  bytes_arg(pages, 16),
+                                  rf_arg_u32(split.chunk),
+                                  rf_arg_u32(split.splits),
+                                  rf_arg_f32(a->scale),
+                                  rf_arg_u32(type_number(a->dtype))};
+    status = submit(queue, op, choice.kernel, blocks, 1, choice.threads, choice.shared, args, RF_COUNT(args));
     if (status || split.splits == 1) return status;
     const struct rf_arg combine[] = {pointer_arg(out),    pointer_arg(workspace), strides_arg(out),
                                      u32_arg(a->heads_q), u32_arg(a->dim),        rf_arg_u32(split.splits)};
     snprintf(kernel, sizeof kernel, "paged_attention_combine_%s", suffix_of(a->dtype));
-    return submit(queue, op, kernel, (uint32_t)(a->batch * a->heads_q), 1, a->dim > 128 ? 256 : 128, 0, combine,
-                  RF_COUNT(combine));
+    return submit(queue, op, kernel, (uint32_t)(a->batch * a->heads_q), 1, 256, 0, combine, RF_COUNT(combine));
 }
 
 rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_attention_args *a) {
@@ -517,7 +600,8 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     if (!status) status = check_paged(op, a, a->table_width != 0, &pages);
     if (!status) {
         bool plain = a->q8_0 && a->path == RF_ATTENTION_AUTO;
-        status = choose_matrix(op, queue, a->dtype, a->dim, plain ? RF_ATTENTION_PLAIN : a->path, &choice);
+        enum rf_dtype type = a->q8_0 ? a->dtype : cache_type(a);
+        status = choose_matrix(op, queue, type, a->dim, 0, plain ? RF_ATTENTION_PLAIN : a->path, &choice);
     }
     if (!status && (a->path == RF_ATTENTION_WIDE || (a->path == RF_ATTENTION_MATRIX && a->q8_0)))
         status = rf_fail(RF_E_UNSUPPORTED, "%s: there is no such kernel%s", op, a->q8_0 ? " for q8_0" : "");
@@ -529,7 +613,7 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     const uint64_t k_sizes[] = {a->page_count, a->heads_kv, a->page_rows, a->dim};
     status = open_view(op, "out", &a->out, a->dtype, q_sizes, 16, &out);
     if (!status) status = open_view(op, "q", &a->q, a->dtype, q_sizes, 16, &in[0]);
-    enum rf_dtype cache = a->q8_0 ? RF_Q8_0 : a->dtype;
+    enum rf_dtype cache = cache_type(a);
     uint64_t align = a->q8_0 ? 2 : 16;
     if (!status) status = open_view(op, "k", &a->k, cache, k_sizes, align, &in[1]);
     if (!status) status = open_view(op, "v", &a->v, cache, k_sizes, align, &in[2]);
@@ -538,6 +622,8 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     if (!status) status = open_words(op, "lengths", a->lengths, a->lengths_offset_bytes, a->batch, 1, &in[4]);
     if (!status && bytes)
         status = open_words(op, "workspace", a->workspace, a->workspace_offset_bytes, 1, bytes / 4, &workspace);
+    if (!status && bytes && (rf_buffer_address(a->workspace) + a->workspace_offset_bytes) % 16)
+        status = rf_fail(RF_E_INVALID, "%s: the workspace must begin at a multiple of 16 bytes", op);
     if (!status) status = check_output(op, &out, in, 5);
     if (!status) status = check_output(op, &workspace, in, 5);
     if (!status) status = check_output(op, &workspace, &out, 1);
@@ -547,15 +633,27 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     status =
         count_blocks(op, tiles_of(a->q_rows, choice.use ? choice.queries : TILE), a->heads_q, a->batch, 1, &blocks);
     if (status || !blocks) return status;
-    const struct rf_arg args[] = {
-        pointer_arg(&out),   pointer_arg(&in[0]), pointer_arg(&in[1]),   pointer_arg(&in[2]),
-        pointer_arg(&in[3]), pointer_arg(&in[4]), strides_arg(&out),     strides_arg(&in[0]),
-        strides_arg(&in[1]), strides_arg(&in[2]), u32_arg(a->heads_q),   u32_arg(a->heads_kv),
-        u32_arg(a->q_rows),  u32_arg(a->dim),     bytes_arg(&pages, 16), rf_arg_f32(a->scale)};
+    const struct rf_arg args[] = {pointer_arg(&out),
+                                  pointer_arg(&in[0]),
+                                  pointer_arg(&in[1]),
+                                  pointer_arg(&in[2]),
+                                  pointer_arg(&in[3]),
+                                  pointer_arg(&in[4]),
+                                  strides_arg(&out),
+                                  strides_arg(&in[0]),
+                                  strides_arg(&in[1]),
+                                  strides_arg(&in[2]),
+                                  u32_arg(a->heads_q),
+                                  u32_arg(a->heads_kv),
+                                  u32_arg(a->q_rows),
+                                  u32_arg(a->dim),
+                                  bytes_arg(&pages, 16),
+                                  rf_arg_f32(a->scale),
+                                  rf_arg_u32(type_number(a->dtype))};
     if (!choice.use) {
-        snprintf(kernel, sizeof kernel, "paged_attention_prefill_%s%s", suffix_of(a->dtype), a->q8_0 ? "_q8_0" : "");
+        snprintf(kernel, sizeof kernel, "paged_attention_prefill_%s", a->q8_0 ? "q8_0" : suffix_of(cache));
         return submit(queue, op, kernel, blocks, 1, 256, 0, args, RF_COUNT(args));
     }
-    snprintf(kernel, sizeof kernel, "paged_attention_matrix_%s_d%u", suffix_of(a->dtype), choice.dim);
+    snprintf(kernel, sizeof kernel, "paged_attention_matrix_%s_d%u", suffix_of(cache), choice.dim);
     return submit(queue, op, kernel, blocks, 1, choice.threads, matrix_shared(&choice, true), args, RF_COUNT(args));
 }

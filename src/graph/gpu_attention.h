@@ -52,8 +52,9 @@ struct rf_kv_replicate_args {
 };
 rf_status rf_gpu_kv_replicate(struct rf_queue *queue, const struct rf_kv_replicate_args *args);
 
-/* Which kernel. AUTO: the matrix units for 16-bit types; the others are for tests and benchmarks. WIDE:
- * 128 queries a block, head sizes above 96 and up to 128 only. */
+/* Which kernel. AUTO: the matrix units for 16-bit types, on NVIDIA the wide kernel from 128 queries on; the others
+ * are for tests and benchmarks. WIDE: 128 queries a block, head sizes above 96 and up to 128
+ * only; with a mask as MATRIX. */
 enum rf_attention_path { RF_ATTENTION_AUTO, RF_ATTENTION_PLAIN, RF_ATTENTION_MATRIX, RF_ATTENTION_WIDE };
 
 /* out [batch, heads_q, q_rows, dim] = softmax(scale * q k^T + mask) v. dim: a multiple of 8 up to 256;
@@ -76,7 +77,8 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
  * Query i of sequence b stands at position lengths[b] - q_rows + i. Without a table: page_count is batch
  * and page_rows any number; with one a power of two. */
 struct rf_paged_attention_args {
-    enum rf_dtype dtype;
+    enum rf_dtype dtype;    /* of q and out, and of k and v where nothing below says otherwise */
+    enum rf_dtype cache_16; /* of k and v where dtype is f32 and they are RF_F16 or RF_BF16; else 0 */
     bool q8_0; /* k and v are RF_Q8_0 (strides in elements, multiples of 32 as dim is; aligned to 2 bytes) */
     uint64_t batch, heads_q, heads_kv, q_rows, dim;
     uint64_t page_rows, page_count, table_width;
@@ -85,9 +87,11 @@ struct rf_paged_attention_args {
     struct rf_head_view out, q, k, v; /* of k and v the batch stride is from page to page */
     struct rf_buffer *table, *lengths;
     uint64_t table_offset_bytes, lengths_offset_bytes;
-    struct rf_buffer *workspace; /* rf_gpu_paged_attention_workspace bytes; NULL where that is 0 */
+    struct rf_buffer
+        *workspace; /* rf_gpu_paged_attention_workspace bytes; NULL where that is 0; aligned to 16 bytes */
     uint64_t workspace_offset_bytes;
-    enum rf_attention_path path; /* of q_rows > 1; with q8_0 only PLAIN (and AUTO) */
+    enum rf_attention_path
+        path; /* with q8_0 and more than one query only PLAIN (and AUTO); one query: PLAIN or not */
 };
 /* By sizes alone: buffers need not be there yet. */
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_args *args, uint64_t *bytes);

@@ -65,6 +65,20 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *arg
  * bits (a bounded number of them at a time), partial sums. */
 rf_status rf_gpu_matmul_workspace(const struct rf_matmul_args *args, uint64_t *bytes);
 
+/* Products of one row, normalized first: normed [k] = x / sqrt(mean of squares of x + eps) * norm, or x without a
+ * norm, and up to three out [n] = normed times weights [n, k] transposed, or one with a gate. All f32 but x, which
+ * may be f16, and the weights, of one quantized type. *done false: nothing was submitted, as the device or the sizes
+ * do not suit one kernel for all of it; then it is done one by one. */
+struct rf_norm_products_args {
+    enum rf_dtype weight_type, type; /* type: of x */
+    int count;                       /* of products */
+    uint64_t k, n[3];
+    float eps;
+    struct rf_rows_view x, norm, normed, out[3], weights[3], gate;
+    struct rf_rows_view residual; /* of the first product, or no buffer; may be its out */
+};
+rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_products_args *args, bool *done);
+
 /* out [count, columns] (dense, of type) = rows of table [table_rows, columns] named by indices (int32);
  * zeros for an index outside the table. */
 struct rf_embedding_args {

@@ -437,7 +437,9 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     if (!args->tokens || !args->heads || !args->dim) return RF_OK;
     if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
         return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
-    uint64_t element = rf_dtype_bytes(args->dtype);
+    if (args->to_f16 && args->dtype != RF_F32)
+        return rf_fail(RF_E_UNSUPPORTED, "%s: from %s to f16", op, rf_dtype_name(args->dtype));
+    uint64_t element = rf_dtype_bytes(args->dtype), out_element = args->to_f16 ? 2 : element;
     bool dense = !args->out_token && !args->out_head && !args->in_token && !args->in_head;
     uint64_t whole = args->heads * args->dim;
     uint64_t sizes[] = {args->tokens, args->heads, args->dim};
@@ -449,14 +451,14 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, steps,
                       positions = {"positions", args->positions, 0};
     TRY(rope_check(op, &args->table, args->dim, &steps));
-    TRY(rf_operand_check(op, &out, out_extent, element, element));
+    TRY(rf_operand_check(op, &out, out_extent, out_element, out_element));
     TRY(rf_operand_check(op, &in, in_extent, element, element));
     TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
     struct axis axes[3];
     for (int i = 0; i < 3; i++) axes[i] = (struct axis){sizes[i], to[i], from[i]};
     if (!distinct(axes, simplify(axes, 3)))
         return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
-    TRY(rf_operands_apart(op, &out, &in, to[0] == from[0] && to[1] == from[1]));
+    TRY(rf_operands_apart(op, &out, &in, !args->to_f16 && to[0] == from[0] && to[1] == from[1]));
     TRY(rf_operands_apart(op, &out, &steps, false));
     TRY(rf_operands_apart(op, &out, &positions, false));
     uint32_t wave, units, block[3] = {256, 1, 1};
@@ -487,7 +489,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
                             rf_arg_u64(from[1]),
                             rf_arg_f32(args->table.magnitude)};
     char name[16];
-    snprintf(name, sizeof name, "rope_%s", suffix(args->dtype));
+    snprintf(name, sizeof name, "rope_%s%s", suffix(args->dtype), args->to_f16 ? "_f16" : "");
     return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
 }
 
@@ -585,8 +587,15 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
         list[count++] = rf_arg_u32(args->rope->halves);
         list[count++] = rf_arg_f32(args->rope->magnitude);
     }
-    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(args->heads, MOST_GRID_YZ), 2};
-    uint32_t block[3] = {args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : 256, 1, 1};
+    uint32_t wave, units, block[3] = {256, 1, 1};
+    device_shape(queue, &wave, &units);
+    /* By fours a block takes several heads at once, of many tokens all of them; few tokens: over more blocks. Rows that
+     * are not whole fours are taken head by head, whatever the grid. */
+    bool fours = args->dim % 4 == 0 && args->dim <= 1024;
+    uint64_t together = fours ? 256 / (args->dim / 4) : 1;
+    uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(args->heads, together) : 1;
+    if (!fours) block[0] = args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : 256;
+    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(split, MOST_GRID_YZ), 2};
     char name[32];
     snprintf(name, sizeof name, "%s_%s", op, args->dtype == RF_F32 ? "f32" : args->dtype == RF_F16 ? "f16" : "q8_0");
     return rf_slice_launch(queue, name, grid, block, list, count);

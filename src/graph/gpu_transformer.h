@@ -95,6 +95,7 @@ struct rf_rope_args {
     uint64_t out_token, out_head, in_token, in_head; /* all 0: dense */
     struct rf_rope_table table;
     struct rf_slice out, in, positions;
+    bool to_f16; /* out is f16; dtype, in's, is f32 */
 };
 rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args);
 

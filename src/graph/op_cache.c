@@ -86,7 +86,8 @@ static rf_status rope_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     TRY(rf_need_float(in, "in"));
     TRY(check_heads(in, "in"));
-    TRY(rf_need_like(out, "out", in, "in"));
+    if (in->desc.dtype != RF_F32 || out->desc.dtype != RF_F16 || !rf_op_same_shape(&in->desc, &out->desc))
+        TRY(rf_need_like(out, "out", in, "in"));
     TRY(rf_need_dense_rows(out, "out"));
     TRY(rf_need_distinct(out, "out"));
     TRY(check_numbers(rf_op_in(call, 1), "positions", in->desc.shape[0]));
@@ -106,7 +107,8 @@ static struct rf_ref_rope rope_of(const struct rf_op_call *call) {
                                 .halves = call->attributes.i[0] != 0,
                                 .positions = rf_op_host(rf_op_in(call, 1)),
                                 .steps = rf_op_host(rf_op_in(call, 2)),
-                                .magnitude = (float)call->attributes.f[0]};
+                                .magnitude = (float)call->attributes.f[0],
+                                .to_f16 = in->dtype != out->dtype};
 }
 static void rope_reference(const struct rf_op_call *call) {
     struct rf_ref_rope rope = rope_of(call);
@@ -129,7 +131,8 @@ static rf_status rope_gpu(struct rf_queue *queue, const struct rf_op_call *call)
                                 .table = rotation_of(call, rf_op_in(call, 2)),
                                 .out = rf_op_slice(out),
                                 .in = rf_op_slice(in),
-                                .positions = rf_op_slice(rf_op_in(call, 1))};
+                                .positions = rf_op_slice(rf_op_in(call, 1)),
+                                .to_f16 = in->desc.dtype != out->desc.dtype};
     return rf_gpu_rope(queue, &args);
 }
 static bool rope_fill(const struct rf_op_call *call, int index, uint64_t *state) {
@@ -153,35 +156,35 @@ static void rope_cases(struct rf_case_list *list) {
                   {3, 2, 256, 2, 0, 0},     {0, 2, 8, 8, 0, 0},         {2, 0, 8, 4, 0, 0},
                   {1, 2, 4096, 4096, 0, 0}, {32768, 32, 128, 128, 0, 0}};
     for (size_t i = 0; i < RF_COUNT(shapes); i++)
-        for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++)
+        for (size_t t = 0; t <= RF_COUNT(rf_case_floats); t++)
             for (int halves = 0; halves < 2; halves++)
                 for (int which = 0; which < ROTATIONS; which++) {
-                    enum rf_dtype dtype = rf_case_floats[t];
+                    bool to_f16 = t == RF_COUNT(rf_case_floats); /* from f32 */
+                    enum rf_dtype dtype = to_f16 ? RF_F32 : rf_case_floats[t], to = to_f16 ? RF_F16 : dtype;
                     uint64_t heads = shapes[i].heads, dim = shapes[i].dim, skip = (uint64_t)which;
-                    struct rf_op_case one = {.count = 4,
-                                             .absolute = 6e-6,
-                                             .relative = rf_op_step(dtype),
-                                             .bench = i + 1 == RF_COUNT(shapes)};
+                    struct rf_op_case one = {
+                        .count = 4, .absolute = 6e-6, .relative = rf_op_step(to), .bench = i + 1 == RF_COUNT(shapes)};
                     if (one.bench) {
                         skip = 0;
                         if (which) continue;
                     }
-                    if (dtype != RF_F32) one.absolute = 2e-5;
+                    if (to != RF_F32) one.absolute = 2e-5;
                     /* 256 MiB of either width. */
                     uint64_t tokens = one.bench && dtype == RF_F32 ? shapes[i].tokens / 2 : shapes[i].tokens;
                     uint64_t shape[] = {tokens, heads, dim};
                     one.tensors[0] = rf_case_tensor(dtype, 3, shape, skip);
                     one.tensors[1] = rf_case_vector(RF_I32, tokens, skip % 2);
                     one.tensors[2] = rf_case_matrix(RF_I32, shapes[i].rotated / 2, 2, 0, skip / 2 * 2);
-                    one.tensors[3] = rf_case_tensor(dtype, 3, shape, skip / 3);
+                    one.tensors[3] = rf_case_tensor(to, 3, shape, skip / 3);
                     for (int k = 0; k < 2; k++) {
                         uint64_t gap = k ? shapes[i].out_gap : shapes[i].in_gap;
                         uint64_t *strides = one.tensors[k ? 3 : 0].strides;
                         if (gap) strides[0] = heads * (dim + gap) + gap, strides[1] = dim + gap, strides[2] = 1;
                     }
                     set_rotation(&one, which, halves != 0, shapes[i].rotated);
-                    rf_case_add_shown(list, &one, 0, " %s %llu%s", halves ? "halves" : "pairs",
-                                      (unsigned long long)shapes[i].rotated, rotation_names[which]);
+                    rf_case_add_shown(list, &one, 0, " %s%s %llu%s", to_f16 ? "to f16 " : "",
+                                      halves ? "halves" : "pairs", (unsigned long long)shapes[i].rotated,
+                                      rotation_names[which]);
                 }
 }
 static void rope_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {

@@ -192,7 +192,7 @@ static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_
     }
     add(list, s, dtype, RF_ATTENTION_PLAIN);
     add(list, s, dtype, RF_ATTENTION_MATRIX);
-    if (s->dim > 96 && s->dim <= 128) add(list, s, dtype, RF_ATTENTION_WIDE);
+    if (s->dim > 96 && s->dim <= 128 && !s->mask) add(list, s, dtype, RF_ATTENTION_WIDE);
 }
 
 static void cases(struct rf_case_list *list) {
@@ -217,6 +217,10 @@ static void cases(struct rf_case_list *list) {
         {1, 2, 1, 13, 41, 32, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_EXTREME},
         {1, 2, 1, 13, 41, 128, 1, 28, NO_MASK, RF_LAYOUT_SPREAD, RF_DATA_EXTREME},
         {1, 2, 1, 13, 41, 104, 1, 28, FULL_MASK, RF_LAYOUT_DENSE, RF_DATA_EXTREME},
+        /* Several tiles of queries and of keys. */
+        {1, 2, 1, 131, 301, 128, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_NORMAL},
+        {1, 1, 1, 150, 260, 120, 1, 109, NO_MASK, RF_LAYOUT_SPREAD, RF_DATA_NORMAL},
+        {1, 1, 1, 70, 200, 128, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_EXTREME},
     };
     for (size_t t = 0; t < RF_COUNT(types); t++) {
         for (size_t i = 0; i < RF_COUNT(shapes); i++) add_paths(list, &shapes[i], types[t]);

@@ -345,6 +345,8 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
     /* Several slices of a wave, the last of them in part; rows of weights that begin anywhere; more rows than waves.
      */
     static const struct shape slices[] = {{1, 67, -131, 0}, {3, 5, -67, 4}, {8, 2, -129, 0}};
+    /* What goes in pairs: whole lanes, rows at multiples of 16 bytes. */
+    static const struct shape pairs[] = {{1, 5, 4096, 4}, {1, 67, 2048, 0}, {1, 4, 2304, 0}, {1, 1, 6144, 8}};
     static const struct shape large_slices[] = {{1, 67, -17, 0}, {3, 5, -9, 4}, {8, 2, -19, 0}};
     for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
         enum rf_dtype weights = rf_quantized_types[w];
@@ -362,6 +364,8 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
             ADD_SHAPES(list, op, slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
         else
             ADD_SHAPES(list, op, large_slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
+        if (rounds_on_cpu(weights))
+            ADD_SHAPES(list, op, pairs, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
     }
 }
 static void matmul_cases(struct rf_case_list *list) {
@@ -375,6 +379,8 @@ static void matmul_cases(struct rf_case_list *list) {
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 14336, 4096, .bench = true});
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 128256, 4096, .bench = true});
         if (is_quantized(fast[w])) {
+            add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 4096, .bench = true});
+            add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 14336, .bench = true});
             add_product(list, op, (struct product){fast[w], RF_F32, 512, 4096, 4096, .bench = true});
         } else {
             add_product(list, op, (struct product){fast[w], type, 1, 8192, 8192, .bench = true});
@@ -405,6 +411,7 @@ const struct rf_op rf_op_matmul = {
 static void matmul_gate_cases(struct rf_case_list *list) {
     static const struct shape plain[] = {{1, 1, 1, 0}, {1, 5, 64, 0}, {3, 7, 29, 1}, {8, 2, 40, 8}, {10, 3, 17, 0}};
     static const struct shape empty[] = {{0, 3, -1, 0}, {2, 0, -1, 0}, {2, 3, 0, 0}};
+    static const struct shape pairs[] = {{1, 3, 4096, 4}, {1, 9, 2304, 0}};
     static const struct shape blocks[] = {{1, 1, -1, 0}, {1, 5, -2, 4}, {3, 3, -1, 8}, {8, 2, -1, 0}, {9, 3, -3, 0}};
     const struct rf_op *op = &rf_op_matmul_gate;
     for (size_t w = 0; w < 3; w++)
@@ -415,9 +422,12 @@ static void matmul_gate_cases(struct rf_case_list *list) {
     for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
         ADD_SHAPES(list, op, blocks, .weights = rf_quantized_types[w], .type = RF_F32);
         if (w % 6 == 0) ADD_SHAPES(list, op, empty, .weights = rf_quantized_types[w], .type = RF_F32);
+        if (rounds_on_cpu(rf_quantized_types[w]))
+            ADD_SHAPES(list, op, pairs, .weights = rf_quantized_types[w], .type = RF_F32);
     }
     add_product(list, op, (struct product){RF_F16, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q8_0, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q4_0, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q4_K, RF_F32, 1, 14336, 4096, .bench = true});
 }
 const struct rf_op rf_op_matmul_gate = {

@@ -1,14 +1,16 @@
 /* The row of paged_attention: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's type
- * or RF_Q8_0; the table, if given, i32 [batch, width]; the lengths, i32 [batch]. See gpu_attention.h.
- * f[0]: the scale. i[0]: no sequence counts more keys than this; 0: as many as there is room for.
+ * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch]. See
+ * gpu_attention.h. f[0]: the scale. i[0]: no sequence counts more keys than this; 0: as many as there is room for.
  * i[1]: enum rf_attention_path of more than one query. i[LENGTHS]: what the cases fill lengths with; the op
  * itself does not look at it. */
 #include "graph/op_attention_impl.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cpu/fast.h"
+#include "cpu/reference.h"
 
 enum { Q, K, V, TABLE, LENGTHS, OUT };
 enum fill_kind {
@@ -69,7 +71,8 @@ static rf_status check(const struct rf_op_call *call) {
     if (!status) status = rf_heads_check_dim(q->shape[3]);
     if (!status) status = rf_heads_check("q", q, q->dtype, q->shape, 16, false);
     const uint64_t key_shape[4] = {k->shape[0], k->shape[1], k->shape[2], q->shape[3]};
-    enum rf_dtype cache = packed ? RF_Q8_0 : q->dtype;
+    bool narrow = q->dtype == RF_F32 && (k->dtype == RF_F16 || k->dtype == RF_BF16);
+    enum rf_dtype cache = packed ? RF_Q8_0 : narrow ? k->dtype : q->dtype;
     if (!status) status = rf_heads_check("k", k, cache, key_shape, packed ? 2 : 16, false);
     if (!status) status = rf_heads_check("v", v, cache, key_shape, packed ? 2 : 16, false);
     if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
@@ -105,21 +108,48 @@ static void arguments(const struct rf_op_call *call, struct rf_ref_attention *a,
                                    .v_strides = rf_heads_strides(&rf_op_in(call, V)->desc)};
 }
 
+/* Whether q is f32 and keys and values are of 16 bits. */
+static bool mixed(const struct rf_op_call *call) {
+    enum rf_dtype cache = rf_op_in(call, K)->desc.dtype;
+    return cache != RF_Q8_0 && cache != rf_op_in(call, Q)->desc.dtype;
+}
+
+/* Keys or values as f32, in the same places; to be freed. NULL: no memory, or there is nothing. */
+static float *widened(const struct rf_op_tensor *tensor) {
+    const struct rf_tensor_desc *desc = &tensor->desc;
+    uint64_t count = 1;
+    if (!rf_op_elements(desc)) return NULL;
+    for (int i = 0; i < 4; i++) count += (desc->shape[i] - 1) * desc->strides[i];
+    float *wide = calloc(count, sizeof *wide);
+    for (uint64_t i = 0; wide && i < count; i++) wide[i] = (float)rf_element_get(desc->dtype, rf_op_host(tensor), i);
+    return wide;
+}
+
 static void reference(const struct rf_op_call *call) {
     struct rf_ref_attention a;
     struct rf_ref_pages pages;
     arguments(call, &a, &pages);
-    rf_ref_paged_attention(&a, &pages, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
-                           rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+    void *out = rf_op_host(rf_op_out(call, 0)), *q = rf_op_host(rf_op_in(call, Q));
+    if (!mixed(call)) {
+        rf_ref_paged_attention(&a, &pages, out, q, rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+        return;
+    }
+    /* The reference takes one type: widening is exact. Without memory the output stays as it was, and a check fails.
+     */
+    float *k = widened(rf_op_in(call, K)), *v = widened(rf_op_in(call, V));
+    if (k && v) rf_ref_paged_attention(&a, &pages, out, q, k, v);
+    free(k);
+    free(v);
 }
 
 static rf_status cpu_run(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_ref_attention a;
     struct rf_ref_pages pages;
     arguments(call, &a, &pages);
-    return rf_cpu_attention_of(cpu, &a, &pages, a.dtype, rf_op_host(rf_op_out(call, 0)),
-                               rf_op_host(rf_op_in(call, Q)), rf_op_host(rf_op_in(call, K)),
-                               rf_op_host(rf_op_in(call, V)));
+    enum rf_dtype type = a.dtype;
+    if (mixed(call)) a.dtype = rf_op_in(call, K)->desc.dtype;
+    return rf_cpu_attention_of(cpu, &a, &pages, type, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
+                               rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
 }
 
 static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *call) {
@@ -128,6 +158,7 @@ static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *cal
     struct rf_ref_pages pages;
     arguments(call, &a, &pages);
     struct rf_paged_attention_args args = {.dtype = a.dtype,
+                                           .cache_16 = mixed(call) ? rf_op_in(call, K)->desc.dtype : 0,
                                            .q8_0 = a.q8_0,
                                            .batch = a.batch,
                                            .heads_q = a.heads_q,
@@ -213,24 +244,32 @@ struct shape {
 };
 
 /* As flash_attention's: f32 1e-4; f16 and bf16 a step of the result and two of the weights. Keys in q8_0 are
- * exact in f32. */
-static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, bool packed,
+ * exact in f32. f32 queries over 16-bit keys: several of them are rounded to the keys' type on matrix units, and
+ * scores of up to 30 make half a step of a query some 8 of the result; a single one keeps twice that type's bits. */
+static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_dtype cache,
                 enum rf_attention_path path, bool bench) {
     static const char *const paths[] = {"", " plain", " matrix", " wide"};
     static const char *const fills[] = {"", " holes", " full"};
     struct rf_op_case one = {.count = 6, .data = s->data, .bench = bench};
+    bool packed = cache == RF_Q8_0, narrow = !packed && cache != dtype;
     double step = rf_op_step(dtype);
     bool extreme = s->data == RF_DATA_EXTREME;
     uint64_t pages = s->batch * (s->table_width ? s->table_width : 1) + (bench ? 0 : 2);
     one.absolute = (extreme ? 1e4 : 1) * (dtype == RF_F32 ? 1e-4 : 2 * step);
     one.relative = dtype == RF_F32 ? 2e-5 : step;
+    if (narrow && path != RF_ATTENTION_PLAIN && (s->q_rows > 1 || extreme)) {
+        one.absolute = (extreme ? 1e4 : 1) * 8 * rf_op_step(cache);
+        one.relative = rf_op_step(cache);
+    } else if (narrow && path != RF_ATTENTION_PLAIN && cache == RF_BF16) {
+        one.absolute = one.relative = 1e-3;
+    }
     one.attributes.f[0] = 1 / sqrt((double)s->dim);
     one.attributes.i[0] = (int64_t)s->most;
     one.attributes.i[1] = path;
     one.attributes.i[LENGTHS] = s->fill;
     one.tensors[Q] = one.tensors[OUT] = rf_heads_desc(dtype, s->layout, s->batch, s->heads_q, s->q_rows, s->dim);
-    one.tensors[K] = one.tensors[V] = rf_heads_desc(packed ? RF_Q8_0 : dtype, packed ? RF_LAYOUT_DENSE : s->layout,
-                                                    pages, s->heads_kv, s->page_rows, s->dim);
+    one.tensors[K] = one.tensors[V] =
+        rf_heads_desc(cache, packed ? RF_LAYOUT_DENSE : s->layout, pages, s->heads_kv, s->page_rows, s->dim);
     if (packed && s->layout) one.tensors[V].byte_offset = 34; /* not a multiple of 4 */
     if (s->table_width)
         one.tensors[TABLE] = (struct rf_tensor_desc){.dtype = RF_I32, .rank = 2, .shape = {s->batch, s->table_width}};
@@ -238,12 +277,13 @@ static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype 
     if (s->layout) one.tensors[LENGTHS].byte_offset = 12;
     char most[32] = "";
     if (s->most) snprintf(most, sizeof most, " cut to %llu", (unsigned long long)s->most);
+    char cache_name[16] = "";
+    if (cache != dtype) snprintf(cache_name, sizeof cache_name, " %s", rf_dtype_name(cache));
     snprintf(one.label, sizeof one.label, "%s%s %llux%llu/%llu q%llu d%llu %s%llux%llu%s%s%s%s%s",
-             rf_dtype_name(dtype), packed ? " q8_0" : "", (unsigned long long)s->batch,
-             (unsigned long long)s->heads_q, (unsigned long long)s->heads_kv, (unsigned long long)s->q_rows,
-             (unsigned long long)s->dim, s->table_width ? "" : "untabled ", (unsigned long long)s->table_width,
-             (unsigned long long)s->page_rows, most, fills[s->fill], rf_heads_layout_name(s->layout), paths[path],
-             extreme ? ", extreme" : "");
+             rf_dtype_name(dtype), cache_name, (unsigned long long)s->batch, (unsigned long long)s->heads_q,
+             (unsigned long long)s->heads_kv, (unsigned long long)s->q_rows, (unsigned long long)s->dim,
+             s->table_width ? "" : "untabled ", (unsigned long long)s->table_width, (unsigned long long)s->page_rows,
+             most, fills[s->fill], rf_heads_layout_name(s->layout), paths[path], extreme ? ", extreme" : "");
     rf_case_add(list, &one);
 }
 
@@ -276,26 +316,44 @@ static void cases(struct rf_case_list *list) {
     };
     for (size_t t = 0; t < RF_COUNT(types); t++) {
         for (size_t i = 0; i < RF_COUNT(shapes); i++) {
-            add(list, &shapes[i], types[t], false, RF_ATTENTION_PLAIN, false);
-            add(list, &shapes[i], types[t], true, RF_ATTENTION_AUTO, false);
-            if (types[t] != RF_F32 && shapes[i].q_rows > 1)
-                add(list, &shapes[i], types[t], false, RF_ATTENTION_MATRIX, false);
+            bool several = shapes[i].q_rows > 1;
+            add(list, &shapes[i], types[t], types[t], RF_ATTENTION_PLAIN, false);
+            add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+            if (types[t] == RF_F32) continue;
+            /* One query: AUTO takes the matrix units where it can. */
+            add(list, &shapes[i], types[t], types[t], several ? RF_ATTENTION_MATRIX : RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_PLAIN, false);
+            if (!several) add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_PLAIN, false);
         }
         for (size_t i = 0; i < RF_COUNT(dims); i++)
             for (uint64_t rows = 1; rows <= 17; rows += 16) {
                 struct shape s = {2, 4, i % 2 ? 1 : 4,   rows,     dims[i],       16,
                                   3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL};
-                add(list, &s, types[t], false, RF_ATTENTION_AUTO, false);
-                if (dims[i] % 32 == 0) add(list, &s, types[t], true, RF_ATTENTION_AUTO, false);
+                add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
+                if (dims[i] % 32 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+                if (types[t] != RF_F32) add(list, &s, RF_F32, types[t], RF_ATTENTION_AUTO, false);
+                /* Pages that hold whole tiles of keys, and several of them. */
+                s.page_rows = 128;
+                s.table_width = 4;
+                if (rows == 1) add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
+                if (rows == 1 && dims[i] % 64 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
             }
     }
     struct shape large = {8, 32, 8, 1, 128, 64, 256, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
-    add(list, &large, RF_F16, false, RF_ATTENTION_AUTO, true);
-    add(list, &large, RF_BF16, false, RF_ATTENTION_AUTO, true);
-    add(list, &large, RF_F16, true, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F32, RF_F16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_BF16, RF_BF16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F16, RF_Q8_0, RF_ATTENTION_AUTO, true);
     large.table_width = 0;
     large.page_rows = 16384;
-    add(list, &large, RF_F16, false, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
+    /* A model's decoding: one sequence, f32 queries. */
+    static const uint64_t contexts[] = {128, 1024, 4096, 16384};
+    for (size_t i = 0; i < RF_COUNT(contexts); i++) {
+        struct shape s = {1, 32, 8, 1, 128, 64, contexts[i] / 64, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
+        add(list, &s, RF_F32, RF_F16, RF_ATTENTION_AUTO, true);
+    }
 }
 
 const struct rf_op rf_op_paged_attention = {

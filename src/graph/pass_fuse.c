@@ -7,12 +7,13 @@
  *   act(a) * b                                         -> activation with up
  *   silu(x w1^T) * (x w2^T)                            -> matmul_gate
  *   a + b, rms_norm of it                              -> add_norm
+ *   rms_norm of a row, matmul_gate or 3 matmuls of it  -> norm_gate, norm_qkv
  *   kv_append(rope(k))                                 -> kv_append with steps
  *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
  *
- * A pattern is tried at its last step and takes the place of it (add_norm: of its first). What it no longer makes was
- * read by nothing else and is no root. What it reads later than before is not changed by any step. The op's own check
- * has the last word on shapes and types. Fused results differ by roundings that no longer happen.
+ * A pattern is tried at its last step and takes the place of it (with a norm: of its first). What it no longer makes
+ * was read by nothing else and is no root. What it reads later than before is not changed by any step. The op's own
+ * check has the last word on shapes and types. Fused results differ by roundings that no longer happen.
  *
  * The steps of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
  */
@@ -42,6 +43,7 @@ enum {
     GATE_WEIGHTS = 1,
     GATE_GATE,
     GATE_OUT,
+    NORM_WEIGHTS = 2, /* of norm_qkv and norm_gate */
     KV_K = 0,
     KV_POSITIONS = 2,
     KV_STEPS = 5,
@@ -222,6 +224,46 @@ static bool fuse_add_norm(struct fusing *f, struct rf_graph_step *step) {
     return SETTLE(f, add, &fused, step);
 }
 
+/* Whether a weight is there where the norm is, and quantized. */
+static bool early_weight(struct fusing *f, const struct rf_graph_step *product, int input) {
+    uint32_t root = rf_step_root(f->graph, product, input);
+    const struct rf_graph_value *weight = &f->graph->values[product->tensors[input]];
+    return f->graph->values[root].producer == RF_NO_INDEX && !f->uses[root].updated &&
+           rf_dtype_block(weight->desc.dtype) > 1;
+}
+/* One row of x: for more there is no kernel that does all of it. What is normalized may have other readers. */
+static bool fuse_norm_products(struct fusing *f, struct rf_graph_step *step) {
+    enum { MOST = 3 };
+    if (!is(step, "rms_norm") || step->tensors[1] == RF_NO_INDEX) return false;
+    uint32_t normed = rf_step_out(step, 0);
+    if (f->graph->values[step->tensors[0]].desc.shape[0] != 1 || f->uses[f->graph->values[normed].root].updated)
+        return false;
+    struct rf_graph_step *found[MOST] = {NULL};
+    int count = 0;
+    bool gate = false;
+    for (size_t s = index_of(f, step) + 1; s < f->graph->step_count; s++) {
+        struct rf_graph_step *next = &f->graph->steps[s];
+        bool is_gate = is(next, "matmul_gate");
+        if (f->gone[s] || f->touched[s] || next->tensors[MATMUL_X] != normed || !(is_gate || plain_product(next)))
+            continue;
+        if (count == MOST || (count && is_gate != gate) || !early_weight(f, next, MATMUL_WEIGHTS)) return false;
+        gate = is_gate;
+        found[count++] = next;
+    }
+    if (count != (gate ? 1 : MOST) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
+    struct rf_graph_step fused = form(step, gate ? "norm_gate" : "norm_qkv");
+    fused.attributes.f[0] = step->attributes.f[0];
+    fused.tensors[0] = step->tensors[0];
+    fused.tensors[1] = step->tensors[1];
+    fused.tensors[fused.op->inputs] = normed;
+    for (int i = 0; i < count; i++) {
+        fused.tensors[NORM_WEIGHTS + i] = found[i]->tensors[MATMUL_WEIGHTS];
+        fused.tensors[fused.op->inputs + 1 + i] = rf_step_out(found[i], 0);
+    }
+    if (gate) fused.tensors[NORM_WEIGHTS + 1] = found[0]->tensors[GATE_GATE];
+    return SETTLE(f, step, &fused, found[0], found[1], found[2]);
+}
+
 /* ---- the cache ---- */
 
 /* rope's positions must be those of kv_append, which turns k by them as it stores it. */
@@ -339,8 +381,9 @@ static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) 
 }
 
 rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes) {
-    static const pattern patterns[] = {fuse_scale,    fuse_softmax_scale, fuse_attention, fuse_activation, fuse_gate,
-                                       fuse_residual, fuse_multiply_add,  fuse_add_norm,  fuse_rope};
+    static const pattern patterns[] = {fuse_scale, fuse_softmax_scale, fuse_attention,    fuse_activation,
+                                       fuse_gate,  fuse_residual,      fuse_multiply_add, fuse_add_norm,
+                                       fuse_rope,  fuse_norm_products};
     for (size_t i = 0; i < RF_COUNT(patterns); i++)
         for (size_t found = 1; found;) {
             found = 0;

@@ -221,17 +221,19 @@ RF_DEVICE float rf_tile_row_sum(float value) {
     return value;
 }
 
-/* out, q: of this batch and head; out_row, q_row: strides. dim: a multiple of 8, at most 256; rows are
- * aligned to 16 bytes (but packed keys and values). shared: RF_TILE_SHARED floats. */
-RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, void *out, uint64_t out_row, const void *q,
-                              uint64_t q_row, const struct rf_keys *keys, const struct rf_query_view *view,
-                              uint32_t first_query, uint32_t dim, float scale, float *shared) {
+/* out, q: of this batch and head, of q_type, which need not be a constant; type: of keys and values. out_row, q_row:
+ * strides. dim: a multiple of 8, at most 256; rows are aligned to 16 bytes (but packed keys and values). shared:
+ * RF_TILE_SHARED floats. */
+RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum rf_type q_type, void *out,
+                              uint64_t out_row, const void *q, uint64_t q_row, const struct rf_keys *keys,
+                              const struct rf_query_view *view, uint32_t first_query, uint32_t dim, float scale,
+                              float *shared) {
     float *queries = shared, *others = shared + RF_TILE * RF_TILE_PITCH, *weights = others + RF_TILE * RF_TILE_PITCH;
     uint32_t tx = rf_thread_x() % 16, ty = rf_thread_x() / 16;
     uint32_t stage_row = rf_thread_x() / 8, stage_column = rf_thread_x() % 8 * 8;
     uint32_t last = first_query + RF_TILE < view->rows ? first_query + RF_TILE - 1 : view->rows - 1;
     uint32_t key_end = rf_query_sees(view, last), sees[2];
-    const void *my_query = rf_at(type, q, (first_query + stage_row) * q_row);
+    const void *my_query = rf_at(q_type, q, (first_query + stage_row) * q_row);
     float max[2], sum[2], result[RF_TILE_MAX_CHUNKS][2][4];
     RF_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
@@ -249,8 +251,8 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, void *
         if (first_key + stage_row < key_end) place = rf_key_find(paged, keys, first_key + stage_row);
         RF_NO_UNROLL
         for (uint32_t chunk = 0; chunk < dim; chunk += RF_TILE_CHUNK) {
-            rf_tile_stage(type, false, queries, my_query, first_query + stage_row < view->rows, chunk + stage_column,
-                          dim);
+            rf_tile_stage(q_type, false, queries, my_query, first_query + stage_row < view->rows,
+                          chunk + stage_column, dim);
             rf_tile_stage(type, packed, others, rf_key_at(type, packed, keys->k, place.k), place.there,
                           chunk + stage_column, dim);
             rf_barrier();
@@ -319,7 +321,7 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, void *
             RF_UNROLL
             for (uint32_t k = 0; k < 4; k++) result[chunk][i][k] *= inverse;
             if (row < view->rows && column < dim)
-                rf_store_many(type, 4, out, row * out_row + column, result[chunk][i]);
+                rf_store_many(q_type, 4, out, row * out_row + column, result[chunk][i]);
         }
     }
 }

@@ -3,8 +3,8 @@
  * columns] with strides and a dense last dimension; the offset is the number of keys before the first
  * query (columns - rows with a cache, 0 without), and may be negative.
  *
- * Launch: whole waves, any one-dimensional grid and block; a wave takes a row at a time. Fast: blocks
- * of 256 threads and a wave for every row, or as many as fill the device several times. */
+ * Launch: one-dimensional blocks of whole waves; a wave takes a row at a time: x over the rows, y over the
+ * heads, z over the batch, any grid is right. Fast: blocks of 256 threads and a wave for every row. */
 #include "kernels/attention.h"
 
 /* Stores 16 bytes a lane, four times a turn; the ends element by element. */
@@ -30,17 +30,24 @@ RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t c
     if (lane < group && tail < end) rf_store(type, tail, 0, -RF_INFINITY);
 }
 
+/* Three loops and no division: a row is often no more than a few stores. */
 RF_DEVICE void mask_rows(enum rf_type type, void *scores, struct rf_heads strides, uint32_t batch, uint32_t heads,
                          uint32_t rows, uint64_t columns, int64_t offset) {
-    uint64_t waves = rf_block_dim_x() / RF_WAVE, step = waves * rf_grid_dim_x();
-    uint64_t count = (uint64_t)batch * heads * rows;
+    uint32_t waves = rf_block_dim_x() / RF_WAVE;
     RF_NO_UNROLL
-    for (uint64_t item = rf_block_x() * waves + rf_thread_x() / RF_WAVE; item < count; item += step) {
-        uint64_t row = item % rows, head = item / rows;
-        int64_t first = (int64_t)row + offset + 1;
-        uint64_t at = head / heads * strides.batch + head % heads * strides.head + row * strides.row;
-        if (first < 0) first = 0;
-        if ((uint64_t)first < columns) mask_row(type, rf_at_mutable(type, scores, at), (uint64_t)first, columns);
+    for (uint64_t b = rf_block_z(); b < batch; b += rf_grid_dim_z()) {
+        RF_NO_UNROLL
+        for (uint64_t h = rf_block_y(); h < heads; h += rf_grid_dim_y()) {
+            RF_NO_UNROLL
+            for (uint64_t row = (uint64_t)rf_block_x() * waves + rf_thread_x() / RF_WAVE; row < rows;
+                 row += (uint64_t)rf_grid_dim_x() * waves) {
+                int64_t first = (int64_t)row + offset + 1;
+                uint64_t at = b * strides.batch + h * strides.head + row * strides.row;
+                if (first < 0) first = 0;
+                if ((uint64_t)first < columns)
+                    mask_row(type, rf_at_mutable(type, scores, at), (uint64_t)first, columns);
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@
  * first of them while x is being rounded. A lane has DOTS_LANE elements of a slice, the same for every row; the
  * lanes' sums meet once a row. So a row's result depends neither on the grid nor on the block. With a gate a row of
  * weights is followed by the gate's: out[r][c] = silu(weights[c] . x[r]) * (gate[c] . x[r]).
+ * Most of what a model asks for at one row of x goes a shorter way, to the same bits: matvec_pairs.hip.
  *
  * In shared memory x lies as the lanes read it, 16 bytes of neighbouring lanes side by side, per slice:
  *     q         16 elements each: [4][RF_WAVE][16 bytes]; which, dots_place says

@@ -89,11 +89,24 @@ typedef __SIZE_TYPE__ size_t;
 #define RF_PARAM_VALUE(left, type, name) *(type *)rf_args[rf_count - left]
 
 /* RF_KERNEL(name, max_threads, (type, arg), …) { body }: a kernel launched with blocks of up
- * to max_threads, which bounds its registers. 1 to 20 arguments. */
+ * to max_threads, which bounds its registers. 1 to 20 arguments.
+ *
+ * Where the hardware can, a kernel is started while the work before it on its queue ends, and waits at its own begin:
+ * the next one's start costs nothing then. RF_KERNEL_EARLY is for one that has something to fetch meanwhile: its body
+ * calls rf_grid_go and rf_grid_wait itself. */
 #if defined(RF_NVIDIA)
 #define RF_DEVICE static __attribute__((device, always_inline)) inline
-#define RF_KERNEL(name, max_threads, ...)                                                                            \
+#define RF_PARAM_NAME(left, type, name) name
+#define RF_KERNEL_EARLY(name, max_threads, ...)                                                                      \
     extern "C" __attribute__((global, launch_bounds(max_threads))) void name(RF_EACH(RF_PARAM, __VA_ARGS__))
+#define RF_KERNEL(name, max_threads, ...)                                                                            \
+    RF_DEVICE void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__));                                                      \
+    RF_KERNEL_EARLY(name, max_threads, __VA_ARGS__) {                                                                \
+        rf_grid_go();                                                                                                \
+        rf_grid_wait();                                                                                              \
+        name##_body(RF_EACH(RF_PARAM_NAME, __VA_ARGS__));                                                            \
+    }                                                                                                                \
+    RF_DEVICE void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__))
 #elif defined(RF_AMD)
 #define RF_DEVICE static __attribute__((device, always_inline)) inline
 #define RF_KERNEL(name, max_threads, ...)                                                                            \
@@ -114,6 +127,9 @@ typedef __SIZE_TYPE__ size_t;
     static const struct rfk_kernel name##_row __attribute__((used, aligned(8), section(RF_SECTION_OF(RF_WAVE)))) = { \
         #name, name##_run, sizeof(name##_bytes) / sizeof(uint32_t), name##_bytes, max_threads};                      \
     static void name##_body(RF_EACH(RF_PARAM, __VA_ARGS__))
+#endif
+#if !defined(RF_NVIDIA)
+#define RF_KERNEL_EARLY RF_KERNEL
 #endif
 
 /* ---- where a lane is ------------------------------------------------------------------------ */
@@ -238,6 +254,31 @@ RF_DEVICE void rf_barrier(void) {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 #else
     rfk_services->barrier();
+#endif
+}
+
+/* ---- starting while the kernel before ends ---- */
+
+/* rf_grid_go: the kernel after this one may start as soon as there is room. rf_grid_wait: until the work before this
+ * kernel is done and visible; every thread calls it, first of all that touches memory which other work writes or
+ * reads. Both belong to RF_KERNEL_EARLY; elsewhere than on NVIDIA from sm_90 on they do nothing. */
+RF_DEVICE void rf_grid_go(void) {
+#if defined(RF_NVIDIA) && __CUDA_ARCH__ >= 900
+    __asm__ volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+RF_DEVICE void rf_grid_wait(void) {
+#if defined(RF_NVIDIA) && __CUDA_ARCH__ >= 900
+    __asm__ volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* Towards the cache that all units share, 32 bytes from an address on; allowed before rf_grid_wait, whatever is
+ * written there meanwhile. Only where the address is mapped. */
+RF_DEVICE void rf_grid_fetch(const void *from) {
+#if defined(RF_NVIDIA) && __CUDA_ARCH__ >= 900
+    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(from));
+#else
+    (void)from;
 #endif
 }
 

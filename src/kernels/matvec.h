@@ -20,6 +20,7 @@
 #define MATVEC_ROWS 2    /* weight rows a block works on at once */
 #define MATVEC_COLUMNS 8 /* activation rows, at most */
 #define MATVEC_THREADS 256
+#define MATVEC_WAITING 1024 /* blocks that a large device holds at once, about */
 
 /* What a kernel was given. */
 struct matvec {
@@ -173,14 +174,30 @@ RF_DEVICE void matvec_body(enum rf_weight weight, enum rf_type type, uint32_t co
     }
 }
 
+/* The rows of the first blocks, which wait for what is before the kernel: on their way meanwhile. */
+RF_DEVICE void matvec_ahead(enum rf_weight weight, const struct matvec *op) {
+    uint64_t row_bytes = rf_weight_row_bytes(weight, op->k), first = (uint64_t)rf_block_x() * (op->gate ? 1 : 2);
+    if (rf_block_x() >= MATVEC_WAITING || first >= op->n) return;
+    uint64_t some = rf_min_u64(row_bytes, 16384);
+    RF_NO_UNROLL
+    for (uint64_t at = rf_thread_x() * 32; at < some; at += rf_block_dim_x() * 32) {
+        rf_grid_fetch(op->weights + first * row_bytes + at);
+        if (op->gate) rf_grid_fetch(op->gate + first * row_bytes + at);
+        if (!op->gate && first + 1 < op->n) rf_grid_fetch(op->weights + (first + 1) * row_bytes + at);
+    }
+}
+
 /* matvec_<weight>_<x>_<columns>: for up to so many activation rows. */
 #define MATVEC(name, weight, type, element, columns)                                                                 \
-    RF_KERNEL(matvec_##name##_##columns, MATVEC_THREADS, (element *, out), (const void *, weights),                  \
-              (const void *, gate), (const void *, x), (const float *, bias), (const element *, residual),           \
-              (uint64_t, m), (uint64_t, n), (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride)) {           \
+    RF_KERNEL_EARLY(matvec_##name##_##columns, MATVEC_THREADS, (element *, out), (const void *, weights),            \
+                    (const void *, gate), (const void *, x), (const float *, bias), (const element *, residual),     \
+                    (uint64_t, m), (uint64_t, n), (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride)) {     \
         RF_SHARED(float, scratch, 2 * MATVEC_ROWS * columns * (MATVEC_THREADS / RF_WAVE));                           \
         struct matvec op = {                                                                                         \
             out, (const uint8_t *)weights, (const uint8_t *)gate, x, bias, residual, m, n, k, x_stride, out_stride}; \
+        rf_grid_go();                                                                                                \
+        matvec_ahead(weight, &op);                                                                                   \
+        rf_grid_wait();                                                                                              \
         matvec_body(weight, type, columns, &op, scratch);                                                            \
     }
 #define MATVEC_ALL(name, weight, type, element)                                                                      \

@@ -7,12 +7,12 @@
  *
  * Sequence b has lengths[b] keys, of which the first 'limit' count; its query i (of q_rows) stands at position
  * lengths[b] - q_rows + i and sees the keys up to there: a query before the first key gives zeros.
- * out and q are [batch, heads_q, q_rows, dim]. All tensors are of one type, with strides and a dense last
- * dimension; sums in f32. dim: a multiple of 8, at most 256; tensors and strides aligned to 16 bytes.
- * out and partial must not overlap anything else.
+ * out and q are [batch, heads_q, q_rows, dim], of q_type (an enum rf_type), k and v of the type in the kernel's
+ * name; all with strides and a dense last dimension; sums in f32. dim: a multiple of 8, at most 256; tensors and
+ * strides aligned to 16 bytes. out and partial must not overlap anything else.
  *
- * *_TYPE_q8_0*: k and v are blocks of Q8_0 instead (as kv_append writes them), aligned to 2 bytes; dim and their
- * strides, in elements, are multiples of 32.
+ * *_q8_0*: k and v are blocks of Q8_0 (as kv_append writes them), aligned to 2 bytes; dim and their strides, in
+ * elements, are multiples of 32.
  *
  * paged_attention_prefill_*: any q_rows. Launch: blocks of 256 threads, one for each 32 queries: tiles,
  * then heads_q, then batch, all in grid x.
@@ -22,8 +22,8 @@
  * of 128 threads: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
  * split out is written; with more, partial gets for each batch, head and split dim sums, and behind all
  * of those a maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the
- * splits: blocks of up to 256 threads, one for each batch and head, in grid x. */
-#include "kernels/attention.h"
+ * splits: blocks of 256 threads, one for each batch and head, in grid x. partial is aligned to 16 bytes. */
+#include "kernels/attention_decode.h"
 
 struct paged {
     uint32_t shift, page_count, width, limit;
@@ -51,29 +51,29 @@ RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, struct 
     return lengths[batch] < pages.limit ? lengths[batch] : pages.limit;
 }
 
-#define PAGED_PREFILL(name, type, packed, element, key)                                                              \
-    RF_KERNEL(paged_attention_prefill_##name, 256, (element *, out), (const element *, q), (const key *, k),         \
-              (const key *, v), (const uint32_t *, table), (const uint32_t *, lengths),                              \
+#define PAGED_PREFILL(name, type, packed)                                                                            \
+    RF_KERNEL(paged_attention_prefill_##name, 256, (void *, out), (const void *, q), (const void *, k),              \
+              (const void *, v), (const uint32_t *, table), (const uint32_t *, lengths),                             \
               (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
               (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
-              (uint32_t, dim), (struct paged, pages), (float, scale)) {                                              \
+              (uint32_t, dim), (struct paged, pages), (float, scale), (uint32_t, q_type)) {                          \
         RF_SHARED(float, shared, RF_TILE_SHARED);                                                                    \
         struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_TILE), heads_q);                   \
         struct rf_keys keys = paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch,               \
                                          share.head / (heads_q / heads_kv), pages);                                  \
         uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
-        rf_attend_tile(type, true, packed, out + rf_heads_at(out_strides, share.batch, share.head), out_strides.row, \
-                       q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, &view,             \
-                       share.tile * RF_TILE, dim, scale, shared);                                                    \
+        enum rf_type of_q = (enum rf_type)q_type;                                                                    \
+        rf_attend_tile(type, true, packed, of_q,                                                                     \
+                       rf_at_mutable(of_q, out, rf_heads_at(out_strides, share.batch, share.head)), out_strides.row, \
+                       rf_at(of_q, q, rf_heads_at(q_strides, share.batch, share.head)), q_strides.row, &keys, &view, \
+                       share.tile *RF_TILE, dim, scale, shared);                                                     \
     }
 
-PAGED_PREFILL(f32, RF_TYPE_F32, false, float, float)
-PAGED_PREFILL(f16, RF_TYPE_F16, false, rf_f16, rf_f16)
-PAGED_PREFILL(bf16, RF_TYPE_BF16, false, rf_bf16, rf_bf16)
-PAGED_PREFILL(f32_q8_0, RF_TYPE_F32, true, float, uint8_t)
-PAGED_PREFILL(f16_q8_0, RF_TYPE_F16, true, rf_f16, uint8_t)
-PAGED_PREFILL(bf16_q8_0, RF_TYPE_BF16, true, rf_bf16, uint8_t)
+PAGED_PREFILL(f32, RF_TYPE_F32, false)
+PAGED_PREFILL(f16, RF_TYPE_F16, false)
+PAGED_PREFILL(bf16, RF_TYPE_BF16, false)
+PAGED_PREFILL(q8_0, RF_TYPE_F16, true)
 
 /* ---- decoding --------------------------------------------------------------------------------------- */
 
@@ -175,20 +175,9 @@ RF_DEVICE void decode_walk(enum rf_type type, bool packed, uint32_t heads, uint3
     }
 }
 
-/* Where the result of a block goes. */
-struct decode_out {
-    bool direct;    /* to out, else to the other two */
-    void *out;      /* of the first head */
-    uint64_t head;  /* stride of out */
-    float *sums;    /* of the first head and this split */
-    float *extents; /* maximum and sum, likewise */
-    uint32_t splits;
-};
-
 /* Brings the teams and waves together, a head at a time. shared: DECODE_WAVES * DECODE_PITCH floats. */
-RF_DEVICE void decode_finish(enum rf_type type, uint32_t heads, uint32_t heads_left, uint32_t dim, uint32_t team,
-                             uint32_t column, bool inside, struct decode_state *state, const struct decode_out *to,
-                             float *shared) {
+RF_DEVICE void decode_finish(uint32_t heads, uint32_t heads_left, uint32_t dim, uint32_t team, uint32_t column,
+                             bool inside, struct decode_state *state, const struct rf_decode_out *to, float *shared) {
     RF_UNROLL
     for (uint32_t g = 0; g < heads; g++) {
         RF_UNROLL
@@ -222,16 +211,9 @@ RF_DEVICE void decode_finish(enum rf_type type, uint32_t heads, uint32_t heads_l
             RF_UNROLL
             for (uint32_t w = 0; w < DECODE_WAVES; w++)
                 total += shared[w * DECODE_PITCH + d] * rf_exp2(shared[w * DECODE_PITCH + 256] - shift);
-            if (to->direct) {
-                rf_store(type, to->out, g * to->head + d, total * rf_softmax_inverse(sum));
-            } else {
-                to->sums[(uint64_t)g * to->splits * dim + d] = total;
-            }
+            rf_decode_put(to, g, d, dim, total, sum);
         }
-        if (!to->direct && g < heads_left && rf_thread_x() == 0) {
-            to->extents[(uint64_t)g * to->splits * 2] = max;
-            to->extents[(uint64_t)g * to->splits * 2 + 1] = sum;
-        }
+        if (g < heads_left && rf_thread_x() == 0) rf_decode_put_extent(to, g, max, sum);
         rf_barrier();
     }
 }
@@ -244,18 +226,45 @@ RF_DEVICE uint32_t decode_team(uint32_t dim) {
     return team;
 }
 
-RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, void *out, float *partial, const void *q,
-                           const void *k, const void *v, const uint32_t *table, const uint32_t *lengths,
-                           struct rf_heads out_strides, struct rf_heads q_strides, struct rf_heads k_strides,
-                           struct rf_heads v_strides, uint32_t heads_q, uint32_t heads_kv, uint32_t dim,
-                           struct paged pages, uint32_t chunk, uint32_t splits, float scale, float *shared) {
+/* What a block of up to 'heads' heads of one key-value head has to do. */
+struct decode_work {
+    struct rf_keys keys;
+    uint32_t first, end;        /* keys */
+    uint32_t group, heads_left; /* heads from the block's first on */
+    uint64_t q;                 /* index of the first head's query */
+    struct rf_decode_out to;
+};
+RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32_t heads, enum rf_type q_type,
+                                          void *out, float *partial, const void *k, const void *v,
+                                          const uint32_t *table, const uint32_t *lengths, struct rf_heads out_strides,
+                                          struct rf_heads q_strides, struct rf_heads k_strides,
+                                          struct rf_heads v_strides, uint32_t heads_q, uint32_t heads_kv,
+                                          uint32_t dim, struct paged pages, uint32_t chunk, uint32_t splits) {
     uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
     struct rf_share_of_heads share = rf_share_of_block(head_tiles * splits, heads_kv);
     uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
-    uint32_t first_head = share.head * group + tile * heads, heads_left = group - tile * heads;
-    struct rf_keys keys = paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch, share.head, pages);
-    uint32_t length = paged_length(lengths, share.batch, pages), first = split * chunk;
-    uint32_t end = first >= length ? first : length - first < chunk ? length : first + chunk;
+    uint32_t first_head = share.head * group + tile * heads, first = split * chunk;
+    uint32_t length = paged_length(lengths, share.batch, pages);
+    uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
+    uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
+    bool direct = splits == 1;
+    struct decode_work work = {
+        paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch, share.head, pages),
+        first,
+        first >= length          ? first
+        : length - first < chunk ? length
+                                 : first + chunk,
+        group,
+        group - tile * heads,
+        rf_heads_at(q_strides, share.batch, first_head),
+        {direct, q_type, rf_at_mutable(q_type, out, direct ? rf_heads_at(out_strides, share.batch, first_head) : 0),
+         out_strides.head, partial + (direct ? 0 : at * dim),
+         partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2), splits}};
+    return work;
+}
+
+RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struct decode_work work, const void *q,
+                           uint64_t q_head, uint32_t dim, float scale, float *shared) {
     uint32_t team = decode_team(dim), column = rf_lane() % team * 8;
     bool inside = column < dim;
     struct decode_state state;
@@ -266,82 +275,116 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, void 
         for (uint32_t e = 0; e < 8; e++) query[g][e] = state.sums[g][e] = 0.0f;
         state.max[g] = -RF_INFINITY;
         state.sum[g] = 0.0f;
-        if (g < heads_left && inside)
-            rf_load_many(type, 8, q, rf_heads_at(q_strides, share.batch, first_head + g) + column, query[g]);
+        if (g < work.heads_left && inside) rf_load_many(work.to.type, 8, q, work.q + g * q_head + column, query[g]);
         RF_UNROLL
         for (uint32_t e = 0; e < 8; e++) query[g][e] *= scale * RF_LOG2_E;
     }
-    decode_walk(type, packed, heads, (type == RF_TYPE_F32 && !packed) || heads > 4 ? 2 : 4, query, &keys, first, end,
-                team, column, inside, &state);
-    uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
-    uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
-    bool direct = splits == 1;
-    struct decode_out to = {direct,
-                            rf_at_mutable(type, out, direct ? rf_heads_at(out_strides, share.batch, first_head) : 0),
-                            out_strides.head,
-                            partial + (direct ? 0 : at * dim),
-                            partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2),
-                            splits};
-    decode_finish(type, heads, heads_left, dim, team, column, inside, &state, &to, shared);
+    decode_walk(type, packed, heads, (type == RF_TYPE_F32 && !packed) || heads > 4 ? 2 : 4, query, &work.keys,
+                work.first, work.end, team, column, inside, &state);
+    decode_finish(heads, work.heads_left, dim, team, column, inside, &state, &work.to, shared);
 }
 
-#define PAGED_DECODE(name, type, packed, element, key, heads)                                                        \
-    RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, (element *, out), (float *, partial),                   \
-              (const element *, q), (const key *, k), (const key *, v), (const uint32_t *, table),                   \
-              (const uint32_t *, lengths), (struct rf_heads, out_strides), (struct rf_heads, q_strides),             \
-              (struct rf_heads, k_strides), (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), \
-              (uint32_t, dim), (struct paged, pages), (uint32_t, chunk), (uint32_t, splits), (float, scale)) {       \
+#define PAGED_DECODE_ARGUMENTS                                                                                       \
+    (void *, out), (float *, partial), (const void *, q), (const void *, k), (const void *, v),                      \
+        (const uint32_t *, table), (const uint32_t *, lengths), (struct rf_heads, out_strides),                      \
+        (struct rf_heads, q_strides), (struct rf_heads, k_strides), (struct rf_heads, v_strides),                    \
+        (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, dim), (struct paged, pages), (uint32_t, chunk),        \
+        (uint32_t, splits), (float, scale), (uint32_t, q_type)
+#define PAGED_DECODE_SHARE(type, packed, heads)                                                                      \
+    decode_share(type, packed, heads, (enum rf_type)q_type, out, partial, k, v, table, lengths, out_strides,         \
+                 q_strides, k_strides, v_strides, heads_q, heads_kv, dim, pages, chunk, splits)
+#define PAGED_DECODE(name, type, packed, heads)                                                                      \
+    RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, PAGED_DECODE_ARGUMENTS) {                               \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
-        decode_body(type, packed, heads, out, partial, q, k, v, table, lengths, out_strides, q_strides, k_strides,   \
-                    v_strides, heads_q, heads_kv, dim, pages, chunk, splits, scale, shared);                         \
+        decode_body(type, packed, heads, PAGED_DECODE_SHARE(type, packed, heads), q, q_strides.head, dim, scale,     \
+                    shared);                                                                                         \
     }
+#define PAGED_DECODES(name, type, packed)                                                                            \
+    PAGED_DECODE(name##_g1, type, packed, 1)                                                                         \
+    PAGED_DECODE(name##_g4, type, packed, 4)                                                                         \
+    PAGED_DECODE(name##_g8, type, packed, 8)
 
-PAGED_DECODE(f32_g1, RF_TYPE_F32, false, float, float, 1)
-PAGED_DECODE(f32_g4, RF_TYPE_F32, false, float, float, 4)
-PAGED_DECODE(f32_g8, RF_TYPE_F32, false, float, float, 8)
-PAGED_DECODE(f16_g1, RF_TYPE_F16, false, rf_f16, rf_f16, 1)
-PAGED_DECODE(f16_g4, RF_TYPE_F16, false, rf_f16, rf_f16, 4)
-PAGED_DECODE(f16_g8, RF_TYPE_F16, false, rf_f16, rf_f16, 8)
-PAGED_DECODE(bf16_g1, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 1)
-PAGED_DECODE(bf16_g4, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 4)
-PAGED_DECODE(bf16_g8, RF_TYPE_BF16, false, rf_bf16, rf_bf16, 8)
-PAGED_DECODE(f32_q8_0_g1, RF_TYPE_F32, true, float, uint8_t, 1)
-PAGED_DECODE(f32_q8_0_g4, RF_TYPE_F32, true, float, uint8_t, 4)
-PAGED_DECODE(f32_q8_0_g8, RF_TYPE_F32, true, float, uint8_t, 8)
-PAGED_DECODE(f16_q8_0_g1, RF_TYPE_F16, true, rf_f16, uint8_t, 1)
-PAGED_DECODE(f16_q8_0_g4, RF_TYPE_F16, true, rf_f16, uint8_t, 4)
-PAGED_DECODE(f16_q8_0_g8, RF_TYPE_F16, true, rf_f16, uint8_t, 8)
-PAGED_DECODE(bf16_q8_0_g1, RF_TYPE_BF16, true, rf_bf16, uint8_t, 1)
-PAGED_DECODE(bf16_q8_0_g4, RF_TYPE_BF16, true, rf_bf16, uint8_t, 4)
-PAGED_DECODE(bf16_q8_0_g8, RF_TYPE_BF16, true, rf_bf16, uint8_t, 8)
+PAGED_DECODES(f32, RF_TYPE_F32, false)
+PAGED_DECODES(f16, RF_TYPE_F16, false)
+PAGED_DECODES(bf16, RF_TYPE_BF16, false)
+PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 
-/* Every thread takes the maximum of all splits by itself: there are few, and they are in a cache. */
+/* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, 8 heads
+ * together; _q8_0_dD: for a head size of D, rows aligned to 4 bytes. chunk is a multiple of 64. Launch: 4 waves;
+ * dynamic shared memory: 544 + 32 * (D + 8) bytes and, for each of 2 stages on NVIDIA and one elsewhere,
+ * 256 * (D + 8); q8_0: 256 * (D + 8), and for each stage 136 * D. */
+#ifdef RF_TILE_ABSENT
+#define PAGED_DECODE_MATRIX(name, type, packed, dim_) PAGED_DECODE(matrix_##name, type, packed, 8)
+#else
+/* At most: 4 waves of 64. */
+#define DECODE_MATRIX_THREADS 256
+RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, struct decode_work work,
+                             const void *q, uint64_t q_head, uint32_t dim, float scale, uint16_t *shared) {
+    struct rf_decode_shape shape = {dim_most, packed};
+    rf_decode_block(type, shape, rf_at(work.to.type, q, work.q), q_head,
+                    work.heads_left < RF_DECODE_HEADS ? work.heads_left : RF_DECODE_HEADS, &work.keys, work.first,
+                    work.end, dim, scale, &work.to, shared);
+}
+#define PAGED_DECODE_MATRIX(name, type, packed, dim_)                                                                \
+    RF_KERNEL(paged_attention_decode_matrix_##name, DECODE_MATRIX_THREADS, PAGED_DECODE_ARGUMENTS) {                 \
+        RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
+        decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, q_strides.head, dim, \
+                      scale, paged_shared);                                                                          \
+    }
+#endif
+
+PAGED_DECODE_MATRIX(f16_d64, RF_TYPE_F16, false, 64)
+PAGED_DECODE_MATRIX(f16_d128, RF_TYPE_F16, false, 128)
+PAGED_DECODE_MATRIX(bf16_d64, RF_TYPE_BF16, false, 64)
+PAGED_DECODE_MATRIX(bf16_d128, RF_TYPE_BF16, false, 128)
+PAGED_DECODE_MATRIX(q8_0_d64, RF_TYPE_F16, true, 64)
+PAGED_DECODE_MATRIX(q8_0_d128, RF_TYPE_F16, true, 128)
+
+/* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order.
+ */
+#define COMBINE_THREADS 256
 RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struct rf_heads out_strides,
-                       uint32_t heads_q, uint32_t dim, uint32_t splits) {
+                       uint32_t heads_q, uint32_t dim, uint32_t splits, float *shared) {
     uint64_t head = rf_block_x(), heads = rf_grid_dim_x();
     const float *sums = partial + head * splits * dim, *extents = partial + heads * splits * dim + head * splits * 2;
-    float max = -RF_INFINITY, sum = 0.0f;
+    uint32_t team = dim <= 64 ? 16 : dim <= 128 ? 32 : 64, teams = COMBINE_THREADS / team;
+    uint32_t mine = rf_thread_x() / team, column = rf_thread_x() % team * 4;
+    float max = -RF_INFINITY, sum = 0.0f, values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     RF_NO_UNROLL
-    for (uint32_t s = 0; s < splits; s++) max = rf_max(max, extents[2 * s]);
-    float shift = rf_softmax_shift(max);
+    for (uint32_t s = rf_lane(); s < splits; s += RF_WAVE) max = rf_max(max, extents[2 * s]);
+    float shift = rf_softmax_shift(rf_wave_max(max));
     RF_NO_UNROLL
-    for (uint32_t s = 0; s < splits; s++) sum += extents[2 * s + 1] * rf_exp2(extents[2 * s] - shift);
-    float inverse = rf_softmax_inverse(sum);
+    for (uint32_t s = rf_lane(); s < splits; s += RF_WAVE)
+        sum = rf_fma(extents[2 * s + 1], rf_exp2(extents[2 * s] - shift), sum);
+    float inverse = rf_softmax_inverse(rf_wave_sum(sum));
+    RF_NO_UNROLL
+    for (uint32_t first = mine; first < splits; first += 4 * teams) {
+        RF_UNROLL
+        for (uint32_t i = 0; i < 4; i++) { /* side by side: they are far away */
+            uint32_t s = first + i * teams;
+            if (s >= splits || column >= dim) continue;
+            float part[4], shrink = rf_exp2(extents[2 * s] - shift);
+            rf_load_many(RF_TYPE_F32, 4, sums, (uint64_t)s * dim + column, part);
+            RF_UNROLL
+            for (uint32_t k = 0; k < 4; k++) values[k] = rf_fma(part[k], shrink, values[k]);
+        }
+    }
+    rf_store_many(RF_TYPE_F32, 4, shared, (mine * team * 4) + column, values);
+    rf_barrier();
     uint64_t to = head / heads_q * out_strides.batch + head % heads_q * out_strides.head;
-    RF_NO_UNROLL
-    for (uint32_t d = rf_thread_x(); d < dim; d += rf_block_dim_x()) {
+    if (rf_thread_x() < dim) {
         float total = 0.0f;
         RF_NO_UNROLL
-        for (uint32_t s = 0; s < splits; s++)
-            total = rf_fma(sums[(uint64_t)s * dim + d], rf_exp2(extents[2 * s] - shift), total);
-        rf_store(type, out, to + d, total * inverse);
+        for (uint32_t t = 0; t < teams; t++) total += shared[t * team * 4 + rf_thread_x()];
+        rf_store(type, out, to + rf_thread_x(), total * inverse);
     }
 }
 
 #define PAGED_COMBINE(name, type, element)                                                                           \
-    RF_KERNEL(paged_attention_combine_##name, 256, (element *, out), (const float *, partial),                       \
+    RF_KERNEL(paged_attention_combine_##name, COMBINE_THREADS, (element *, out), (const float *, partial),           \
               (struct rf_heads, out_strides), (uint32_t, heads_q), (uint32_t, dim), (uint32_t, splits)) {            \
-        combine(type, out, partial, out_strides, heads_q, dim, splits);                                              \
+        RF_SHARED(float, shared, 4 * COMBINE_THREADS);                                                               \
+        combine(type, out, partial, out_strides, heads_q, dim, splits, shared);                                      \
     }
 
 PAGED_COMBINE(f32, RF_TYPE_F32, float)
@@ -350,27 +393,30 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 /* ---- prefill on matrix units ---------------------------------------------------------------------------- */
 
-/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D, with weights rounded
- * to the type. Launch: as flash_attention_matrix_*, with 8 * keys bytes more of dynamic shared memory. */
+/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D, with weights, and
+ * queries of f32, rounded to the type. Launch: as flash_attention_matrix_*, with 8 * keys bytes more of dynamic
+ * shared memory. */
 #include "kernels/attention_matrix.h"
 
 #define PAGED_MATRIX(name, type_, dim_, queries_, keys_)                                                             \
-    RF_KERNEL(paged_attention_matrix_##name, RF_MATRIX_THREADS, (uint16_t *, out), (const uint16_t *, q),            \
+    RF_KERNEL(paged_attention_matrix_##name, RF_MATRIX_THREADS, (void *, out), (const void *, q),                    \
               (const uint16_t *, k), (const uint16_t *, v), (const uint32_t *, table), (const uint32_t *, lengths),  \
               (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
               (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
-              (uint32_t, dim), (struct paged, pages), (float, scale)) {                                              \
+              (uint32_t, dim), (struct paged, pages), (float, scale), (uint32_t, q_type)) {                          \
         RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
-        struct rf_matrix_shape shape = {dim_, queries_, keys_, RF_MATRIX_WAVES};                                     \
+        struct rf_matrix_shape shape = RF_MATRIX_SHAPE(dim_, queries_, keys_);                                       \
         uint32_t tiles = rf_tiles_of(q_rows, queries_);                                                              \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
         struct rf_keys keys = paged_keys(type_, false, k, v, table, k_strides, v_strides, share.batch,               \
                                          share.head / (heads_q / heads_kv), pages);                                  \
         uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
-        rf_attend_matrix(type_, true, shape, out + rf_heads_at(out_strides, share.batch, share.head),                \
-                         out_strides.row, q + rf_heads_at(q_strides, share.batch, share.head), q_strides.row, &keys, \
-                         &view, (tiles - 1 - share.tile) * queries_, dim, scale, paged_shared);                      \
+        enum rf_type of_q = q_type == RF_TYPE_F32 ? RF_TYPE_F32 : type_;                                             \
+        rf_attend_matrix(                                                                                            \
+            type_, true, shape, of_q, rf_at_mutable(of_q, out, rf_heads_at(out_strides, share.batch, share.head)),   \
+            out_strides.row, rf_at(of_q, q, rf_heads_at(q_strides, share.batch, share.head)), q_strides.row, &keys,  \
+            &view, (tiles - 1 - share.tile) * queries_, dim, scale, paged_shared);                                   \
     }
 
 RF_MATRIX_VARIANTS(PAGED_MATRIX, f16, RF_TYPE_F16)

@@ -4,17 +4,18 @@
  * 1: element i pairs with i + rotated / 2.
  *
  * dim and rotated are even, rotated <= dim; strides in elements, a head's elements dense; f32 arithmetic,
- * rounded once. positions: one i32 for each token. out may be in with the same strides; no other overlap.
+ * rounded once to the type of in and out, or with rope_f32_f16 to f16. positions: one i32 for each token. out may be
+ * in with the same strides; no other overlap.
  *
  * Grid: x takes tokens, y takes heads; any sizes. Block: one-dimensional. Fast: a small block per token where
  * tokens are many, so that a sine serves several heads; more blocks in y where they are few. In vectors where all is
  * aligned and the rotated elements and the others (with halves: of each half) are whole vectors. */
 #include "kernels/rope.h"
 
-RF_DEVICE void rope_body(enum rf_type type, bool halves, void *out, const void *in, const int32_t *positions,
-                         const uint64_t *steps, uint64_t tokens, uint32_t heads, uint32_t dim, uint32_t rotated,
-                         uint64_t out_token, uint64_t out_head, uint64_t in_token, uint64_t in_head,
-                         float magnitude) {
+RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, bool halves, void *out, const void *in,
+                         const int32_t *positions, const uint64_t *steps, uint64_t tokens, uint32_t heads,
+                         uint32_t dim, uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
+                         uint64_t in_head, float magnitude) {
     /* Threads in teams: a team takes a head, a thread of it a pair, so that its sine serves all its heads. */
     uint32_t pairs = dim / 2, wide = pairs < rf_block_dim_x() ? pairs : rf_block_dim_x();
     uint32_t teams = rf_block_dim_x() / wide, team = rf_thread_x() / wide;
@@ -38,8 +39,8 @@ RF_DEVICE void rope_body(enum rf_type type, bool halves, void *out, const void *
                     b = a * turn.sine + b * turn.cosine;
                     a = c;
                 }
-                rf_store(type, out, to + first, a);
-                rf_store(type, out, to + second, b);
+                rf_store(to_type, out, to + first, a);
+                rf_store(to_type, out, to + second, b);
             }
         }
     }
@@ -83,8 +84,8 @@ RF_DEVICE struct rope_unit rope_unit_of(bool halves, uint32_t group, uint32_t un
 }
 
 /* One unit of one head, loaded. */
-RF_DEVICE void rope_unit_turn(enum rf_type type, bool halves, struct rope_unit it, const struct rope_turn *turns,
-                              void *to, const rf_u32x4 *raw) {
+RF_DEVICE void rope_unit_turn(enum rf_type type, enum rf_type to_type, bool halves, struct rope_unit it,
+                              const struct rope_turn *turns, void *to, const rf_u32x4 *raw) {
     uint32_t group = type == RF_TYPE_F32 ? 4 : 8;
     float a[ROPE_MOST], b[ROPE_MOST];
     RF_UNROLL
@@ -97,14 +98,14 @@ RF_DEVICE void rope_unit_turn(enum rf_type type, bool halves, struct rope_unit i
         for (uint32_t k = 0; k < (halves ? group : group / 2); k++)
             rope_turn_pair(turns[k], halves ? &a[k] : &a[2 * k], halves ? &b[k] : &a[2 * k + 1]);
     }
-    rf_store_many(type, group, to, it.first, a);
-    if (it.two) rf_store_many(type, group, to, it.second, b);
+    rf_store_many(to_type, group, to, it.first, a);
+    if (it.two) rf_store_many(to_type, group, to, it.second, b);
 }
 
-RF_DEVICE void rope_wide(enum rf_type type, bool halves, void *out, const void *in, const int32_t *positions,
-                         const uint64_t *steps, uint64_t tokens, uint32_t heads, uint32_t dim, uint32_t rotated,
-                         uint64_t out_token, uint64_t out_head, uint64_t in_token, uint64_t in_head,
-                         float magnitude) {
+RF_DEVICE void rope_wide(enum rf_type type, enum rf_type to_type, bool halves, void *out, const void *in,
+                         const int32_t *positions, const uint64_t *steps, uint64_t tokens, uint32_t heads,
+                         uint32_t dim, uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
+                         uint64_t in_head, float magnitude) {
     enum { heads_most = 4 };
     uint32_t group = type == RF_TYPE_F32 ? 4 : 8, each = halves ? ROPE_VECTORS / 2 : ROPE_VECTORS; /* heads at once */
     uint32_t units = (halves ? dim - rotated / 2 : dim) / group;
@@ -137,33 +138,34 @@ RF_DEVICE void rope_wide(enum rf_type type, bool halves, void *out, const void *
                 RF_UNROLL
                 for (uint32_t k = 0; k < each; k++)
                     if (head + k * step < heads)
-                        rope_unit_turn(type, halves, it, turns,
-                                       rf_at_mutable(type, out, token * out_token + (head + k * step) * out_head),
+                        rope_unit_turn(type, to_type, halves, it, turns,
+                                       rf_at_mutable(to_type, out, token * out_token + (head + k * step) * out_head),
                                        raw[k]);
             }
         }
     }
 }
 
-#define ROPE(name, type, element)                                                                                    \
-    RF_KERNEL(rope_##name, 256, (element *, out), (const element *, in), (const int32_t *, positions),               \
+#define ROPE(name, type, to_type, element, to_element)                                                               \
+    RF_KERNEL(rope_##name, 256, (to_element *, out), (const element *, in), (const int32_t *, positions),            \
               (const uint64_t *, steps), (uint64_t, tokens), (uint32_t, heads), (uint32_t, dim),                     \
               (uint32_t, rotated), (uint32_t, halves), (uint64_t, out_token), (uint64_t, out_head),                  \
               (uint64_t, in_token), (uint64_t, in_head), (float, magnitude)) {                                       \
         bool vectors =                                                                                               \
             rope_vectors(type, halves != 0, out, in, dim, rotated, out_token, out_head, in_token, in_head);          \
         if (vectors && halves) {                                                                                     \
-            rope_wide(type, true, out, in, positions, steps, tokens, heads, dim, rotated, out_token, out_head,       \
-                      in_token, in_head, magnitude);                                                                 \
+            rope_wide(type, to_type, true, out, in, positions, steps, tokens, heads, dim, rotated, out_token,        \
+                      out_head, in_token, in_head, magnitude);                                                       \
         } else if (vectors) {                                                                                        \
-            rope_wide(type, false, out, in, positions, steps, tokens, heads, dim, rotated, out_token, out_head,      \
-                      in_token, in_head, magnitude);                                                                 \
+            rope_wide(type, to_type, false, out, in, positions, steps, tokens, heads, dim, rotated, out_token,       \
+                      out_head, in_token, in_head, magnitude);                                                       \
         } else {                                                                                                     \
-            rope_body(type, halves != 0, out, in, positions, steps, tokens, heads, dim, rotated, out_token,          \
+            rope_body(type, to_type, halves != 0, out, in, positions, steps, tokens, heads, dim, rotated, out_token, \
                       out_head, in_token, in_head, magnitude);                                                       \
         }                                                                                                            \
     }
 
-ROPE(f32, RF_TYPE_F32, float)
-ROPE(f16, RF_TYPE_F16, rf_f16)
-ROPE(bf16, RF_TYPE_BF16, rf_bf16)
+ROPE(f32, RF_TYPE_F32, RF_TYPE_F32, float, float)
+ROPE(f16, RF_TYPE_F16, RF_TYPE_F16, rf_f16, rf_f16)
+ROPE(bf16, RF_TYPE_BF16, RF_TYPE_BF16, rf_bf16, rf_bf16)
+ROPE(f32_f16, RF_TYPE_F32, RF_TYPE_F16, float, rf_f16)

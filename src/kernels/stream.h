@@ -102,6 +102,48 @@ RF_DEVICE void rf_stream_end(struct rf_stream *stream, uint32_t most, uint8_t *s
 #endif
 }
 
+/* The same for slices that begin and end at multiples of 16: a slot is `most` bytes, and nothing lies beside them.
+ * rf_stream_sent follows the slices that one call of rf_streamed counts as one. */
+RF_DEVICE void rf_stream_begin_16(struct rf_stream *stream, uint32_t most, uint8_t *slot, const uint8_t *from,
+                                  uint32_t bytes) {
+    int32_t mine = (int32_t)bytes - (int32_t)rf_lane() * 16;
+    from += rf_lane() * 16;
+#if defined(RF_NVIDIA)
+    (void)stream;
+    uint32_t to = (uint32_t)(uintptr_t)(const __attribute__((address_space(3))) void *)slot + rf_lane() * 16;
+    RF_UNROLL
+    for (uint32_t i = 0; i < (most / 16 + RF_WAVE - 1) / RF_WAVE; i++) {
+        if ((int32_t)(i * RF_WAVE * 16) < mine)
+            __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                             :
+                             : "r"(to + i * RF_WAVE * 16), "l"(from + i * RF_WAVE * 16)
+                             : "memory");
+    }
+#else
+    (void)slot;
+    stream->pieces = bytes / 16;
+    RF_UNROLL
+    for (uint32_t i = 0; i < (most / 16 + RF_WAVE - 1) / RF_WAVE; i++)
+        if ((int32_t)(i * RF_WAVE * 16) < mine) stream->value[i] = rf_load_16(from + i * RF_WAVE * 16);
+#endif
+}
+RF_DEVICE void rf_stream_end_16(const struct rf_stream *stream, uint32_t most, uint8_t *slot) {
+#if defined(RF_NVIDIA)
+    (void)stream, (void)most, (void)slot;
+#else
+    RF_UNROLL
+    for (uint32_t i = 0; i < (most / 16 + RF_WAVE - 1) / RF_WAVE; i++) {
+        uint32_t piece = i * RF_WAVE + rf_lane();
+        if (piece < stream->pieces) rf_store_16(slot + piece * 16, stream->value[i]);
+    }
+#endif
+}
+RF_DEVICE void rf_stream_sent(void) {
+#if defined(RF_NVIDIA)
+    __asm__ volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
 /* 16 bytes of shared memory, aligned to 16, in one piece: a compiler may take it apart where each word has a use of
  * its own. */
 RF_DEVICE rf_u32x4 rf_shared_16(const void *shared) {

@@ -414,6 +414,29 @@ RF_DEVICE void rf_copy_16(void *shared, const void *from, bool there) {
     rf_store_16(shared, value);
 #endif
 }
+/* The same, of bytes that are there: to say how many costs instructions. */
+RF_DEVICE void rf_copy_16_there(void *shared, const void *from) {
+#if defined(RF_NVIDIA)
+    __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     :
+                     : "r"(rf_shared_address(shared)), "l"(from)
+                     : "memory");
+#else
+    rf_store_16(shared, rf_load_16(from));
+#endif
+}
+/* As rf_copy_16, of 4 bytes and aligned to them. */
+RF_DEVICE void rf_copy_4(uint32_t *shared, const uint32_t *from, bool there) {
+#if defined(RF_NVIDIA)
+    uint32_t bytes = there ? 4 : 0;
+    __asm__ volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :
+                     : "r"(rf_shared_address(shared)), "l"(from), "r"(bytes)
+                     : "memory");
+#else
+    *shared = there ? *from : 0;
+#endif
+}
 RF_DEVICE void rf_copy_batch(void) {
 #if defined(RF_NVIDIA)
     __asm__ volatile("cp.async.commit_group;" ::: "memory");

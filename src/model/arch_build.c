@@ -195,6 +195,38 @@ static rf_tensor_id cast(struct rf_builder *builder, rf_tensor_id x, const char 
                      NULL);
 }
 
+/* Whether weights of the layer are of one type, for one row also a quantized one, and have no bias: what the ops that
+ * do several products at once take. For one row their norm is then part of it. */
+static bool alike(const struct rf_builder *builder, const char *const *names, size_t count, bool quantized) {
+    enum rf_dtype dtype = RF_F32;
+    for (size_t i = 0; i < count; i++) {
+        char text[NAME_BYTES];
+        const struct rf_gguf_tensor *weight =
+            rf_gguf_find_tensor(builder->gguf, full_name(builder, names[i], ".weight", text));
+        if (!weight || (i && weight->dtype != dtype)) return false;
+        dtype = weight->dtype;
+        if (rf_gguf_find_tensor(builder->gguf, full_name(builder, names[i], ".bias", text))) return false;
+    }
+    return !quantized || (builder->rows == 1 && rf_dtype_block(dtype) > 1);
+}
+static rf_tensor_id layer_weight(struct rf_builder *builder, const char *name, int rank) {
+    char text[NAME_BYTES];
+    return add_weight(builder, full_name(builder, name, ".weight", text), rank, NULL);
+}
+
+/* One row, normalized by a weight and multiplied by others; results: what is normalized, then the products. */
+static void norm_products(struct rf_builder *builder, const char *op, const char *norm, rf_tensor_id x,
+                          const char *const *names, size_t count, rf_tensor_id *results, const uint64_t *columns,
+                          size_t result_count) {
+    rf_tensor_id inputs[5] = {x, layer_weight(builder, norm, 1)};
+    for (size_t i = 0; i < count; i++) inputs[2 + i] = layer_weight(builder, names[i], 2);
+    for (size_t i = 0; i < result_count; i++)
+        results[i] = add_tensor(builder, (struct rf_graph_tensor){.layout = RF_LAYOUT_STRIDED,
+                                                                  .desc = matrix(RF_F32, builder->rows, columns[i])});
+    add_node(builder, (struct step){op, names[0], (double)builder->hparams->norm_epsilon, 0}, inputs, 2 + count,
+             results, result_count);
+}
+
 /* ---- attention ---- */
 
 /* Each head of each row by itself. */
@@ -203,6 +235,11 @@ static rf_tensor_id norm_heads(struct rf_builder *builder, rf_tensor_id x, const
     if (!builder->hparams->qk_norm) return x;
     rf_tensor_id normed = norm_rows(builder, add_view(builder, x, matrix(RF_F32, rows, width)), name, rows);
     return add_view(builder, normed, matrix(RF_F32, builder->rows, heads * width));
+}
+
+/* Attention is over one type, or over blocks of 8 bits with f32. */
+static enum rf_dtype attention_type(const struct rf_builder *builder) {
+    return builder->shape->kv_dtype == RF_F16 ? RF_F16 : RF_F32;
 }
 
 static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
@@ -217,33 +254,62 @@ static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
     rf_tensor_id heads = view_heads(builder, q, hparams->heads);
     return add_value(builder, (struct step){"rope", "rope_q", (double)hparams->rope_magnitude, hparams->rope_halves},
                      (rf_tensor_id[]){heads, positions, builder->steps}, 3,
-                     describe(RF_F32, 3, (uint64_t[]){wanted, hparams->heads, hparams->head_width}), NULL);
+                     describe(attention_type(builder), 3, (uint64_t[]){wanted, hparams->heads, hparams->head_width}),
+                     NULL);
 }
 
-/* From rotated queries to what goes into the output's product. */
-static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, rf_tensor_id keys, rf_tensor_id values) {
+/* The output's product of what attention gave, of its type, and the residual. */
+static rf_tensor_id project(struct rf_builder *builder, rf_tensor_id attended, enum rf_dtype dtype, rf_tensor_id x) {
+    static const char *const names[] = {"attn_output"};
+    uint64_t width = builder->hparams->width;
+    uint64_t columns = (uint64_t)builder->hparams->heads * builder->hparams->head_width;
+    char name[NAME_BYTES];
+    if (!attended) return 0;
+    if (dtype == RF_F32) return rf_build_product(builder, attended, "attn_output", x, "attn");
+    if (!alike(builder, names, 1, true))
+        return rf_build_product(builder, cast(builder, attended, "attention_cast", RF_F32), "attn_output", x, "attn");
+    rf_tensor_id results[] = {
+        add_tensor(builder, (struct rf_graph_tensor){.layout = RF_LAYOUT_STRIDED,
+                                                     .desc = matrix(RF_F32, builder->rows, columns)}),
+        add_tensor(builder, (struct rf_graph_tensor){.name = full_name(builder, "attn", "", name),
+                                                     .layout = RF_LAYOUT_STRIDED,
+                                                     .desc = matrix(RF_F32, builder->rows, width)})};
+    add_node(builder, (struct step){.op = "cast_matmul", .name = "attn_output"},
+             (rf_tensor_id[]){attended, layer_weight(builder, "attn_output", 2), x}, 3, results, 2);
+    return builder->status ? 0 : results[1];
+}
+
+/* From rotated queries to the output's product. */
+static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, rf_tensor_id keys, rf_tensor_id values,
+                           rf_tensor_id x) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t columns = (uint64_t)hparams->heads * hparams->head_width;
-    /* Attention is over one type, or over blocks of 8 bits with f32. */
-    enum rf_dtype dtype = builder->shape->kv_dtype == RF_F16 ? RF_F16 : RF_F32;
-    if (dtype != RF_F32) {
-        q = add_view(builder, q, matrix(RF_F32, builder->rows, columns));
-        q = cast(builder, q, "q_cast", dtype);
-    }
+    enum rf_dtype dtype = attention_type(builder);
     q = add_view(builder, q, describe_heads(builder, dtype));
     struct step step = {"paged_attention", "attention", 1 / sqrt(hparams->head_width), builder->shape->longest};
     rf_tensor_id out = add_value(builder, step, (rf_tensor_id[]){q, keys, values, builder->table, builder->lengths},
                                  5, describe_heads(builder, dtype), NULL);
-    out = add_view(builder, out, matrix(dtype, builder->rows, columns));
-    return dtype == RF_F32 ? out : cast(builder, out, "attention_cast", RF_F32);
+    return project(builder, add_view(builder, out, matrix(dtype, builder->rows, columns)), dtype, x);
 }
 
 rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
     const struct rf_hparams *hparams = builder->hparams;
     const struct rf_graph_shape *shape = builder->shape;
-    rf_tensor_id normed = rf_build_norm(builder, x, "attn_norm");
-    rf_tensor_id k = rf_build_product(builder, normed, "attn_k", 0, NULL);
-    rf_tensor_id v = rf_build_product(builder, normed, "attn_v", 0, NULL);
+    static const char *const names[] = {"attn_k", "attn_v", "attn_q"};
+    rf_tensor_id normed = 0, k = 0, v = 0, q = 0;
+    bool at_once = alike(builder, names, RF_COUNT(names), true) && !(last_layer(builder) && shape->no_logits);
+    if (at_once) {
+        uint64_t keys = (uint64_t)hparams->kv_heads * hparams->head_width;
+        uint64_t columns[] = {hparams->width, keys, keys, (uint64_t)hparams->heads * hparams->head_width};
+        rf_tensor_id results[4];
+        norm_products(builder, "norm_qkv", "attn_norm", x, names, RF_COUNT(names), results, columns,
+                      RF_COUNT(results));
+        k = results[1], v = results[2], q = results[3];
+    } else {
+        normed = rf_build_norm(builder, x, "attn_norm");
+        k = rf_build_product(builder, normed, "attn_k", 0, NULL);
+        v = rf_build_product(builder, normed, "attn_v", 0, NULL);
+    }
     k = norm_heads(builder, k, "attn_k_norm", hparams->kv_heads);
     rf_tensor_id keys = add_cache(builder, "cache_k"), values = add_cache(builder, "cache_v");
     add_node(builder, (struct step){"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves},
@@ -251,40 +317,35 @@ rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
                               builder->positions, builder->sequences, builder->table, builder->steps, keys, values},
              8, NULL, 0);
     if (last_layer(builder) && shape->no_logits) return 0;
-    if (last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows) {
+    if (!at_once && last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows) {
         normed = view_last(builder, normed, hparams->width, shape->sequences);
         x = view_last(builder, x, hparams->width, shape->sequences);
         builder->rows = shape->sequences;
     }
-    rf_tensor_id q = rf_build_product(builder, normed, "attn_q", 0, NULL);
+    if (!at_once) q = rf_build_product(builder, normed, "attn_q", 0, NULL);
     q = rotate(builder, norm_heads(builder, q, "attn_q_norm", hparams->heads));
-    return rf_build_product(builder, attend(builder, q, keys, values), "attn_output", x, "attn");
+    return attend(builder, q, keys, values, x);
 }
 
 /* ---- feed-forward ---- */
 
-/* One op does gate and up together where both have one type and no bias. The GPU's goes over few rows at a time: many
- * are better off with two products. */
-static bool gate_fits(const struct rf_builder *builder) {
-    char gate[NAME_BYTES], up[NAME_BYTES], bias[2][NAME_BYTES];
-    const struct rf_gguf_tensor *a =
-        rf_gguf_find_tensor(builder->gguf, full_name(builder, "ffn_gate", ".weight", gate));
-    const struct rf_gguf_tensor *b = rf_gguf_find_tensor(builder->gguf, full_name(builder, "ffn_up", ".weight", up));
-    full_name(builder, "ffn_gate", ".bias", bias[0]);
-    full_name(builder, "ffn_up", ".bias", bias[1]);
-    return builder->rows <= RF_MATVEC_ROWS && a && b && a->dtype == b->dtype &&
-           !rf_gguf_find_tensor(builder->gguf, bias[0]) && !rf_gguf_find_tensor(builder->gguf, bias[1]);
-}
-
+/* One op does gate and up together where both are alike. The GPU's goes over few rows at a time: many are better off
+ * with two products. */
 rf_tensor_id rf_build_feed_forward(struct rf_builder *builder, rf_tensor_id x) {
-    rf_tensor_id normed = rf_build_norm(builder, x, "ffn_norm"), hidden;
+    static const char *const names[] = {"ffn_gate", "ffn_up"};
     struct rf_tensor_desc desc = matrix(RF_F32, builder->rows, builder->hparams->feed_forward);
+    if (!x) return 0;
+    if (alike(builder, names, RF_COUNT(names), true)) {
+        uint64_t columns[] = {builder->hparams->width, builder->hparams->feed_forward};
+        rf_tensor_id results[2];
+        norm_products(builder, "norm_gate", "ffn_norm", x, names, RF_COUNT(names), results, columns,
+                      RF_COUNT(results));
+        return rf_build_product(builder, results[1], "ffn_down", x, "");
+    }
+    rf_tensor_id normed = rf_build_norm(builder, x, "ffn_norm"), hidden;
     if (!normed) return 0;
-    if (gate_fits(builder)) {
-        char gate[NAME_BYTES], up[NAME_BYTES];
-        rf_tensor_id inputs[] = {normed,
-                                 add_weight(builder, full_name(builder, "ffn_gate", ".weight", gate), 2, NULL),
-                                 add_weight(builder, full_name(builder, "ffn_up", ".weight", up), 2, NULL)};
+    if (builder->rows <= RF_MATVEC_ROWS && alike(builder, names, RF_COUNT(names), false)) {
+        rf_tensor_id inputs[] = {normed, layer_weight(builder, "ffn_gate", 2), layer_weight(builder, "ffn_up", 2)};
         hidden = add_value(builder, (struct step){.op = "matmul_gate", .name = "ffn_gate"}, inputs, 3, desc, NULL);
     } else {
         rf_tensor_id inputs[] = {rf_build_product(builder, normed, "ffn_gate", 0, NULL),

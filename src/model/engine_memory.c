@@ -1,16 +1,19 @@
-/* What of a model is where: weights to the device, caches beside their layers.
+/* What of a model is where: weights to the device, caches beside their layers; and single moves from one place to the
+ * other, for the ladder.
  *
  * A group's weights are one buffer, each at a multiple of 256 bytes. A weight that two groups use (an embedding that
- * is the output's matrix too) has one home, in the first group that was placed. */
+ * is the output's matrix too) has one home, in the group that is placed first and dropped last: groups are placed
+ * from the output down to the embedding, and dropped the other way round. */
 #include "model/engine_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "gpu/device_impl.h"
+#include "gpu/internal.h"
+#include "model/load.h"
 
 enum { WEIGHT_ALIGNMENT = 256 };
-#define UPLOAD_STEP ((uint64_t)64 << 20)
 
 enum { NO_GROUP = -1 };
 
@@ -32,18 +35,32 @@ static uint64_t aligned(uint64_t bytes) {
     return (bytes + WEIGHT_ALIGNMENT - 1) / WEIGHT_ALIGNMENT * WEIGHT_ALIGNMENT;
 }
 
-uint64_t rf_engine_group_bytes(const struct rf_engine *engine, int group) {
-    uint64_t bytes = 0;
+rf_status rf_engine_measure(struct rf_engine *engine) {
+    engine->group_count = (size_t)rf_group_output(&engine->hparams) + 1;
+    engine->group_bytes = calloc(engine->group_count, sizeof *engine->group_bytes);
+    if (!engine->group_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
     for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++) {
         const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(engine->gguf, i);
-        if (group_uses(engine, group, tensor->name)) bytes += aligned(tensor->bytes);
+        int group = group_of(engine, tensor->name), output = rf_group_output(&engine->hparams);
+        if (group == NO_GROUP) continue;
+        engine->group_bytes[group] += aligned(tensor->bytes);
+        if (group != output && group_uses(engine, output, tensor->name))
+            engine->group_bytes[output] += aligned(tensor->bytes);
     }
-    return bytes;
+    return RF_OK;
+}
+
+uint64_t rf_engine_group_bytes(const struct rf_engine *engine, int group) {
+    return engine->group_bytes[group];
 }
 
 uint64_t rf_engine_cache_bytes(const struct rf_engine *engine, uint64_t tokens) {
     uint64_t elements = tokens * engine->hparams.kv_heads * engine->hparams.head_width;
     return 2 * aligned(elements / rf_dtype_block(engine->kv_dtype) * rf_dtype_block_bytes(engine->kv_dtype));
+}
+
+uint64_t rf_engine_layer_cache_bytes(const struct rf_engine *engine) {
+    return rf_engine_cache_bytes(engine, (uint64_t)engine->page_count * RF_PAGE_ROWS);
 }
 
 bool rf_engine_on_device(const struct rf_engine *engine, int group) {
@@ -59,29 +76,8 @@ static const struct rf_weight_home *find_home(const struct rf_engine *engine, co
     return NULL;
 }
 
-struct upload {
-    struct rf_engine *engine;
-    struct rf_queue *queue;
-    const struct rf_engine_params *params;
-    uint64_t done, total;
-};
-
-static rf_status upload_tensor(struct upload *upload, const struct rf_weight_home *home) {
-    rf_status status = RF_OK;
-    for (uint64_t at = 0; at < home->tensor->bytes && !status; at += UPLOAD_STEP) {
-        uint64_t bytes = RF_MIN(UPLOAD_STEP, home->tensor->bytes - at);
-        status = rf_copy_to_device_safe(upload->queue, home->buffer, home->offset + at,
-                                        (const char *)home->tensor->data + at, bytes);
-        upload->done += bytes;
-        if (!status && upload->params->progress &&
-            !upload->params->progress(upload->params->user, upload->done, upload->total))
-            status = rf_fail(RF_E_CANCELLED, "loading %s was cancelled", rf_gguf_path(upload->engine->gguf));
-    }
-    return status;
-}
-
-static rf_status place_group(struct upload *upload, int group) {
-    struct rf_engine *engine = upload->engine;
+/* A group's memory on the device, and where each of its weights goes in it; they are loaded afterwards. */
+static rf_status place_group(struct rf_engine *engine, int group) {
     size_t first = engine->home_count;
     uint64_t bytes = 0;
     for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++) {
@@ -96,86 +92,233 @@ static rf_status place_group(struct upload *upload, int group) {
     params.label = "weights";
     rf_status status = rf_buffer_create_safe(engine->device, &params, &engine->group_buffers[group]);
     engine->device_weight_bytes += status ? 0 : bytes;
-    for (size_t i = first; i < engine->home_count && !status; i++) {
-        engine->homes[i].buffer = engine->group_buffers[group];
-        status = upload_tensor(upload, &engine->homes[i]);
-    }
+    for (size_t i = first; i < engine->home_count; i++) engine->homes[i].buffer = engine->group_buffers[group];
     return status;
 }
 
-static rf_status make_cache(struct rf_engine *engine, uint32_t layer) {
-    struct rf_layer_cache *cache = &engine->caches[layer];
-    uint64_t bytes = rf_engine_cache_bytes(engine, (uint64_t)engine->page_count * RF_PAGE_ROWS) / 2;
-    if (!rf_engine_on_device(engine, RF_GROUP_LAYER + (int)layer)) {
-        rf_status charged = rf_host_charge(&engine->runtime->host, 2 * bytes, false);
-        if (charged)
-            return rf_fail_within(charged, "a cache of %u tokens in layer %u; a smaller context needs less",
-                                  engine->context, layer);
-        engine->host_kv_bytes += 2 * bytes;
-        /* Zeros that the system gives page by page, as they are written. */
-        cache->host_k = calloc(1, (size_t)bytes);
-        cache->host_v = calloc(1, (size_t)bytes);
-        return cache->host_k && cache->host_v ? RF_OK
-                                              : rf_fail(RF_E_NO_MEMORY,
-                                                        "no host memory for a cache of %u tokens in layer %u: use a "
-                                                        "smaller context",
-                                                        engine->context, layer);
-    }
+/* Reads the weights of these homes to the device. params: whose progress is told; NULL: nobody's. */
+static rf_status upload_homes(struct rf_engine *engine, const struct rf_weight_home *homes, size_t count,
+                              const struct rf_engine_params *params) {
+    struct rf_load load = {.device = engine->device,
+                           .gguf = engine->gguf,
+                           .progress = params ? params->progress : NULL,
+                           .user = params ? params->user : NULL};
+    return rf_load_weights(&load, homes, count);
+}
+
+static void drop_group(struct rf_engine *engine, int group) {
+    struct rf_buffer *buffer = engine->group_buffers[group];
+    size_t kept = 0;
+    if (!buffer) return;
+    for (size_t i = 0; i < engine->home_count; i++)
+        if (engine->homes[i].buffer != buffer) engine->homes[kept++] = engine->homes[i];
+    engine->home_count = kept;
+    engine->device_weight_bytes -= rf_buffer_bytes(buffer);
+    rf_buffer_destroy(&engine->group_buffers[group]);
+}
+
+static void count_host_weights(struct rf_engine *engine) {
+    engine->host_weight_bytes = 0;
+    for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++)
+        if (!find_home(engine, rf_gguf_tensor_at(engine->gguf, i)))
+            engine->host_weight_bytes += rf_gguf_tensor_at(engine->gguf, i)->bytes;
+}
+
+/* ---- caches ---- */
+
+static rf_status make_device_cache(struct rf_engine *engine, bool zeroed, struct rf_layer_cache *cache) {
     RF_PARAMS(struct rf_buffer_params, params);
-    params.bytes = bytes;
-    params.zeroed = true;
+    params.bytes = rf_engine_layer_cache_bytes(engine);
+    params.zeroed = zeroed;
     params.label = "cache";
-    rf_status status = rf_buffer_create_safe(engine->device, &params, &cache->device_k);
-    if (!status) status = rf_buffer_create_safe(engine->device, &params, &cache->device_v);
-    if (!status) engine->device_kv_bytes += 2 * bytes;
+    rf_status status = rf_buffer_create_safe(engine->device, &params, &cache->buffer);
+    if (!status) engine->device_kv_bytes += params.bytes;
     return status;
 }
+
+static rf_status make_pinned_cache(struct rf_engine *engine, struct rf_layer_cache *cache) {
+    uint64_t bytes = rf_engine_layer_cache_bytes(engine);
+    rf_status status = rf_pinned_create(engine->device, bytes, &cache->pinned);
+    if (!status) status = rf_pinned_buffer(cache->pinned, &cache->buffer);
+    if (status)
+        rf_pinned_destroy(&cache->pinned);
+    else
+        engine->pinned_kv_bytes += bytes;
+    return status;
+}
+
+static rf_status make_host_cache(struct rf_engine *engine, struct rf_layer_cache *cache) {
+    uint64_t bytes = rf_engine_layer_cache_bytes(engine);
+    rf_status status = rf_host_charge(&engine->runtime->host, bytes, false);
+    if (status) return rf_fail_within(status, "a cache of %u tokens; a smaller context needs less", engine->context);
+    cache->host = calloc(1, (size_t)bytes); /* zeros that the system gives page by page, as they are written */
+    if (cache->host) {
+        engine->plain_kv_bytes += bytes;
+        return RF_OK;
+    }
+    rf_host_release(&engine->runtime->host, bytes, false);
+    return rf_fail(RF_E_NO_MEMORY, "no host memory for a cache of %u tokens: use a smaller context", engine->context);
+}
+
+static void destroy_cache(struct rf_engine *engine, struct rf_layer_cache *cache) {
+    uint64_t bytes = rf_engine_layer_cache_bytes(engine);
+    if (cache->host) {
+        engine->plain_kv_bytes -= bytes;
+        rf_host_release(&engine->runtime->host, bytes, false);
+        free(cache->host);
+    } else if (cache->pinned) {
+        engine->pinned_kv_bytes -= bytes;
+    } else if (cache->buffer) {
+        engine->device_kv_bytes -= bytes;
+    }
+    rf_buffer_destroy(&cache->buffer);
+    rf_pinned_destroy(&cache->pinned);
+    *cache = (struct rf_layer_cache){0};
+}
+
+/* One of the two is on the device alone. */
+static rf_status copy_cache(struct rf_engine *engine, const struct rf_layer_cache *from,
+                            const struct rf_layer_cache *to) {
+    uint64_t bytes = rf_engine_layer_cache_bytes(engine);
+    struct rf_queue *queue = NULL;
+    rf_status status = rf_queue_create(engine->device, NULL, &queue);
+    if (!status && from->pinned)
+        status = rf_upload_async(queue, to->buffer, 0, from->pinned, 0, bytes);
+    else if (!status && from->host)
+        status = rf_copy_to_device_safe(queue, to->buffer, 0, from->host, bytes);
+    else if (!status && to->pinned)
+        status = rf_download_async(queue, to->pinned, 0, from->buffer, 0, bytes);
+    else if (!status)
+        status = rf_copy_from_device_safe(queue, to->host, from->buffer, 0, bytes);
+    if (!status) status = rf_queue_wait(queue, RF_TIMEOUT_DEFAULT);
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    rf_queue_destroy(&queue);
+    rf_error_restore(&saved);
+    return status;
+}
+
+/* Takes 'made' for the layer's cache, with its contents; on failure gives it back. */
+static rf_status exchange_cache(struct rf_engine *engine, uint32_t layer, struct rf_layer_cache *made) {
+    struct rf_layer_cache *cache = &engine->caches[layer];
+    rf_status status = copy_cache(engine, cache, made);
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    destroy_cache(engine, status ? made : cache);
+    rf_error_restore(&saved);
+    if (!status) *cache = *made;
+    return status;
+}
+
+rf_status rf_engine_lower_cache(struct rf_engine *engine, uint32_t layer) {
+    struct rf_layer_cache made = {0};
+    rf_status status = make_pinned_cache(engine, &made);
+    return status ? status : exchange_cache(engine, layer, &made);
+}
+
+rf_status rf_engine_raise_cache(struct rf_engine *engine, uint32_t layer) {
+    struct rf_layer_cache made = {0};
+    rf_status status = make_device_cache(engine, false, &made);
+    return status ? status : exchange_cache(engine, layer, &made);
+}
+
+/* ---- layers ---- */
+
+/* The groups that come to the device with the next layer, in the order they are placed; how many. */
+static int next_groups(const struct rf_engine *engine, int groups[3]) {
+    int count = 0;
+    uint32_t layers = engine->hparams.layers;
+    if (!engine->device_layers) groups[count++] = rf_group_output(&engine->hparams);
+    groups[count++] = RF_GROUP_LAYER + (int)(layers - 1 - engine->device_layers);
+    if (engine->device_layers + 1 == layers) groups[count++] = RF_GROUP_EMBEDDING;
+    return count;
+}
+
+uint64_t rf_engine_raise_bytes(const struct rf_engine *engine) {
+    int groups[3], count = next_groups(engine, groups);
+    uint64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        if (groups[i] != RF_GROUP_EMBEDDING || !engine->hparams.tied_output)
+            bytes += rf_engine_group_bytes(engine, groups[i]);
+    uint32_t layer = engine->hparams.layers - 1 - engine->device_layers;
+    return bytes + (engine->caches[layer].host ? rf_engine_layer_cache_bytes(engine) : 0);
+}
+
+rf_status rf_engine_raise_layer(struct rf_engine *engine) {
+    int groups[3], count = next_groups(engine, groups);
+    uint32_t layer = engine->hparams.layers - 1 - engine->device_layers;
+    size_t first = engine->home_count;
+    struct rf_layer_cache made = {0};
+    rf_status status = engine->caches[layer].host ? make_device_cache(engine, false, &made) : RF_OK;
+    for (int i = 0; i < count && !status; i++) status = place_group(engine, groups[i]);
+    if (!status) status = upload_homes(engine, engine->homes + first, engine->home_count - first, NULL);
+    if (!status && made.buffer) {
+        status = exchange_cache(engine, layer, &made);
+        made.buffer = NULL; /* the layer's, or given back */
+    }
+    if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        engine->home_count = first;
+        for (int i = 0; i < count; i++) drop_group(engine, groups[i]);
+        destroy_cache(engine, &made);
+        rf_error_restore(&saved);
+        return status;
+    }
+    engine->device_layers++;
+    count_host_weights(engine);
+    return RF_OK;
+}
+
+rf_status rf_engine_lower_layer(struct rf_engine *engine) {
+    uint32_t layer = rf_engine_first_device_layer(engine);
+    if (!engine->caches[layer].pinned) {
+        struct rf_layer_cache made = {0};
+        rf_status status = make_host_cache(engine, &made);
+        if (!status) status = exchange_cache(engine, layer, &made);
+        if (status) return status;
+    }
+    int groups[3];
+    engine->device_layers--;
+    for (int i = next_groups(engine, groups); i--;) drop_group(engine, groups[i]);
+    count_host_weights(engine);
+    return RF_OK;
+}
+
+/* ---- all of it ---- */
 
 rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, const struct rf_engine_params *params) {
-    struct upload upload = {.engine = engine, .params = params};
     engine->device_layers = device_layers;
-    engine->group_count = (size_t)rf_group_output(&engine->hparams) + 1;
     engine->group_buffers = calloc(engine->group_count, sizeof *engine->group_buffers);
     engine->homes = calloc(rf_gguf_tensor_count(engine->gguf), sizeof *engine->homes);
     engine->caches = calloc(engine->hparams.layers, sizeof *engine->caches);
     rf_status status = engine->group_buffers && engine->homes && engine->caches
                            ? RF_OK
                            : rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
-    for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++) {
-        const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(engine->gguf, i);
-        bool used = false; /* by a group on the device; by two, it is sent once */
-        for (int group = RF_GROUP_EMBEDDING; group < (int)engine->group_count && !used; group++)
-            used = rf_engine_on_device(engine, group) && group_uses(engine, group, tensor->name);
-        if (used) upload.total += tensor->bytes;
+    /* All memory first: it is refused before gigabytes were read. */
+    for (uint32_t layer = 0; layer < engine->hparams.layers && !status; layer++) {
+        bool on_device = rf_engine_on_device(engine, RF_GROUP_LAYER + (int)layer);
+        struct rf_layer_cache *cache = &engine->caches[layer];
+        status = on_device ? make_device_cache(engine, true, cache) : make_host_cache(engine, cache);
+        if (status && !on_device) rf_fail_within(status, "layer %u", layer);
     }
-    /* Caches first: they are refused before gigabytes were read. */
-    for (uint32_t layer = 0; layer < engine->hparams.layers && !status; layer++) status = make_cache(engine, layer);
-    if (!status && device_layers) status = rf_queue_create(engine->device, NULL, &upload.queue);
-    for (int group = RF_GROUP_EMBEDDING; group < (int)engine->group_count && !status; group++)
-        if (rf_engine_on_device(engine, group)) status = place_group(&upload, group);
-    if (!status && upload.queue) status = rf_queue_wait(upload.queue, RF_TIMEOUT_DEFAULT);
-    struct rf_saved_error saved;
-    rf_error_save(&saved);
-    rf_queue_destroy(&upload.queue);
+    for (int group = (int)engine->group_count - 1; group >= RF_GROUP_EMBEDDING && !status; group--)
+        if (rf_engine_on_device(engine, group)) status = place_group(engine, group);
+    if (!status && device_layers) status = upload_homes(engine, engine->homes, engine->home_count, params);
     if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
         rf_engine_release(engine);
         rf_error_restore(&saved);
         return status;
     }
-    for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++)
-        if (!find_home(engine, rf_gguf_tensor_at(engine->gguf, i)))
-            engine->host_weight_bytes += rf_gguf_tensor_at(engine->gguf, i)->bytes;
+    count_host_weights(engine);
     return RF_OK;
 }
 
 void rf_engine_release(struct rf_engine *engine) {
-    if (engine->host_kv_bytes) rf_host_release(&engine->runtime->host, engine->host_kv_bytes, false);
-    for (uint32_t layer = 0; layer < engine->hparams.layers && engine->caches; layer++) {
-        rf_buffer_destroy(&engine->caches[layer].device_k);
-        rf_buffer_destroy(&engine->caches[layer].device_v);
-        free(engine->caches[layer].host_k);
-        free(engine->caches[layer].host_v);
-    }
+    for (uint32_t layer = 0; layer < engine->hparams.layers && engine->caches; layer++)
+        destroy_cache(engine, &engine->caches[layer]);
     for (size_t group = 0; group < engine->group_count && engine->group_buffers; group++)
         rf_buffer_destroy(&engine->group_buffers[group]);
     free(engine->caches);
@@ -184,6 +327,6 @@ void rf_engine_release(struct rf_engine *engine) {
     engine->caches = NULL;
     engine->group_buffers = NULL;
     engine->homes = NULL;
-    engine->home_count = engine->group_count = 0;
-    engine->device_weight_bytes = engine->host_weight_bytes = engine->device_kv_bytes = engine->host_kv_bytes = 0;
+    engine->home_count = 0;
+    engine->device_weight_bytes = engine->host_weight_bytes = 0;
 }

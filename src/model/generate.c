@@ -1,7 +1,10 @@
 /* Generating text: sample, show, evaluate, again, until something ends it.
  *
  * Stop texts are found in what was said, across tokens: so much of the text is held back as could be the beginning of
- * one. Invariant: text that was given out is never part of a stop text. */
+ * one. Invariants:
+ *   1. text that was given out is never part of a stop text, nor a part of a character, while more may follow
+ *   2. an answer that goes on from the tokens said before gives out, from said_bytes on, what the one that was never
+ *      broken off would have: the tokens run through the same text and the same search, unheard */
 #include "model/engine_impl.h"
 
 #include <stdlib.h>
@@ -50,12 +53,72 @@ static bool find_stop(const struct tail *tail, const struct rf_generate_params *
     return found;
 }
 
-/* Gives out the first 'bytes'; false: the caller has had enough. */
-static bool give(struct tail *tail, size_t bytes, const struct rf_generate_params *params) {
-    bool go_on = !bytes || !params->text || params->text(params->user, tail->text, bytes);
+/* An answer in the making. */
+struct speech {
+    struct rf_session *session;
+    const struct rf_generate_params *params;
+    struct rf_detokenizer *detokenizer; /* NULL: the model has no vocabulary */
+    struct tail tail;
+    size_t unheard; /* bytes that were given out before and are not given out again */
+    struct rf_generate_result *result;
+};
+
+/* Gives out the first 'bytes' of the tail; false: the caller has had enough. */
+static bool give(struct speech *speech, size_t bytes) {
+    const struct rf_generate_params *params = speech->params;
+    struct tail *tail = &speech->tail;
+    size_t unheard = RF_MIN(bytes, speech->unheard);
+    bool go_on =
+        bytes == unheard || !params->text || params->text(params->user, tail->text + unheard, bytes - unheard);
+    speech->unheard -= unheard;
     if (bytes) memmove(tail->text, tail->text + bytes, tail->bytes - bytes);
     tail->bytes -= bytes;
     return go_on;
+}
+
+/* What one more token says, as far as it may be given out; *ended: that ends the answer. */
+static rf_status say(struct speech *speech, int32_t token, bool *ended) {
+    const char *text;
+    size_t bytes, safe;
+    *ended = false;
+    if (!speech->detokenizer) return RF_OK;
+    rf_status status = rf_detokenizer_push(speech->detokenizer, token, &text, &bytes);
+    if (!status) status = append(&speech->tail, text, bytes);
+    if (status) return status;
+    bool stop = find_stop(&speech->tail, speech->params, &safe);
+    bool go_on = give(speech, safe);
+    if (stop) speech->tail.bytes = 0;
+    if (stop || !go_on) speech->result->end = stop ? RF_END_STOP : RF_END_CALLER;
+    *ended = stop || !go_on;
+    return RF_OK;
+}
+
+/* What was said before, in silence; *ended: it was all there is. */
+static rf_status say_again(struct speech *speech, bool *ended) {
+    const struct rf_generate_params *params = speech->params;
+    rf_status status = RF_OK;
+    *ended = false;
+    for (size_t i = 0; i < params->said_count && !status && !*ended; i++)
+        status = say(speech, params->said[i], ended);
+    if (status) return status;
+    if (speech->unheard)
+        return rf_fail(RF_E_INVALID, "rf_session_generate: said_bytes is %zu, the %zu tokens said give %zu less",
+                       params->said_bytes, params->said_count, speech->unheard);
+    if (*ended) return RF_OK;
+    if (params->max_tokens && params->said_count >= params->max_tokens) {
+        speech->result->end = RF_END_LENGTH;
+        *ended = true;
+        return RF_OK;
+    }
+    const struct rf_session *session = speech->session;
+    if (session->length < params->said_count ||
+        (params->said_count && memcmp(session->tokens + session->length - params->said_count, params->said,
+                                      params->said_count * sizeof *params->said)))
+        return rf_fail(RF_E_INVALID,
+                       "rf_session_generate: the session does not end with the %zu tokens said before; evaluate them "
+                       "first",
+                       params->said_count);
+    return RF_OK;
 }
 
 static bool ends_text(const struct rf_tokenizer *tokenizer, int32_t token) {
@@ -63,17 +126,19 @@ static bool ends_text(const struct rf_tokenizer *tokenizer, int32_t token) {
     return tokenizer && rf_tokenizer_token(tokenizer, token, &info) == RF_OK && info.ends_text;
 }
 
-static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
-                          struct rf_detokenizer *detokenizer, struct tail *tail, struct rf_generate_result *result) {
-    const struct rf_tokenizer *tokenizer = session->engine->tokenizer;
+static rf_status go_on(struct speech *speech) {
+    struct rf_session *session = speech->session;
+    const struct rf_generate_params *params = speech->params;
+    struct rf_generate_result *result = speech->result;
     int64_t start = rf_now_ns();
     rf_status status = RF_OK;
     for (;;) {
         int32_t token;
+        bool ended;
         status = rf_session_sample(session, &params->sampling, &token);
         if (status) break;
         if (!result->tokens) result->first_ns = rf_now_ns() - start;
-        if (!params->ignore_end && ends_text(tokenizer, token)) {
+        if (!params->ignore_end && ends_text(session->engine->tokenizer, token)) {
             result->end = RF_END_TOKEN;
             break;
         }
@@ -82,25 +147,9 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
             result->end = RF_END_CALLER;
             break;
         }
-        if (detokenizer) {
-            const char *text;
-            size_t bytes, safe;
-            status = rf_detokenizer_push(detokenizer, token, &text, &bytes);
-            if (!status) status = append(tail, text, bytes);
-            if (status) break;
-            bool stop = find_stop(tail, params, &safe);
-            bool go_on = give(tail, safe, params);
-            if (stop) {
-                tail->bytes = 0;
-                result->end = RF_END_STOP;
-                break;
-            }
-            if (!go_on) {
-                result->end = RF_END_CALLER;
-                break;
-            }
-        }
-        if (params->max_tokens && result->tokens == params->max_tokens) {
+        status = say(speech, token, &ended);
+        if (status || ended) break;
+        if (params->max_tokens && params->said_count + result->tokens >= params->max_tokens) {
             result->end = RF_END_LENGTH;
             break;
         }
@@ -112,40 +161,43 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
         if (status) break;
     }
     result->rest_ns = rf_now_ns() - start - result->first_ns;
-    /* One that came behind the last token is answered here: it was not meant for what is done next. */
-    return status ? status : rf_session_take_cancel(session);
+    return status;
 }
 
 rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
                               struct rf_generate_result *result) {
     if (!session || !params || params->struct_size < sizeof *params || !result ||
-        (params->stop_count && !params->stops))
+        (params->stop_count && !params->stops) || (params->said_count && !params->said))
         return rf_fail(RF_E_INVALID, "rf_session_generate: NULL, or struct_size is not set");
     struct rf_generate_params own = *params;
     own.sampling.struct_size = sizeof own.sampling;
-    struct rf_detokenizer *detokenizer = NULL;
-    struct tail tail = {0};
-    const struct rf_tokenizer *tokenizer = session->engine->tokenizer;
     *result = (struct rf_generate_result){0};
+    struct speech speech = {.session = session, .params = &own, .unheard = params->said_bytes, .result = result};
     rf_status status = RF_OK;
-    if (tokenizer) {
+    bool ended;
+    if (session->engine->tokenizer) {
         RF_PARAMS(struct rf_decode_params, decode);
         decode.continues = true;
         decode.replace_invalid = true;
-        status = rf_detokenizer_create(tokenizer, &decode, &detokenizer);
+        status = rf_detokenizer_create(session->engine->tokenizer, &decode, &speech.detokenizer);
     }
-    if (!status) status = generate(session, &own, detokenizer, &tail, result);
-    /* What was held back and turned out to be no stop text; half a character is shown as such. */
-    if (detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
+    if (!status) status = say_again(&speech, &ended);
+    if (!status && !ended) status = go_on(&speech);
+    /* One that came behind the last token is answered here: it was not meant for what is done next. */
+    if (!status) status = rf_session_take_cancel(session);
+    /* What was held back and turned out to be no stop text; half a character is shown as such. Not after a failure:
+     * there the answer is not over, and may go on from the tokens said. */
+    bool over = !status || status == RF_E_CANCELLED;
+    if (over && speech.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
         const char *text;
         size_t bytes;
         struct rf_saved_error saved;
         rf_error_save(&saved);
-        if (!rf_detokenizer_finish(detokenizer, &text, &bytes) && !append(&tail, text, bytes))
-            give(&tail, tail.bytes, &own);
+        if (!rf_detokenizer_finish(speech.detokenizer, &text, &bytes) && !append(&speech.tail, text, bytes))
+            give(&speech, speech.tail.bytes);
         if (status) rf_error_restore(&saved);
     }
-    rf_detokenizer_destroy(&detokenizer);
-    free(tail.text);
+    rf_detokenizer_destroy(&speech.detokenizer);
+    free(speech.tail.text);
     return status;
 }

@@ -546,6 +546,14 @@ static rf_status place_tensors(struct reader *r, size_t first) {
                            path, tensor->name, ULL(tensor->bytes), ULL(tensor->offset), ULL(r->part->size));
         tensor->data = r->part->bytes + tensor->offset;
     }
+    /* Tensors that a wrong count leaves out would move the data of all others. */
+    for (uint64_t at = r->at; at < start; at++)
+        if (r->part->bytes[at])
+            return rf_fail(
+                RF_E_SYNTAX,
+                "%s: byte %llu, between its %zu tensors' descriptions and their data, is not 0: the tensor "
+                "count is wrong or the file is damaged, copy or download it again",
+                path, ULL(at), count);
     uint32_t *sorted = sort_indices(first, count, compare_offsets, gguf->tensors);
     if (!sorted) return out_of_memory(r);
     rf_status status = RF_OK;

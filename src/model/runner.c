@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graph/executor.h"
 #include "graph/graph_impl.h"
 
 /* Where a node or tensor goes: by the layer its name says. */
@@ -23,11 +24,11 @@ static bool bind_cache(const struct rf_engine *engine, const char *name, int pla
     char which;
     if (sscanf(name, "cache_%c.%u", &which, &layer) != 2 || layer >= engine->hparams.layers) return false;
     const struct rf_layer_cache *cache = &engine->caches[layer];
-    bool keys = which == 'k';
     if (place < 0)
-        binding->host = keys ? cache->host_k : cache->host_v;
+        binding->host = cache->pinned ? rf_pinned_data(cache->pinned) : cache->host;
     else
-        binding->buffer = keys ? cache->device_k : cache->device_v;
+        binding->buffer = cache->buffer;
+    if (which == 'v') binding->offset_bytes = rf_engine_layer_cache_bytes(engine) / 2;
     return binding->host || binding->buffer;
 }
 
@@ -67,6 +68,8 @@ rf_status rf_runner_create(struct rf_engine *engine, const struct rf_graph_shape
         params.user = engine;
         status = rf_executor_create(&params, &runner.executor);
     }
+    if (!status && engine->kernel_ns && engine->device_layers && shape->tokens > shape->sequences)
+        runner.timed = rf_executor_time_nodes(runner.executor) == RF_OK; /* else it runs without */
     if (status) {
         struct rf_saved_error saved;
         rf_error_save(&saved);

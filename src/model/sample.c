@@ -69,11 +69,7 @@ static rf_status sample_on_cpu(struct rf_session *session, const float *logits, 
     return RF_OK;
 }
 
-rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
-    RF_PARAMS(struct rf_sample_params, greedy);
-    if (!params) params = &greedy;
-    if (!session || !token || params->struct_size < sizeof *params)
-        return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL, or struct_size is not set");
+static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
     if (!session->last && !session->has_host_logits)
         return rf_fail(RF_E_INVALID, "rf_session_sample: no logits; evaluate a token first (after a rewind, too)");
     uint32_t window;
@@ -90,6 +86,11 @@ rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_p
     if (device) {
         struct rf_slice logits = {at.buffer, at.offset_bytes + row};
         status = sample_on_device(session, device, logits, &sampling, window, params->seed, &drawn);
+        if (rf_is_full(status)) { /* no room for its few buffers: the host has what it takes */
+            status = rf_session_keep_logits(session);
+            if (!status)
+                status = sample_on_cpu(session, session->host_logits, &sampling, window, params->seed, &drawn);
+        }
     } else {
         const float *logits = (const float *)(const void *)((const char *)at.host + at.offset_bytes + row);
         status = sample_on_cpu(session, logits, &sampling, window, params->seed, &drawn);
@@ -97,5 +98,37 @@ rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_p
     if (status) return status;
     if (drawn < 0) return rf_fail(RF_E_INVALID, "no token can be drawn: every logit is NaN or -inf");
     *token = drawn;
+    return RF_OK;
+}
+
+rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
+    RF_PARAMS(struct rf_sample_params, greedy);
+    if (!params) params = &greedy;
+    if (!session || !token || params->struct_size < sizeof *params)
+        return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL, or struct_size is not set");
+    rf_ladder_enter_quietly(session->engine);
+    rf_status status = sample(session, params, token);
+    rf_ladder_leave(session->engine);
+    return status;
+}
+
+rf_status rf_session_keep_logits(struct rf_session *session) {
+    size_t columns = session->engine->hparams.vocabulary, bytes = columns * sizeof(float);
+    struct rf_device *device = NULL;
+    struct rf_binding at = {0};
+    if (!session->last) return RF_OK;
+    rf_status status = rf_executor_locate(session->last->executor, session->last->logits, &device, &at);
+    if (!status && !session->host_logits && !(session->host_logits = malloc(bytes)))
+        status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
+    uint64_t from = at.offset_bytes + session->last_row * bytes;
+    if (!status && device) {
+        if (!session->queue) status = rf_queue_create(device, NULL, &session->queue);
+        if (!status) status = rf_copy_from_device_safe(session->queue, session->host_logits, at.buffer, from, bytes);
+    } else if (!status) {
+        memcpy(session->host_logits, (const char *)at.host + from, bytes);
+    }
+    if (status) return status;
+    session->last = NULL;
+    session->has_host_logits = true;
     return RF_OK;
 }

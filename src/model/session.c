@@ -7,6 +7,11 @@
 
 #include <stdlib.h>
 
+#include "graph/executor.h"
+
+/* Chunks of so many tokens are not made smaller before something on the device made room. */
+enum { FEW_TOKENS = 32 };
+
 static bool same_shape(const struct rf_graph_shape *a, const struct rf_graph_shape *b) {
     return a->tokens == b->tokens && a->sequences == b->sequences && a->all_logits == b->all_logits &&
            a->no_logits == b->no_logits && a->longest == b->longest;
@@ -26,10 +31,7 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     struct rf_runner made;
     rf_status status = rf_runner_create(session->engine, shape, &made);
     if (rf_is_full(status) && session->runner_count) {
-        /* Those that were used before make room. */
-        for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
-        session->runner_count = 0;
-        session->last = NULL;
+        rf_session_retire(session, true); /* those that were used before make room */
         status = rf_runner_create(session->engine, shape, &made);
     }
     if (status) return status;
@@ -43,6 +45,21 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     *oldest = made;
     *out = oldest;
     return RF_OK;
+}
+
+void rf_session_retire(struct rf_session *session, bool all) {
+    struct rf_runner *newest = NULL;
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
+    /* Where they cannot be had (the device is lost) there is nothing to sample from. */
+    if (session->last && (all || session->last != newest) && rf_session_keep_logits(session)) session->last = NULL;
+    struct rf_runner kept = newest && !all ? *newest : (struct rf_runner){0};
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (all || &session->runners[i] != newest) rf_runner_destroy(&session->runners[i]);
+    if (session->last) session->last = &session->runners[0];
+    session->runner_count = kept.executor ? 1 : 0;
+    session->runners[0] = kept;
+    if (all) rf_buffer_destroy(&session->sample);
 }
 
 static void forget_logits(struct rf_session *session) {
@@ -60,10 +77,14 @@ rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
     int32_t *scratch = malloc(numbers * sizeof *scratch);
     uint32_t slot = 0;
     if (session && tokens && scratch) {
+        session->engine = engine;
+        session->tokens = tokens;
+        session->scratch = scratch;
         pthread_mutex_lock(&engine->mutex);
-        while (slot < engine->slot_count && engine->slot_taken[slot]) slot++;
+        while (slot < engine->slot_count && engine->sessions[slot]) slot++;
         if (slot < engine->slot_count) {
-            engine->slot_taken[slot] = true;
+            session->slot = slot;
+            engine->sessions[slot] = session;
             engine->open_sessions++;
         }
         pthread_mutex_unlock(&engine->mutex);
@@ -80,10 +101,6 @@ rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
                              "more",
                              engine->slot_count);
     }
-    session->engine = engine;
-    session->slot = slot;
-    session->tokens = tokens;
-    session->scratch = scratch;
     *out = session;
     return RF_OK;
 }
@@ -92,13 +109,15 @@ void rf_session_destroy(struct rf_session **pointer) {
     if (!pointer || !*pointer) return;
     struct rf_session *session = *pointer;
     struct rf_engine *engine = session->engine;
+    rf_ladder_enter_quietly(engine);
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
     rf_queue_destroy(&session->queue);
     rf_buffer_destroy(&session->sample);
     pthread_mutex_lock(&engine->mutex);
-    engine->slot_taken[session->slot] = false;
+    engine->sessions[session->slot] = NULL;
     engine->open_sessions--;
     pthread_mutex_unlock(&engine->mutex);
+    rf_ladder_leave(engine);
     free(session->tokens);
     free(session->scratch);
     free(session->host_logits);
@@ -115,7 +134,10 @@ rf_status rf_session_rewind(struct rf_session *session, uint32_t length) {
     if (!session || length > session->length)
         return rf_fail(RF_E_INVALID, "rf_session_rewind: to %u tokens, it holds %u", length,
                        rf_session_length(session));
-    if (length < session->length) forget_logits(session); /* they are of a token that is gone */
+    if (length == session->length) return RF_OK;
+    rf_ladder_enter_quietly(session->engine);
+    forget_logits(session); /* they are of a token that is gone */
+    rf_ladder_leave(session->engine);
     session->length = length;
     return RF_OK;
 }
@@ -156,6 +178,45 @@ static void fill_table_row(const struct rf_session *session, int32_t *row) {
     for (uint32_t page = 0; page < width; page++) row[page] = (int32_t)(session->slot * width + page);
 }
 
+/* ---- a device that something else must stay smooth on ---- */
+
+/* Halved where a kernel took too long, unless that did not help before: then it is not the tokens that take the time.
+ * Doubled where even twice as much would be well within it. One token alone is not measured. */
+static void adapt_chunk(struct rf_engine *engine, uint32_t count, int64_t longest_ns) {
+    struct rf_pace *pace = &engine->pace;
+    uint32_t chunk = atomic_load(&pace->chunk), least = atomic_load(&pace->least);
+    if (longest_ns > engine->kernel_ns && count > least) {
+        bool helped = count * 2 > atomic_load(&pace->long_count) || longest_ns < atomic_load(&pace->long_ns) / 10 * 9;
+        if (helped) {
+            atomic_store(&pace->long_count, count);
+            atomic_store(&pace->long_ns, longest_ns);
+        } else {
+            least = atomic_load(&pace->long_count);
+            atomic_store(&pace->least, least);
+        }
+        atomic_store(&pace->chunk, helped ? RF_MAX(count / 2, least) : least);
+    } else if (longest_ns < engine->kernel_ns / 4 && count == chunk) {
+        atomic_store(&pace->chunk, RF_MIN(2 * chunk, engine->batch));
+    }
+}
+
+static uint32_t most_tokens(const struct rf_engine *engine) {
+    return engine->kernel_ns && engine->device_layers ? RF_MIN(atomic_load(&engine->pace.chunk), engine->batch)
+                                                      : engine->batch;
+}
+
+/* Leaves the device alone for its share, after it was busy so long; a cancelled session does not wait. */
+static void rest(const struct rf_session *session, int64_t busy_ns) {
+    struct rf_engine *engine = session->engine;
+    if (!busy_ns || engine->duty_percent >= 100) return;
+    int64_t idle = busy_ns / engine->duty_percent * (100 - engine->duty_percent), end = rf_now_ns() + idle;
+    atomic_fetch_add(&engine->idle_ns, idle);
+    for (int64_t left; (left = end - rf_now_ns()) > 0 && !atomic_load(&session->cancelled);)
+        rf_sleep_ns(RF_MIN(left, RF_MS(10)));
+}
+
+/* ---- runs ---- */
+
 /* Tokens that follow one session's. */
 static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
                            struct rf_runner **out) {
@@ -186,6 +247,7 @@ static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, ui
     if (!status) status = write_numbers(runner, runner->table, row, engine->table_width);
     if (!status) status = write_numbers(runner, runner->lengths, &length, 1);
     if (!status) status = rf_executor_run(runner->executor);
+    if (!status && runner->timed) adapt_chunk(engine, count, rf_executor_longest_ns(runner->executor));
     *out = runner;
     return status;
 }
@@ -194,6 +256,24 @@ rf_status rf_session_take_cancel(struct rf_session *session) {
     return atomic_exchange(&session->cancelled, false)
                ? rf_fail(RF_E_CANCELLED, "cancelled after %u tokens", session->length)
                : RF_OK;
+}
+
+/* Tokens at to at + chunk of those given, and their logits where they are wanted. */
+static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, size_t count, size_t at,
+                            uint32_t chunk, bool all, float *logits) {
+    size_t vocabulary = session->engine->hparams.vocabulary;
+    bool last = at + chunk == count;
+    struct rf_runner *runner;
+    all = all && logits;
+    rf_status status = run_chunk(session, tokens + at, chunk, all, !last && !all, &runner);
+    if (status) return status;
+    memcpy(session->tokens + session->length, tokens + at, chunk * sizeof *tokens);
+    session->length += chunk;
+    session->last = last ? runner : NULL;
+    session->last_row = all ? chunk - 1 : 0;
+    if (!logits || !(all || last)) return RF_OK;
+    float *to = all ? logits + at * vocabulary : logits;
+    return rf_executor_read(runner->executor, runner->logits, to, (all ? chunk : 1) * vocabulary * sizeof *to);
 }
 
 rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all, float *logits) {
@@ -205,32 +285,28 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
                        session->length, engine->context);
     rf_status status = check_tokens(engine, tokens, count);
     if (status) return status;
-    size_t vocabulary = engine->hparams.vocabulary, most = engine->batch;
+    size_t most = engine->batch;
     for (size_t at = 0; at < count && !status;) {
-        uint32_t chunk = (uint32_t)RF_MIN(count - at, most);
-        bool last = at + chunk == count;
-        struct rf_runner *runner;
         status = rf_session_take_cancel(session);
-        if (!status)
-            status = run_chunk(session, tokens + at, chunk, all && logits, !last && !(all && logits), &runner);
-        if (rf_is_full(status) && chunk > 1) {
+        if (status) break;
+        rf_ladder_enter(engine);
+        uint32_t chunk = (uint32_t)RF_MIN(RF_MIN(count - at, most), most_tokens(engine));
+        int64_t began = rf_now_ns();
+        status = eval_chunk(session, tokens, count, at, chunk, all, logits);
+        int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
+        uint64_t epoch = engine->epoch;
+        rf_ladder_leave(engine);
+        if (rf_is_full(status)) {
             /* No room for so many rows at once, beside other sessions or with all logits: fewer are slower, but run.
-             */
-            most = chunk / 2;
+             * Very few are slower than giving something else up. */
+            bool relieved = chunk <= FEW_TOKENS && rf_ladder_relieve(engine, epoch);
+            if (!relieved && chunk == 1) break;
+            if (!relieved) most = chunk / 2;
             status = RF_OK;
             continue;
         }
-        if (status) break;
-        memcpy(session->tokens + session->length, tokens + at, chunk * sizeof *tokens);
-        session->length += chunk;
-        session->last = last ? runner : NULL;
-        session->last_row = all && logits ? chunk - 1 : 0;
-        if (logits && (all || last)) {
-            size_t rows = all ? chunk : 1;
-            float *to = all ? logits + at * vocabulary : logits;
-            status = rf_executor_read(runner->executor, runner->logits, to, rows * vocabulary * sizeof *to);
-        }
-        at += chunk;
+        if (!status) at += chunk;
+        rest(session, busy);
     }
     return status;
 }
@@ -258,6 +334,25 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
     return status ? status
                   : rf_executor_read(runner->executor, runner->logits, rows,
                                      count * first->engine->hparams.vocabulary * sizeof *rows);
+}
+
+/* All or none of them get their token. */
+static rf_status eval_together(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
+                               const struct rf_graph_shape *shape, float *rows) {
+    size_t vocabulary = sessions[0]->engine->hparams.vocabulary;
+    struct rf_runner *runner;
+    rf_status status = rf_session_runner(sessions[0], shape, &runner);
+    /* Each session keeps its row: the runner is the first one's, which may drop it. */
+    for (size_t i = 0; i < count && !status; i++)
+        if (!sessions[i]->host_logits && !(sessions[i]->host_logits = malloc(vocabulary * sizeof(float))))
+            status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
+    if (!status) status = run_batch(sessions, tokens, count, runner, rows);
+    for (size_t i = 0; i < count && !status; i++) {
+        sessions[i]->tokens[sessions[i]->length++] = tokens[i];
+        memcpy(sessions[i]->host_logits, rows + i * vocabulary, vocabulary * sizeof *rows);
+        sessions[i]->has_host_logits = true;
+    }
+    return status;
 }
 
 rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count, float *logits) {
@@ -289,22 +384,21 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
                                    .table_width = engine->table_width,
                                    .longest = length_bucket(engine, longest),
                                    .kv_dtype = engine->kv_dtype};
-    struct rf_runner *runner;
     for (size_t i = 0; i < count; i++)
         if ((status = rf_session_take_cancel(sessions[i]))) return status;
-    status = rf_session_runner(first, &shape, &runner);
-    /* Each session keeps its row: the runner is the first one's, which may drop it. */
-    for (size_t i = 0; i < count && !status; i++)
-        if (!sessions[i]->host_logits && !(sessions[i]->host_logits = malloc(vocabulary * sizeof(float))))
-            status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
     float *rows = logits ? logits : malloc(count * vocabulary * sizeof *rows);
-    if (!status && !rows) status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
-    if (!status) status = run_batch(sessions, tokens, count, runner, rows);
-    for (size_t i = 0; i < count && !status; i++) {
-        sessions[i]->tokens[sessions[i]->length++] = tokens[i];
-        memcpy(sessions[i]->host_logits, rows + i * vocabulary, vocabulary * sizeof *rows);
-        sessions[i]->has_host_logits = true;
-    }
+    if (!rows) return rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
+    bool again;
+    do {
+        rf_ladder_enter(engine);
+        int64_t began = rf_now_ns();
+        status = eval_together(sessions, tokens, count, &shape, rows);
+        int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
+        uint64_t epoch = engine->epoch;
+        rf_ladder_leave(engine);
+        again = rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+        rest(first, busy);
+    } while (again);
     if (!logits) free(rows);
     return status;
 }

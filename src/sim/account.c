@@ -70,6 +70,8 @@ int sim_charge(struct sim_device *device, uint64_t bytes, uint64_t *charged) {
         device->allocated += rounded;
         changed(device);
         *charged = rounded;
+        uint64_t left = now.total - now.used_now - rounded;
+        if (left < sim.stats.least_free) sim.stats.least_free = left;
     }
     sim_shared_unlock();
     return fits ? SIM_OK : SIM_OUT_OF_MEMORY;
@@ -125,10 +127,13 @@ void sim_desktop_tick(uint64_t calls) {
         if (config->walk_every && calls % config->walk_every == 0)
             device->desktop =
                 config->walk_low + sim_random(&device->walk_state) % (config->walk_high - config->walk_low + 1);
-        if (device->desktop != before) {
-            sim_shared_lock();
-            changed(device);
-            sim_shared_unlock();
-        }
+        if (device->desktop != before) sim_set_desktop(device, device->desktop);
     }
+}
+
+void sim_set_desktop(struct sim_device *device, uint64_t bytes) {
+    device->desktop = bytes;
+    sim_shared_lock();
+    changed(device);
+    sim_shared_unlock();
 }

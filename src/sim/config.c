@@ -217,6 +217,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
         device->late_ns = (int64_t)number * 1000000;
         return true;
     }
+    if (strcmp(key, "pace") == 0) return parse_u64(value, &device->pace_ns) && device->pace_ns <= 1000000000;
     if (strcmp(key, "vram") == 0) return parse_bytes(value, &device->vram) && device->vram > 0;
     if (strcmp(key, "desktop") == 0) return parse_bytes(value, &device->desktop);
     if (strncmp(key, "desktop@", 8) == 0) {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct sim sim;
+struct sim sim = {.stats.least_free = UINT64_MAX};
 
 const char *const sim_entry_names[SIM_ENTRY_COUNT] = {
 #define SIM_NAME(name, flags) #name,
@@ -323,6 +323,13 @@ const char *rfsim_last_message(void) {
     memcpy(text, sim.message, sizeof text);
     sim_unlock(&sim.lock);
     return text;
+}
+
+void rfsim_set_desktop(int index, uint64_t bytes) {
+    sim_lock(&sim.lock);
+    struct sim_device *device = sim_device_at(index);
+    if (device) sim_set_desktop(device, bytes);
+    sim_unlock(&sim.lock);
 }
 
 void rfsim_release_hangs(void) {

@@ -23,6 +23,7 @@ struct rfsim_stats {
     uint64_t events;        /* live events */
     uint64_t modules;       /* live modules */
     uint64_t graphs;        /* live graphs and executable graphs, and destroyed ones that still run */
+    uint64_t least_free;    /* the least that was free right after an allocation; UINT64_MAX: there was none */
 };
 
 #define RFSIM_EXPORT __attribute__((visibility("default")))
@@ -32,8 +33,9 @@ RFSIM_EXPORT void rfsim_stats(struct rfsim_stats *stats);
 RFSIM_EXPORT uint64_t rfsim_call_count(void);
 RFSIM_EXPORT uint64_t rfsim_entry_count(const char *entry); /* calls of "hipMalloc"; UINT64_MAX: no such entry */
 RFSIM_EXPORT uint64_t rfsim_trap_count(void);
-RFSIM_EXPORT const char *rfsim_last_trap(void);    /* the entry last trapped; "" if none */
-RFSIM_EXPORT const char *rfsim_last_message(void); /* why something failed; "" if nothing did */
-RFSIM_EXPORT void rfsim_release_hangs(void);       /* injected hangs end now; the work or call then goes on */
+RFSIM_EXPORT const char *rfsim_last_trap(void);                  /* the entry last trapped; "" if none */
+RFSIM_EXPORT const char *rfsim_last_message(void);               /* why something failed; "" if nothing did */
+RFSIM_EXPORT void rfsim_set_desktop(int device, uint64_t bytes); /* others hold so much from now on */
+RFSIM_EXPORT void rfsim_release_hangs(void); /* injected hangs end now; the work or call then goes on */
 
 #endif

@@ -142,6 +142,7 @@ struct sim_device_config {
     uint64_t vram, desktop, context, granularity;
     uint64_t graph; /* bytes per node of an executable graph */
     int64_t late_ns;
+    uint64_t pace_ns; /* a block takes so long by the clock of events; 0: as long as it does */
     bool integrated, display;
     bool blind; /* hipMemGetInfo does not see the desktop */
     struct sim_desktop_step steps[SIM_MAX_STEPS];
@@ -243,6 +244,7 @@ int sim_charge_context(struct sim_device *device);
 int sim_charge(struct sim_device *device, uint64_t bytes, uint64_t *charged); /* 0 or out of memory */
 void sim_discharge(struct sim_device *device, uint64_t charged);
 void sim_desktop_tick(uint64_t calls); /* applies the steps due */
+void sim_set_desktop(struct sim_device *device, uint64_t bytes);
 
 /* shared.c: the same figures for several processes; does nothing without shared= */
 bool sim_shared_open(const char *path, char *why, size_t size);
@@ -300,6 +302,7 @@ struct sim_stream {
     struct sim_signal wake;      /* work came, or the end */
     struct sim_signal progress;  /* work was done */
     uint64_t delay_state;
+    uint64_t paced_ns; /* by blocks that ran here; the worker's own */
     uint64_t serial;
     struct sim_stream *next_dead;
 };

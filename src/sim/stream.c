@@ -133,6 +133,10 @@ int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait) {
 
 static void count_done(const struct sim_work *work);
 
+static uint64_t block_count(const struct sim_launch *launch) {
+    return (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
+}
+
 static int perform(struct sim_stream *stream, struct sim_work *work, struct sim_executor **executor) {
     struct sim_device *device = stream->device;
     if (work->fault.kind == SIM_FAULT_CODE || work->fault.kind == SIM_FAULT_LOSS) return work->fault.code;
@@ -142,6 +146,7 @@ static int perform(struct sim_stream *stream, struct sim_work *work, struct sim_
     case SIM_WORK_FILL: memset(work->fill.to, work->fill.value, work->fill.bytes); return SIM_OK;
     case SIM_WORK_LAUNCH:
         if (!*executor) *executor = sim_executor_create(device, stream->serial);
+        stream->paced_ns += device->config->pace_ns * block_count(&work->launch);
         return *executor ? sim_execute(*executor, &work->launch) : SIM_LAUNCH_FAILURE;
     case SIM_WORK_RECORD: {
         struct sim_event *event = work->event.event;
@@ -149,7 +154,7 @@ static int perform(struct sim_stream *stream, struct sim_work *work, struct sim_
         sim_lock(&sim.lock);
         if (work->event.generation > event->done) {
             event->done = work->event.generation;
-            event->time_ns = sim_now_ns();
+            event->time_ns = device->config->pace_ns ? (int64_t)stream->paced_ns : sim_now_ns();
         }
         sim_wake(&event->signal);
         sim_unlock(&sim.lock);
@@ -195,7 +200,7 @@ static void count_done(const struct sim_work *work) {
         sim.stats.copied_bytes += work->fill.bytes;
     else if (work->kind == SIM_WORK_LAUNCH) {
         sim.stats.launches++;
-        sim.stats.blocks += (uint64_t)work->launch.grid.x * work->launch.grid.y * work->launch.grid.z;
+        sim.stats.blocks += block_count(&work->launch);
     }
 }
 

@@ -228,6 +228,15 @@ uint64_t gpu_sim_entry_calls(const char *entry) {
     memcpy(&ask, &symbol, sizeof ask);
     return ask ? ask(entry) : 0;
 }
+uint64_t gpu_sim_least_free(void) {
+    return sim_stats().least_free;
+}
+void gpu_sim_set_desktop(uint64_t bytes) {
+    void (*set)(int, uint64_t) = NULL;
+    void *symbol = sim_symbol("rfsim_set_desktop");
+    memcpy(&set, &symbol, sizeof set);
+    if (set) set(0, bytes);
+}
 void gpu_sim_release_hangs(void) {
     void (*release)(void) = NULL;
     void *symbol = sim_symbol("rfsim_release_hangs");

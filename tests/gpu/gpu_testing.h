@@ -59,6 +59,8 @@ uint64_t gpu_sim_calls(void);
 uint64_t gpu_sim_traps(void);
 uint64_t gpu_sim_device_bytes(void);             /* charged, contexts not included */
 uint64_t gpu_sim_entry_calls(const char *entry); /* of one entry point: "hipFree" */
+uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was none */
+void gpu_sim_set_desktop(uint64_t bytes);        /* of device 0, once the driver is loaded */
 void gpu_sim_release_hangs(void);
 
 int64_t gpu_now_ns(void);

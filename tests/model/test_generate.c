@@ -85,6 +85,7 @@ struct heard {
     char text[4096];
     size_t bytes, pieces;
     int32_t tokens[512];
+    size_t shown[512]; /* bytes that were there when the token came: its own text comes behind it */
     size_t token_count;
     size_t most_pieces; /* says no at this piece; 0: never */
     bool split;         /* a piece was not whole characters */
@@ -113,6 +114,7 @@ static bool hear(void *user, const char *text, size_t bytes) {
 }
 static bool hear_token(void *user, int32_t token) {
     struct heard *heard = user;
+    heard->shown[heard->token_count] = heard->bytes;
     heard->tokens[heard->token_count++] = token;
     return true;
 }
@@ -180,19 +182,19 @@ static void add_byte_vocabulary(struct rf_gguf_writer *writer) {
     rf_gguf_write_array(writer, "tokenizer.ggml.token_type", RF_GGUF_I32, script.types, (uint64_t)script.count);
     rf_gguf_write_array(writer, "tokenizer.ggml.scores", RF_GGUF_F32, scores, (uint64_t)script.count);
 }
+static const struct spec bytes_spec = {"bytes",
+                                       "llama",
+                                       .layers = 1,
+                                       .width = 64,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .feed_forward = 64,
+                                       .vocabulary = 260,
+                                       .more = add_byte_vocabulary};
 RF_TEST(generate, any_bytes_stream_as_they_decode) {
-    static const struct spec spec = {"bytes",
-                                     "llama",
-                                     .layers = 1,
-                                     .width = 64,
-                                     .heads = 2,
-                                     .kv_heads = 1,
-                                     .feed_forward = 64,
-                                     .vocabulary = 260,
-                                     .more = add_byte_vocabulary};
     struct infer infer;
     infer_open(&infer, &places[0],
-               &(struct rf_engine_params){.model = infer_model(&spec, "bytes.gguf"), .context = 256});
+               &(struct rf_engine_params){.model = infer_model(&bytes_spec, "bytes.gguf"), .context = 256});
     for (uint64_t seed = 1; seed <= 5; seed++) {
         struct heard heard = {0};
         struct rf_generate_params params = {.ignore_end = true, .max_tokens = 200};
@@ -247,6 +249,182 @@ RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
     struct rf_generate_result result = generate(&infer, 1, params, &heard);
     RF_EXPECT_TEXT(heard.text, c->said);
     RF_EXPECT_INT(result.end, c->end);
+    infer_close(&infer);
+}
+
+/* The answer again, broken off after 'said' of its tokens, of which so many bytes were shown, and gone on with: the
+ * rest must come, and nothing else. */
+static void go_on(struct infer *infer, int32_t prompt, struct rf_generate_params params, const struct heard *whole,
+                  const struct rf_generate_result *whole_result, size_t said, size_t bytes) {
+    struct heard rest = {0};
+    struct rf_generate_result result;
+    struct rf_session *session = infer_session(infer);
+    RF_PARAMS(struct rf_engine_info, info);
+    RF_ASSERT_OK(rf_engine_get_info(infer->engine, &info));
+    RF_TRACE("%zu of %zu tokens said, %zu of %zu bytes shown", said, whole->token_count, bytes, whole->bytes);
+    params.struct_size = sizeof params;
+    params.text = hear;
+    params.token = hear_token;
+    params.user = &rest;
+    params.said = whole->tokens;
+    params.said_count = said;
+    params.said_bytes = bytes;
+    RF_ASSERT_OK(rf_session_eval(session, &prompt, 1, false, NULL));
+    for (size_t i = 0; i < said && rf_session_length(session) < info.context; i++)
+        RF_ASSERT_OK(rf_session_eval(session, &whole->tokens[i], 1, false, NULL));
+    /* The last token of a full context is not held: the answer was over with it. */
+    if (said == info.context) params.max_tokens = (uint32_t)said;
+    RF_ASSERT_OK(rf_session_generate(session, &params, &result));
+    RF_EXPECT_UINT(result.tokens, whole->token_count - said);
+    RF_EXPECT_UINT(rest.token_count, result.tokens);
+    RF_EXPECT(!memcmp(rest.tokens, whole->tokens + said, rest.token_count * sizeof *rest.tokens));
+    RF_EXPECT_TEXT(rest.text, whole->text + bytes);
+    RF_EXPECT(!rest.split);
+    if (params.max_tokens != said) RF_EXPECT_INT(result.end, whole_result->end);
+    rf_session_destroy(&session);
+}
+
+/* At every token, with all of its text shown that may be, with none of the last token's, and with none at all. */
+static void go_on_everywhere(struct infer *infer, int32_t prompt, struct rf_generate_params params) {
+    struct heard whole = {0};
+    struct rf_generate_result result = generate(infer, prompt, params, &whole);
+    for (size_t said = 0; said <= whole.token_count; said++) {
+        if (said < whole.token_count) go_on(infer, prompt, params, &whole, &result, said, whole.shown[said]);
+        if (said) go_on(infer, prompt, params, &whole, &result, said, whole.shown[said - 1]);
+        go_on(infer, prompt, params, &whole, &result, said, 0);
+    }
+}
+
+RF_TEST(generate, goes_on_within_characters) {
+    static struct script script;
+    struct infer infer;
+    script_begin(&script, false);
+    script_say(&script, 1, "aé世🌍b", 2);
+    open_script(&infer, &script, 64);
+    go_on_everywhere(&infer, 1, (struct rf_generate_params){0});
+    for (uint32_t most = 1; most <= 11; most++) /* ends with half a character */
+        go_on_everywhere(&infer, 1, (struct rf_generate_params){.max_tokens = most});
+    infer_close(&infer);
+    open_script(&infer, &script, 8); /* the context ends it */
+    go_on_everywhere(&infer, 1, (struct rf_generate_params){.ignore_end = true});
+    infer_close(&infer);
+}
+
+RF_TEST_LABELLED_CASES(generate, goes_on_within_stop_texts, struct stop, stops) {
+    static struct script script;
+    struct infer infer;
+    script_begin(&script, false);
+    int32_t wo = script_add(&script, "wo", RF_TOKEN_NORMAL), rld = script_add(&script, "rl", RF_TOKEN_NORMAL);
+    script_say(&script, 1, "Hel ", wo);
+    script.next[wo] = rld;
+    script_say(&script, rld, "d!", 2);
+    open_script(&infer, &script, 64);
+    struct rf_generate_params params = {.stops = c->stops};
+    while (params.stop_count < 3 && c->stops[params.stop_count]) params.stop_count++;
+    go_on_everywhere(&infer, 1, params);
+    infer_close(&infer);
+}
+
+RF_TEST(generate, goes_on_within_any_bytes) {
+    struct infer infer;
+    infer_open(&infer, &places[0],
+               &(struct rf_engine_params){.model = infer_model(&bytes_spec, "bytes.gguf"), .context = 64});
+    static const char *const ends[] = {"\xef\xbf\xbd!", "ab"};
+    struct rf_generate_params params = {.ignore_end = true, .max_tokens = 40, .stops = ends, .stop_count = 2};
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        params.sampling =
+            (struct rf_sample_params){.temperature = 2, .penalty = 1.2f, .penalty_window = 16, .seed = seed};
+        go_on_everywhere(&infer, 1, params);
+    }
+    infer_close(&infer);
+}
+
+/* A GPU that is lost at some launch: what was held back stays so, and an engine on the CPU goes on. */
+static const struct launch {
+    int nth; /* the first is the prompt's */
+} losses[] = {{2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}};
+RF_TEST_CASES(generate, goes_on_elsewhere_after_a_failure, struct launch, losses, .gpu = true) {
+    static struct script script;
+    static const char *const stop = "世!";
+    struct infer gpu, cpu;
+    struct heard heard = {0};
+    struct rf_generate_result result;
+    char rfsim[64];
+    snprintf(rfsim, sizeof rfsim, "fault=hipGraphLaunch:%d:work/719", c->nth);
+    gpu_need_simulated(rfsim);
+    script_begin(&script, false);
+    script_say(&script, 1, "aé世🌍b", 2);
+    open_script(&cpu, &script, 64);
+    const struct where place = {.label = "gpu", .rfsim = rfsim};
+    infer_open(&gpu, &place, &(struct rf_engine_params){.model = scratch_path("script.gguf"), .context = 64});
+    struct rf_session *session = infer_session(&gpu);
+    RF_PARAMS(struct rf_generate_params, params);
+    params.stops = &stop;
+    params.stop_count = 1;
+    params.text = hear;
+    params.token = hear_token;
+    params.user = &heard;
+    RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){1}, 1, false, NULL));
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_DEVICE_LOST);
+    size_t said = heard.token_count;
+    RF_EXPECT_UINT(result.tokens, said);
+    RF_EXPECT(said >= 1 && said < 11);
+    rf_session_destroy(&session);
+    rf_engine_close(&gpu.engine);
+    rf_runtime_destroy(&gpu.gpu.runtime);
+
+    session = infer_session(&cpu);
+    int32_t tokens[12] = {1};
+    memcpy(tokens + 1, heard.tokens, said * sizeof *tokens);
+    params.said = tokens + 1;
+    params.said_count = said;
+    params.said_bytes = heard.bytes;
+    RF_ASSERT_OK(rf_session_eval(session, tokens, said + 1, false, NULL));
+    RF_ASSERT_OK(rf_session_generate(session, &params, &result));
+    RF_EXPECT_TEXT(heard.text, "aé世🌍b");
+    RF_EXPECT(!heard.split);
+    RF_EXPECT_UINT(heard.token_count, 11);
+    RF_EXPECT_INT(result.end, RF_END_TOKEN);
+    rf_session_destroy(&session);
+    RF_ASSERT_OK(rf_engine_close(&cpu.engine));
+    rf_runtime_destroy(&cpu.gpu.runtime);
+}
+
+RF_TEST(generate, what_was_not_said_is_refused) {
+    static struct script script;
+    struct infer infer;
+    struct rf_generate_result result;
+    script_begin(&script, false);
+    script_say(&script, 1, "abc", 2);
+    open_script(&infer, &script, 16);
+    const int32_t said[] = {script_byte('a'), script_byte('b')}, other[] = {script_byte('a'), script_byte('c')};
+    struct rf_session *session = infer_session(&infer);
+    RF_PARAMS(struct rf_generate_params, params);
+    RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){1, said[0], said[1]}, 3, false, NULL));
+    params.said = said;
+    params.said_count = 2;
+    params.said_bytes = 2;
+    RF_EXPECT_OK(rf_session_generate(session, &params, &result));
+    RF_EXPECT_UINT(result.tokens, 1);
+    RF_ASSERT_OK(rf_session_rewind(session, 2));
+    RF_ASSERT_OK(rf_session_eval(session, &said[1], 1, false, NULL));
+    params.said_bytes = 3; /* more than they give */
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "said_bytes");
+    params.said_bytes = 2;
+    params.said = other; /* others than it holds */
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "does not end with");
+    params.said = NULL;
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    params.said = (int32_t[]){1, said[0], said[1], said[0]}; /* more than it holds */
+    params.said_count = 4;
+    params.said_bytes = 0;
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    params.said = (int32_t[]){99999};
+    params.said_count = 1;
+    RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
+    rf_session_destroy(&session);
     infer_close(&infer);
 }
 

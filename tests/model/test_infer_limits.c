@@ -273,7 +273,7 @@ RF_TEST(engine, sessions_that_share_a_small_budget, .gpu = true, .timeout_ms = 3
                                       .batch = COUNT,
                                       .sessions = MANY,
                                       .kv = RF_KV_F32,
-                                      .budget = "128MiB"};
+                                      .budget = "64MiB"};
     infer_open(&infer, &gpu, &params);
     fill_tokens(tokens, COUNT, infer.vocabulary);
     float *rows = infer_rows(&infer, COUNT), *expected = infer_rows(&infer, COUNT);

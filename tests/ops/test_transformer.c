@@ -376,7 +376,8 @@ static void ropes(struct gpu *gpu, struct rf_random *random) {
                                            halves != 0,
                                            data(&positions),
                                            data(&steps),
-                                           args.table.magnitude};
+                                           args.table.magnitude,
+                                           false};
                 RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &args));
                 rf_ref_rope(&rope, data(&out), data(&in));
                 check(gpu, &out, dtype, 4e-6, step_of(dtype));
@@ -579,7 +580,7 @@ RF_TEST(transformer, rotation_keeps_its_angle_at_far_positions) {
     RF_ASSERT(rf_rope_steps(&params, &step, &magnitude));
     static const int32_t positions[] = {0, 1, -1, 22, 710, 131071, -1000003, 103993};
     for (size_t i = 0; i < RF_COUNT(positions); i++) {
-        struct rf_ref_rope rope = {RF_F32, 1, 1, 2, 2, 2, 2, 2, 2, false, &positions[i], &step, 1};
+        struct rf_ref_rope rope = {RF_F32, 1, 1, 2, 2, 2, 2, 2, 2, false, &positions[i], &step, 1, false};
         rf_ref_rope(&rope, out, in);
         RF_ASSERT(fabs((double)out[0] - cos(positions[i])) < 1e-7);
         RF_ASSERT(fabs((double)out[1] - sin(positions[i])) < 1e-7);

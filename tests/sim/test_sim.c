@@ -42,6 +42,7 @@ RF_TEST(sim_settings, malformed_ones_are_refused_by_name) {
         {"granularity=0", "granularity=0"},
         {"integrated=yes", "integrated=yes"},
         {"late=-5", "late=-5"},
+        {"pace=fast", "pace=fast"},
         {"pci=0000:03:00", "pci=0000:03:00"},
         {"devices=2,gpu0.pci=0000:05:00.0,gpu1.pci=0000:05:00.0", "the same pci"},
         {"desktop@100=1G", "desktop@100=1G"},
@@ -236,6 +237,25 @@ RF_TEST(sim_memory, the_desktop_walks_from_a_seed) {
     }
     RF_ASSERT(moved);
     RF_ASSERT_INT(seen[1], seen[0]); /* calls 2 and 3 see one level */
+}
+
+RF_TEST(sim_memory, a_test_sets_the_desktop) {
+    void *pointer;
+    struct rfsim_stats stats = {.struct_size = sizeof stats};
+    sim_begin("vram=1GiB,context=0,desktop=100MiB");
+    rfsim_stats(&stats);
+    RF_EXPECT(stats.least_free == UINT64_MAX);
+    rfsim_set_desktop(0, 300 * MIB);
+    rfsim_set_desktop(1, 999 * MIB); /* there is no such device */
+    RF_ASSERT_INT(sim_free_bytes(), 724 * MIB);
+    RF_ASSERT_INT(hipMalloc(&pointer, 100 * MIB), 0);
+    RF_ASSERT_INT(hipFree(pointer), 0);
+    rfsim_set_desktop(0, 0);
+    RF_ASSERT_INT(sim_free_bytes(), 1024 * MIB);
+    RF_ASSERT_INT(hipMalloc(&pointer, 200 * MIB), 0);
+    RF_ASSERT_INT(hipFree(pointer), 0);
+    rfsim_stats(&stats);
+    RF_EXPECT_UINT(stats.least_free, 624 * MIB);
 }
 
 RF_TEST(sim_memory, a_blind_driver_ignores_the_desktop) {

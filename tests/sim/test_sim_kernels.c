@@ -226,6 +226,31 @@ RF_TEST(sim_stream, events_order_streams) {
     for (uint32_t i = 0; i < COUNT; i++) RF_ASSERT_INT(words[i], i + ROUNDS);
 }
 
+/* A clock that counts blocks and nothing else; kernels reach pinned memory by its address. */
+RF_TEST(sim_stream, a_paced_clock_counts_blocks) {
+    float milliseconds = 0;
+    hipEvent_t events[2];
+    uint32_t *pinned = NULL, count = 64;
+    sim_begin("pace=250000");
+    hipFunction_t add = sim_function("gfx1100", "sim_increment");
+    RF_ASSERT_INT(hipHostMalloc((void **)&pinned, count * sizeof *pinned, 0), 0);
+    for (uint32_t i = 0; i < count; i++) pinned[i] = i;
+    void *args[] = {&pinned, &count};
+    hipStream_t stream = sim_stream();
+    for (int i = 0; i < 2; i++) RF_ASSERT_INT(hipEventCreateWithFlags(&events[i], 0), 0);
+    for (unsigned blocks = 1; blocks < 5; blocks++) {
+        RF_ASSERT_INT(hipEventRecord(events[0], stream), 0);
+        RF_ASSERT_INT(sim_launch(add, blocks, 8, stream, args), 0);
+        RF_ASSERT_INT(hipEventRecord(events[1], stream), 0);
+        RF_ASSERT_INT(sim_finish(stream), 0);
+        RF_ASSERT_INT(hipEventElapsedTime(&milliseconds, events[0], events[1]), 0);
+        RF_EXPECT(milliseconds == 0.25f * (float)blocks);
+    }
+    RF_EXPECT_UINT(pinned[0], 4);
+    RF_EXPECT_UINT(pinned[31], 31 + 1);
+    RF_EXPECT_UINT(pinned[32], 32);
+}
+
 RF_TEST(sim_stream, a_full_stream_makes_a_launch_wait) {
     sim_begin("pending=8,fault=hipModuleLaunchKernel:1:work/hang");
     hipStream_t stream = sim_stream();

@@ -29,10 +29,13 @@ ANIMALS = [
     ('otter', 'house by the river', 'ran'), ('mole', 'tunnel', 'shuffled'), ('goat', 'barn', 'trotted'),
     ('lamb', 'barn', 'skipped'), ('piglet', 'sty', 'trotted'), ('kitten', 'basket', 'padded'),
     ('puppy', 'kennel', 'ran'), ('turtle', 'house under the roots', 'crept'), ('beaver', 'lodge', 'waddled'),
-    ('fawn', 'bed of ferns', 'stepped'), ('gosling', 'nest in the reeds', 'waddled'), ('raccoon', 'hollow log', 'padded'),
-    ('chipmunk', 'hole under the oak', 'scampered'), ('pony', 'stable', 'trotted'), ('hamster', 'little house', 'scurried'),
+    ('fawn', 'bed of ferns', 'stepped'), ('gosling', 'nest in the reeds', 'waddled'),
+    ('raccoon', 'hollow log', 'padded'),
+    ('chipmunk', 'hole under the oak', 'scampered'), ('pony', 'stable', 'trotted'),
+    ('hamster', 'little house', 'scurried'),
 ]
-SMALL_ANIMALS = words('bird, kitten, puppy, duckling, baby rabbit, lamb, snail, hedgehog, butterfly, ladybug, baby owl, '
+SMALL_ANIMALS = words('bird, kitten, puppy, duckling, baby rabbit, lamb, snail, hedgehog, butterfly, ladybug, baby '
+                      'owl, '
                       'turtle, mouse, bee, squirrel, little frog')
 WISE = [('old owl', 'she'), ('old owl', 'he'), ('old turtle', 'he'), ('grey goose', 'she'), ('old horse', 'he'),
         ('wise crow', 'she'), ('old goat', 'he'), ('big toad', 'he'), ('white cat', 'she'), ('old donkey', 'he')]
@@ -42,12 +45,14 @@ TRADES = [('the baker', 'bread'), ('the gardener', 'flowers'), ('the farmer', 'e
           ('the carpenter', 'tables'), ('the shoemaker', 'shoes'), ('the miller', 'flour'), ('the painter', 'pictures'),
           ('the tailor', 'coats'), ('the fisherman', 'boats'), ('the postman', 'letters'), ('the clockmaker', 'clocks')]
 
-GOOD_TRAITS = words('kind, brave, gentle, clever, cheerful, curious, patient, helpful, friendly, careful, honest, lively')
+GOOD_TRAITS = words('kind, brave, gentle, clever, cheerful, curious, patient, helpful, friendly, careful, honest, '
+                    'lively')
 WEAK_TRAITS = words('shy, quiet, hasty, stubborn, dreamy, restless, forgetful, messy, proud, timid')
 LOOKS = words('little, small, young, tiny, merry, lively, bright')
 
 COLOURS = words('red, blue, green, yellow, white, black, brown, orange, purple, pink, golden, silver, grey')
-TOYS = words('ball, kite, drum, doll, teddy bear, toy boat, toy train, top, puzzle, wagon, hoop, whistle, rope, bucket, '
+TOYS = words('ball, kite, drum, doll, teddy bear, toy boat, toy train, top, puzzle, wagon, hoop, whistle, rope, '
+             'bucket, '
              'paper plane, toy horse, jump rope, scooter, yo-yo, toy duck')
 TREASURES = words('button, shell, feather, marble, ribbon, bell, key, stone, coin, ring, bead, pine cone, star, brush, '
                   'spoon, cup, box, whistle, locket, acorn')
@@ -74,19 +79,25 @@ SEEDS = [('bean', 'bean plant', 'beans'), ('pumpkin seed', 'pumpkin plant', 'a r
 
 # name, in, to, what one sees there
 OUTDOORS = [
-    ('the garden', 'in', 'to', ['bees hummed over the flowers', 'the roses smelled sweet', 'a robin sang on the fence']),
-    ('the park', 'in', 'to', ['children played on the swings', 'the grass was soft and green', 'ducks swam on the pond']),
-    ('the forest', 'in', 'into', ['the trees were tall and dark', 'the leaves rustled', 'a woodpecker knocked on a tree']),
-    ('the meadow', 'in', 'to', ['the grass was full of daisies', 'butterflies danced over the grass', 'crickets chirped']),
+    ('the garden', 'in', 'to', ['bees hummed over the flowers', 'the roses smelled sweet',
+                                'a robin sang on the fence']),
+    ('the park', 'in', 'to', ['children played on the swings', 'the grass was soft and green',
+                              'ducks swam on the pond']),
+    ('the forest', 'in', 'into', ['the trees were tall and dark', 'the leaves rustled',
+                                  'a woodpecker knocked on a tree']),
+    ('the meadow', 'in', 'to', ['the grass was full of daisies', 'butterflies danced over the grass',
+                                'crickets chirped']),
     ('the beach', 'on', 'to', ['the waves rolled over the sand', 'gulls cried in the sky', 'the sand was warm']),
     ('the river', 'by', 'to', ['the water ran fast', 'fish jumped in the water', 'the stones were smooth and wet']),
     ('the pond', 'by', 'to', ['frogs sat on the lily pads', 'the water was still', 'reeds moved in the wind']),
     ('the hill', 'on', 'up', ['one could see far away', 'the wind was strong', 'sheep ate the grass']),
     ('the farm', 'on', 'to', ['hens ran about in the yard', 'a cow looked over the gate', 'the hay smelled good']),
     ('the market', 'at', 'to', ['the tables were full of fruit', 'people talked and laughed', 'a man sold warm bread']),
-    ('the old bridge', 'near', 'to', ['the water splashed below', 'moss grew on the stones', 'a heron stood in the water']),
+    ('the old bridge', 'near', 'to', ['the water splashed below', 'moss grew on the stones',
+                                      'a heron stood in the water']),
     ('the village', 'in', 'to', ['smoke rose from the roofs', 'a bell rang', 'a dog slept in the sun']),
-    ('the orchard', 'in', 'to', ['the trees were full of fruit', 'birds sang in the trees', 'a ladder leaned on a tree']),
+    ('the orchard', 'in', 'to', ['the trees were full of fruit', 'birds sang in the trees',
+                                 'a ladder leaned on a tree']),
     ('the lake', 'by', 'to', ['a little boat lay on the shore', 'the water was blue', 'swans swam by']),
     ('the field', 'in', 'to', ['the corn was high', 'a hare ran by', 'poppies grew along the path']),
     ('the playground', 'at', 'to', ['the slide was shiny', 'the swings moved in the wind', 'children ran and shouted']),
@@ -104,7 +115,8 @@ SEASONS = words('spring, summer, autumn, winter')
 TIMES = words('morning, afternoon, evening')
 GLAD = words('happy, glad, proud, cheerful, delighted, pleased')
 SAD = words('sad, unhappy, upset, worried, sorry')
-GAMES = words('tag, hide and seek, catch, leapfrog, a clapping game, pirates, a guessing game, explorers, a jumping game, '
+GAMES = words('tag, hide and seek, catch, leapfrog, a clapping game, pirates, a guessing game, explorers, a jumping '
+              'game, '
               'king of the hill, follow the leader, knights')
 SKILLS = [('swim', 'in the pond', 'sank at once', 'kicked with both legs'),
           ('ride a bike', 'on the path', 'fell to the side', 'looked straight ahead'),
@@ -122,13 +134,15 @@ SKILLS = [('swim', 'in the pond', 'sank at once', 'kicked with both legs'),
           ('row a boat', 'on the lake', 'went round in circles', 'pulled both oars together')]
 FEARS = [('the dark', 'The room was as black as ink', 'the dark is only the day asleep', 'looked at the stars'),
          ('thunder', 'The thunder rolled over the roof', 'thunder is only a big noise', 'counted from one to ten'),
-         ('deep water', 'The water looked deep and cold', 'the water will carry you if you are calm', 'breathed slowly'),
+         ('deep water', 'The water looked deep and cold', 'the water will carry you if you are calm',
+          'breathed slowly'),
          ('the big dog', 'The big dog barked behind the fence', 'he barks because he is lonely', 'held out a hand'),
          ('high places', 'The ground seemed very far away', 'you need not look down', 'looked only at the next step'),
          ('the cellar', 'The cellar was cold and full of shadows', 'shadows cannot touch you', 'hummed a little song'),
          ('the wind', 'The wind howled around the house', 'the wind only wants to sing', 'sang along with it'),
          ('spiders', 'A spider sat in the corner', 'a spider is more afraid of you', 'watched it spin its web'),
-         ('the new school', 'The school was big and loud', 'everybody is new on the first day', 'said hello to one child')]
+         ('the new school', 'The school was big and loud', 'everybody is new on the first day',
+          'said hello to one child')]
 NOISES = [('a scratching noise', 'a branch that scratched at the window', 'branch'),
           ('a soft tapping', 'the rain that dripped into a bucket', 'rain'),
           ('a strange howl', 'the wind that blew over an empty bottle', 'wind'),
@@ -152,8 +166,10 @@ BUILDS = [('a kite', 'heavy wood', 'was too heavy to fly', 'thin paper', 'rose h
           ('a snowman', 'dry leaves', 'would not hold together', 'good wet snow', 'stood in the yard all winter'),
           ('a tent', 'big leaves', 'let the rain in', 'an old blanket', 'kept everyone dry'),
           ('a drum', 'a soft pillow', 'made no sound', 'an empty pot', 'went boom, boom, boom')]
-GIFTS = [('a card', 'drew', 'paper and paint'), ('a scarf', 'knitted', 'soft wool'), ('a cake', 'baked', 'flour and eggs'),
-         ('a necklace', 'made', 'beads and string'), ('a crown', 'wove', 'flowers'), ('a picture', 'painted', 'bright paint'),
+GIFTS = [('a card', 'drew', 'paper and paint'), ('a scarf', 'knitted', 'soft wool'),
+         ('a cake', 'baked', 'flour and eggs'),
+         ('a necklace', 'made', 'beads and string'), ('a crown', 'wove', 'flowers'),
+         ('a picture', 'painted', 'bright paint'),
          ('a wooden bird', 'carved', 'a piece of wood'), ('a song', 'wrote', 'a pencil and paper'),
          ('a bookmark', 'made', 'ribbon and paper'), ('a pillow', 'sewed', 'cloth and feathers'),
          ('a lantern', 'made', 'paper and glue'), ('a pot of jam', 'cooked', 'berries and sugar')]
@@ -177,6 +193,9 @@ INDOOR_FUN = ['built a fort of pillows', 'had a picnic on the floor', 'put on a 
               'painted pictures of the sun', 'baked cookies', 'made a band with pots and spoons',
               'sailed a boat made of chairs', 'made shadow animals on the wall', 'played cards',
               'danced around the table', 'folded paper birds', 'read a book about dragons', 'made puppets from socks']
-PLANS = [('a picnic', 'eat outside'), ('a swim', 'swim'), ('a long walk', 'walk to the hill'), ('a ball game', 'play ball'),
-         ('a boat trip', 'go out in the boat'), ('a bike ride', 'ride far away'), ('a garden party', 'dance in the garden'),
-         ('a day at the beach', 'dig in the sand'), ('a race', 'run in the meadow'), ('a trip to the zoo', 'see the lions')]
+PLANS = [('a picnic', 'eat outside'), ('a swim', 'swim'), ('a long walk', 'walk to the hill'),
+         ('a ball game', 'play ball'),
+         ('a boat trip', 'go out in the boat'), ('a bike ride', 'ride far away'),
+         ('a garden party', 'dance in the garden'),
+         ('a day at the beach', 'dig in the sand'), ('a race', 'run in the meadow'),
+         ('a trip to the zoo', 'see the lions')]

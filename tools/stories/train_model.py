@@ -399,7 +399,8 @@ def trained(args, data):
             continue
         value = loss.item()
         speed = (steps - logged_steps) * args.batch * args.ctx / (now - logged)
-        line = f'step {steps}, {share * 100:.0f}%: loss {value:.4f}, rate {rate:.2e}, {speed / 1e6:.2f} million tokens/s'
+        line = (f'step {steps}, {share * 100:.0f}%: loss {value:.4f}, rate {rate:.2e}, '
+                f'{speed / 1e6:.2f} million tokens/s')
         logged, logged_steps = now, steps
         if not math.isfinite(value):
             rate_factor /= 2

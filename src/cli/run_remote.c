@@ -1,0 +1,310 @@
+/* Answers by a worker: asking it, listening to it, and telling that it is dead or hangs.
+ *
+ * A worker that dies closes its channel. One that hangs, in a driver's call that no deadline of the library reaches,
+ * is known by its silence. Silence is counted while this process is awake to hear (a stopped terminal job counts
+ * nothing), and by what the worker does meanwhile:
+ *   it reads a file          nothing: the disk is slow
+ *   it uses the CPU          a little where that is to be expected: while kernels are compiled, and where layers run
+ *                            on the CPU. Where all is on the GPU it spins in the driver, and that counts
+ *   neither                  in full
+ * Beyond the library's deadline and as much again it is killed; while it opens it may wait for the probe besides. A
+ * Ctrl-C that is repeated because nothing came of the first kills it too: the way out where a driver spins while a
+ * part of the model runs on the CPU. */
+#include "run.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { TICK_MS = 50, BUSY_SHARE = 60, IMPATIENCE_MS = 2000 };
+static const int64_t MS = 1000000, MARGIN_NS = 1000000000;
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static enum run_outcome lose(struct run_remote *remote, const char *format, ...) RF_PRINTF(2, 3);
+
+/* ---- silence ---- */
+
+static int64_t cpu_time(pid_t pid) {
+    clockid_t clock;
+    struct timespec used = {0};
+    if (clock_getcpuclockid(pid, &clock) == 0) clock_gettime(clock, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+enum stage { OPENING, ANSWERING, CLOSING };
+
+/* What it had read for it, mapped files included; 0 where the kernel does not say. Some file systems are not counted
+ * there, so while it loads all that it reads counts; later it may read other things now and then. */
+static uint64_t read_bytes(pid_t pid, enum stage stage) {
+    char path[64], line[128];
+    unsigned long long bytes, all = 0;
+    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "read_bytes: %llu", &bytes) == 1 ||
+            (stage == OPENING && sscanf(line, "rchar: %llu", &bytes) == 1))
+            all += bytes;
+    if (file) fclose(file);
+    return all;
+}
+
+/* After a tick in which nothing came: looks at what it does; true: this lasts too long. */
+static bool is_stuck(struct run_remote *remote, enum stage stage) {
+    int64_t now = now_ns(), passed = remote->looked_ns ? now - remote->looked_ns : 0;
+    int64_t cpu = cpu_time(remote->server.pid);
+    uint64_t read = read_bytes(remote->server.pid, stage);
+    const struct run_info *info = &remote->info;
+    int64_t used = cpu - remote->cpu_ns;
+    /* Layers may have moved to the CPU since it was last heard of: no driver spins on several cores. */
+    bool computes = stage == OPENING ||
+                    (stage == ANSWERING && (info->device_layers < info->layers || used > passed + passed / 2));
+    bool busy = used > passed / 10;
+    if (read != remote->read_bytes)
+        passed = 0;
+    else if (stage == ANSWERING && !info->has_device)
+        passed = 0; /* there is no driver to hang in */
+    else if (busy && computes)
+        passed /= BUSY_SHARE;
+    if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* it was this process that did not look */
+    remote->silent_ns += passed;
+    remote->looked_ns = now;
+    remote->cpu_ns = cpu;
+    remote->read_bytes = read;
+    return remote->silent_ns > remote->patience_ns + (stage == OPENING ? remote->probe_ns : 0);
+}
+
+/* ---- listening ---- */
+
+static enum run_outcome lose(struct run_remote *remote, const char *format, ...) {
+    char ignored[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(remote->why, sizeof remote->why, format, args);
+    va_end(args);
+    cli_server_end(&remote->server, true, ignored);
+    return RUN_LOST;
+}
+
+void run_remote_kill(struct run_remote *remote) {
+    if (remote->server.pid) lose(remote, "it was ended");
+    wire_in_finish(&remote->in);
+    wire_out_finish(&remote->out);
+}
+
+static enum run_outcome refuse(struct run_remote *remote, const struct wire_body *body) {
+    return lose(remote, "the worker process said something that is no answer: kind %d", (int)body->kind);
+}
+
+/* Ctrl-C: passed on while it answers. True: it has to go. */
+static bool heed_interrupts(struct run_remote *remote, enum stage stage) {
+    int interrupts = run_interrupts();
+    if (!interrupts || stage != ANSWERING) return interrupts != 0;
+    if (remote->cancelled != remote->number) {
+        remote->cancelled = remote->number;
+        remote->cancelled_ns = now_ns();
+        remote->interrupts = interrupts;
+        wire_begin(&remote->out, WIRE_CANCEL);
+        wire_put_u32(&remote->out, remote->number);
+        wire_send(remote->server.channel, &remote->out); /* if it cannot hear, that shows elsewhere */
+    }
+    bool again = interrupts > remote->interrupts;
+    remote->interrupts = interrupts;
+    return again && now_ns() - remote->cancelled_ns > IMPATIENCE_MS * MS;
+}
+
+/* The next frame: DONE. */
+static enum run_outcome await_frame(struct run_remote *remote, enum stage stage, struct wire_body *body) {
+    remote->silent_ns = remote->looked_ns = 0;
+    for (;;) {
+        bool silent = false;
+        enum wire_state state = wire_next(&remote->in, body);
+        if (state == WIRE_FRAME) return RUN_DONE;
+        if (state != WIRE_BAD) {
+            struct pollfd polled = {.fd = remote->server.channel, .events = POLLIN};
+            silent = poll(&polled, 1, TICK_MS) == 0;
+            state = wire_read(remote->server.channel, &remote->in, false);
+        }
+        if (state == WIRE_BAD) return lose(remote, "the worker process: %s", remote->in.why);
+        if (state == WIRE_OVER) {
+            cli_server_end(&remote->server, false, remote->why);
+            return RUN_LOST;
+        }
+        if (heed_interrupts(remote, stage)) {
+            lose(remote, "it was ended by Ctrl-C");
+            remote->ended = true;
+            return RUN_STOPPED;
+        }
+        if (silent && is_stuck(remote, stage))
+            return lose(remote, "the driver did not answer for %.1f s; the worker process was killed",
+                        (double)remote->silent_ns * 1e-9);
+    }
+}
+
+static enum run_outcome take_failure(struct run_remote *remote, struct wire_body *body, struct run_failure *failure) {
+    uint32_t status = wire_take_u32(body), code = wire_take_u32(body);
+    wire_take_text(body, failure->line, sizeof failure->line);
+    if (!wire_taken(body) || !status || status >= RF_STATUS_COUNT || code > 255) return refuse(remote, body);
+    failure->status = (rf_status)status;
+    failure->exit_code = (int)code;
+    return RUN_FAILED;
+}
+
+/* ---- the three things it is asked for ---- */
+
+static int64_t option_ns(const struct rf_runtime *runtime, const char *name) {
+    const char *text = rf_runtime_option(runtime, name);
+    return text ? strtoll(text, NULL, 10) * MS : 0;
+}
+
+/* The library's deadline, and as much again: a run may be made of several waits. With --duty the device, and so the
+ * worker, is idle for a multiple of the time that it works. */
+static rf_status find_patience(struct run_remote *remote, const struct run_options *options,
+                               struct run_failure *failure) {
+    struct rf_runtime *runtime = NULL;
+    rf_status status = rf_runtime_create(NULL, &runtime);
+    if (status) return run_fail_status(failure, status);
+    remote->patience_ns = 2 * option_ns(runtime, "RF_TIMEOUT_MS") + MARGIN_NS;
+    if (options->model.duty_percent) remote->patience_ns = remote->patience_ns * 100 / options->model.duty_percent;
+    remote->probe_ns = option_ns(runtime, "RF_PROBE_TIMEOUT_MS");
+    rf_runtime_destroy(&runtime);
+    return RF_OK;
+}
+
+enum run_outcome run_remote_open(struct run_remote *remote, const struct run_options *options,
+                                 struct run_failure *failure) {
+    *remote = (struct run_remote){.server = {.channel = -1}};
+    size_t count = 0;
+    while (options->given[count]) count++;
+    const char **arguments = malloc((count + 2) * sizeof *arguments);
+    if (!arguments) {
+        run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory");
+        return RUN_FAILED;
+    }
+    arguments[0] = options->given[0];
+    arguments[1] = "--here";
+    memcpy(arguments + 2, options->given + 1, count * sizeof *arguments);
+    rf_status status = find_patience(remote, options, failure);
+    char why[256];
+    if (!status && (status = cli_server_start(arguments, &remote->server, why)))
+        run_fail(failure, status, CLI_FAILED, "%s", why);
+    free(arguments);
+    if (status) return RUN_FAILED;
+    struct timeval most = {.tv_sec = remote->patience_ns / 1000000000 + 1}; /* one that takes nothing is stuck, too */
+    setsockopt(remote->server.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    wire_send_hello(remote->server.channel, &remote->out); /* if it cannot hear, that shows below */
+    struct wire_body body;
+    struct run_info *info = &remote->info;
+    enum run_outcome outcome = await_frame(remote, OPENING, &body);
+    if (outcome != RUN_DONE) return outcome;
+    if (body.kind == WIRE_FAILED) return take_failure(remote, &body, failure);
+    if (body.kind != WIRE_READY) return refuse(remote, &body);
+    wire_take_text(&body, info->device, sizeof info->device);
+    info->has_device = wire_take_u32(&body) != 0;
+    info->layers = wire_take_u32(&body);
+    info->device_layers = wire_take_u32(&body);
+    info->context = wire_take_u32(&body);
+    uint32_t format = wire_take_u32(&body);
+    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL) return refuse(remote, &body);
+    info->format = (enum rf_chat_format)format;
+    return RUN_DONE;
+}
+
+/* One frame of an answer; DONE: more will come. */
+static enum run_outcome hear(struct run_remote *remote, struct wire_body *body, const struct run_listener *listener,
+                             bool *enough) {
+    size_t bytes = (size_t)(body->end - body->at);
+    bool go_on = true;
+    if (body->kind == WIRE_PROMPT) {
+        if (!bytes || bytes % sizeof(int32_t)) return refuse(remote, body);
+        int32_t *ids = malloc(bytes); /* aligned, which the frame need not be */
+        if (!ids) return lose(remote, "no memory for %zu bytes that the worker process said", bytes);
+        memcpy(ids, wire_take(body, bytes), bytes);
+        go_on = listener->prompt(listener->user, ids, bytes / sizeof *ids);
+        free(ids);
+    } else if (body->kind == WIRE_TOKEN) {
+        int32_t token = (int32_t)wire_take_u32(body);
+        if (!wire_taken(body) || token < 0) return refuse(remote, body);
+        go_on = listener->token(listener->user, token);
+    } else if (body->kind == WIRE_TEXT) {
+        if (!bytes) return refuse(remote, body);
+        go_on = listener->text(listener->user, wire_take(body, bytes), bytes);
+    } else {
+        if (body->kind == WIRE_BEAT) remote->info.device_layers = wire_take_u32(body);
+        if (body->kind != WIRE_BEAT || !wire_taken(body)) return refuse(remote, body);
+    }
+    if (!go_on) *enough = true;
+    return RUN_DONE;
+}
+
+enum run_outcome run_remote_answer(struct run_remote *remote, const struct run_question *question,
+                                   const struct run_listener *listener, struct run_stats *stats,
+                                   struct run_failure *failure) {
+    bool enough = false;
+    struct wire_out *out = &remote->out;
+    if (!remote->server.pid) return RUN_LOST;
+    wire_begin(out, WIRE_ASK);
+    wire_put_u32(out, ++remote->number);
+    wire_put_u32(out, (uint32_t)question->format);
+    wire_put_u32(out, question->prompt ? 0 : (uint32_t)question->message_count);
+    if (question->prompt) wire_put_text(out, question->prompt);
+    for (size_t i = 0; !question->prompt && i < question->message_count; i++) {
+        wire_put_u32(out, (uint32_t)question->messages[i].role);
+        wire_put_text(out, question->messages[i].text);
+    }
+    if (out->failed || out->count > WIRE_BODY_MOST) {
+        run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
+        return RUN_FAILED;
+    }
+    wire_send(remote->server.channel, out); /* if it cannot hear, that shows below */
+    for (;;) {
+        struct wire_body body;
+        enum run_outcome outcome = await_frame(remote, ANSWERING, &body);
+        if (outcome == RUN_DONE && body.kind == WIRE_FAILED) return take_failure(remote, &body, failure);
+        if (outcome == RUN_DONE && body.kind == WIRE_END) {
+            stats->prompt_tokens = wire_take_u64(&body);
+            stats->prompt_ns = wire_take_u64(&body);
+            stats->tokens = wire_take_u64(&body);
+            stats->answer_ns = wire_take_u64(&body);
+            remote->info.device_layers = stats->device_layers = wire_take_u32(&body);
+            return wire_taken(&body) ? RUN_DONE : refuse(remote, &body);
+        }
+        if (outcome == RUN_DONE) outcome = hear(remote, &body, listener, &enough);
+        if (outcome != RUN_DONE) return outcome;
+        if (enough) { /* whoever listens wants no more of it, ever */
+            lose(remote, "it was ended");
+            remote->ended = true;
+            return RUN_STOPPED;
+        }
+    }
+}
+
+enum run_outcome run_remote_close(struct run_remote *remote, struct run_failure *failure) {
+    struct wire_body body;
+    enum run_outcome outcome = RUN_DONE;
+    char ignored[256];
+    if (remote->server.pid) {
+        run_forget_interrupts();
+        wire_begin(&remote->out, WIRE_QUIT);
+        wire_send(remote->server.channel, &remote->out);
+        outcome = await_frame(remote, CLOSING, &body);
+    }
+    if (remote->server.pid && outcome == RUN_DONE) {
+        if (body.kind == WIRE_FAILED)
+            outcome = take_failure(remote, &body, failure);
+        else if (body.kind != WIRE_CLOSED)
+            outcome = refuse(remote, &body);
+    }
+    if (remote->server.pid) cli_server_end(&remote->server, false, ignored);
+    wire_in_finish(&remote->in);
+    wire_out_finish(&remote->out);
+    return outcome;
+}

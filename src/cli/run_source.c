@@ -1,0 +1,265 @@
+/* Where answers come from, and how they are shown: see run.h.
+ *
+ * A worker with the GPU answers as long as it lives and its device works. Then this process opens the model on the
+ * CPU and goes on behind the last token that came: the worker was killed, nothing that it says is heard any more, so
+ * nothing is shown twice. What is wrong with the input is never taken for a loss: it would be wrong on the CPU too.
+ */
+#include "run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Ctrl-C ---- */
+
+/* Reached from the signal's handler, on any thread. */
+static struct run_local *volatile answering;
+static volatile sig_atomic_t interrupts;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    if (interrupts < 100) interrupts++;
+    struct run_local *local = answering;
+    if (local) run_local_stop(local);
+}
+
+void run_catch_interrupts(bool reading) {
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = reading ? 0 : SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+}
+int run_interrupts(void) {
+    return interrupts;
+}
+void run_forget_interrupts(void) {
+    interrupts = 0;
+}
+
+/* ---- an answer, kept and shown ---- */
+
+static bool grow(void **bytes, size_t count, size_t *capacity, size_t more, size_t each) {
+    if (*capacity - count >= more) return true;
+    if (more > SIZE_MAX / 4 / each - count) return false;
+    size_t wanted = 2 * (count + more) + 64;
+    void *grown = realloc(*bytes, wanted * each);
+    if (!grown) return false;
+    *bytes = grown;
+    *capacity = wanted;
+    return true;
+}
+
+void run_answer_clear(struct run_answer *answer) {
+    answer->id_count = answer->token_count = answer->text_bytes = 0;
+    if (answer->text) answer->text[0] = 0;
+}
+void run_answer_finish(struct run_answer *answer) {
+    free(answer->ids);
+    free(answer->tokens);
+    free(answer->text);
+    *answer = (struct run_answer){0};
+}
+
+struct shown {
+    struct run_answer *answer;
+    bool no_memory;
+};
+
+static bool keep_prompt(void *user, const int32_t *ids, size_t count) {
+    struct shown *shown = user;
+    struct run_answer *answer = shown->answer;
+    if (answer->id_count) return true; /* it goes on */
+    if (!grow((void **)&answer->ids, 0, &answer->id_capacity, count, sizeof *ids)) shown->no_memory = true;
+    if (shown->no_memory) return false;
+    memcpy(answer->ids, ids, count * sizeof *ids);
+    answer->id_count = count;
+    return true;
+}
+static bool keep_token(void *user, int32_t token) {
+    struct shown *shown = user;
+    struct run_answer *answer = shown->answer;
+    if (!grow((void **)&answer->tokens, answer->token_count, &answer->token_capacity, 1, sizeof token))
+        shown->no_memory = true;
+    if (shown->no_memory) return false;
+    answer->tokens[answer->token_count++] = token;
+    return true;
+}
+static bool show_text(void *user, const char *text, size_t bytes) {
+    struct shown *shown = user;
+    struct run_answer *answer = shown->answer;
+    if (!grow((void **)&answer->text, answer->text_bytes, &answer->text_capacity, bytes + 1, 1))
+        shown->no_memory = true;
+    if (shown->no_memory) return false;
+    memcpy(answer->text + answer->text_bytes, text, bytes);
+    answer->text_bytes += bytes;
+    answer->text[answer->text_bytes] = 0;
+    fwrite(text, 1, bytes, stdout);
+    return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+static void show_stats(const struct run_info *info, const struct run_stats *stats, const struct run_answer *answer) {
+    double prompt = (double)stats->prompt_ns * 1e-9, rest = (double)stats->answer_ns * 1e-9;
+    fprintf(stderr,
+            "[%s, %u of %u layers on a GPU, context %u; prompt %llu tokens, %.1f tokens/s; answer %zu tokens, "
+            "%.1f tokens/s]\n",
+            info->device, stats->device_layers, info->layers, info->context, (unsigned long long)stats->prompt_tokens,
+            prompt > 0 ? (double)stats->prompt_tokens / prompt : 0, answer->token_count,
+            rest > 0 ? (double)stats->tokens / rest : 0);
+}
+
+/* ---- from the worker to the CPU ---- */
+
+/* Of the device, not of what was asked of it. */
+static bool is_device_failure(rf_status status) {
+    return status == RF_E_DEVICE_LOST || status == RF_E_TIMEOUT || status == RF_E_DRIVER ||
+           status == RF_E_DEVICE_MEMORY || status == RF_E_BUDGET;
+}
+
+/* The model in this process, on the CPU, as the worker had it. */
+static rf_status open_here(struct run_source *source, struct run_failure *failure) {
+    struct model_options model = source->options->model;
+    uint32_t context = source->remote.info.context;
+    model.device = "cpu";
+    model.layers = 0;
+    if (context) model.context = context;
+    /* Ctrl-C is meant for the answer, and waits until there is one again. */
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+    rf_status status = run_local_open(&source->local, source->options, &model, &source->info, failure);
+    if (status && model.context != source->options->model.context) {
+        /* The GPU's memory had room for so long a context, ours has not. */
+        model.context = source->options->model.context;
+        status = run_local_open(&source->local, source->options, &model, &source->info, failure);
+    }
+    run_catch_interrupts(false);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    source->is_remote = false;
+    return status;
+}
+
+/* On a terminal the text so far stands on the same line. */
+static void show_notice(const struct run_answer *answer, const char *what, const char *why) {
+    bool line_open = answer && answer->text_bytes && answer->text[answer->text_bytes - 1] != '\n';
+    if (line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) fputc('\n', stderr);
+    size_t tokens = answer ? answer->token_count : 0;
+    char where[64] = "";
+    if (tokens) snprintf(where, sizeof where, " after %zu token%s of the answer", tokens, tokens == 1 ? "" : "s");
+    fprintf(stderr, "rocmforge: note: %s%s; going on with the CPU: %s\n", what, where, why);
+}
+
+rf_status run_source_open(struct run_source *source, const struct run_options *options, struct run_failure *failure) {
+    *source = (struct run_source){.options = options};
+    if (!model_wants_worker(&options->model)) {
+        rf_status status = run_local_open(&source->local, options, &options->model, &source->info, failure);
+        run_catch_interrupts(false);
+        return status;
+    }
+    source->is_remote = true;
+    run_catch_interrupts(false);
+    enum run_outcome outcome = run_remote_open(&source->remote, options, failure);
+    source->info = source->remote.info;
+    if (outcome == RUN_DONE) return RF_OK;
+    bool automatic = !strcmp(options->model.device, "auto"), lost = outcome == RUN_LOST;
+    if (outcome == RUN_STOPPED) run_fail(failure, RF_E_CANCELLED, CLI_FAILED, "interrupted");
+    if (lost) run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->remote.why);
+    run_remote_kill(&source->remote);
+    if (outcome == RUN_STOPPED || !automatic) return failure->status;
+    /* Layers that were asked for and do not fit are the user's to change; a model or a device may be unsupported. */
+    bool device_failed =
+        lost || (is_device_failure(failure->status) && !(failure->status == RF_E_BUDGET && options->model.layers));
+    if (!device_failed && failure->status != RF_E_UNSUPPORTED && failure->status != RF_E_BUSY &&
+        failure->status != RF_E_NO_DEVICE && failure->status != RF_E_NO_DRIVER)
+        return failure->status;
+    struct run_failure here;
+    rf_status status = open_here(source, &here);
+    if (status && device_failed) cli_fail(CLI_FAILED, "run: the GPU cannot be used: %s", failure->line);
+    if (status) {
+        if (device_failed) *failure = here;
+        return failure->status;
+    }
+    show_notice(NULL, "the GPU cannot be used", failure->line);
+    return RF_OK;
+}
+
+/* ---- answering ---- */
+
+static rf_status answer_here(struct run_source *source, const struct run_question *question,
+                             const struct run_answer *so_far, const struct run_listener *listener,
+                             struct run_stats *stats, struct run_failure *failure) {
+    run_local_begin(&source->local);
+    answering = &source->local;
+    if (interrupts) run_local_stop(&source->local); /* it came while there was nobody to stop */
+    rf_status status = run_local_answer(&source->local, question, so_far, listener, stats, failure);
+    answering = NULL;
+    return status;
+}
+
+/* By the worker. LOST: it is dead now; what to say of that is in remote.why. */
+static enum run_outcome answer_there(struct run_source *source, const struct run_question *question,
+                                     const struct run_listener *listener, struct run_stats *stats,
+                                     struct run_failure *failure) {
+    struct run_remote *remote = &source->remote;
+    enum run_outcome outcome = run_remote_answer(remote, question, listener, stats, failure);
+    if (outcome == RUN_FAILED && source->info.has_device && is_device_failure(failure->status)) {
+        run_remote_kill(remote);
+        snprintf(remote->why, sizeof remote->why, "%s", failure->line);
+        outcome = RUN_LOST;
+    }
+    /* An answer that was to end has ended; that the worker has too is the next one's to find out. */
+    return outcome == RUN_LOST && interrupts ? RUN_STOPPED : outcome;
+}
+
+static rf_status get_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
+                            const struct run_listener *listener, struct run_stats *stats,
+                            struct run_failure *failure) {
+    if (source->is_remote) {
+        struct run_remote *remote = &source->remote;
+        enum run_outcome outcome = answer_there(source, question, listener, stats, failure);
+        if (outcome == RUN_FAILED) return failure->status;
+        if (outcome != RUN_LOST) return RF_OK;
+        run_remote_kill(remote); /* what is left of it */
+        /* One that had no GPU has nothing that this process could do better. */
+        if (!source->info.has_device && !remote->ended)
+            return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", remote->why);
+        show_notice(answer, remote->ended ? "the worker process is gone" : "the GPU was lost", remote->why);
+        rf_status status = open_here(source, failure);
+        if (status) return status;
+    }
+    return answer_here(source, question, answer, listener, stats, failure);
+}
+
+rf_status run_source_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
+                            struct run_failure *failure) {
+    struct shown shown = {.answer = answer};
+    const struct run_listener listener = {keep_prompt, keep_token, show_text, NULL, &shown};
+    struct run_stats stats = {0};
+    run_answer_clear(answer);
+    run_forget_interrupts();
+    rf_status status = get_answer(source, question, answer, &listener, &stats, failure);
+    if (shown.no_memory) return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
+    if (status) return status;
+    fputc('\n', stdout);
+    fflush(stdout); /* whoever listens at a pipe waits for the line's end */
+    if (source->options->stats && !ferror(stdout)) show_stats(&source->info, &stats, answer);
+    return RF_OK;
+}
+
+rf_status run_source_close(struct run_source *source, struct run_failure *failure) {
+    rf_status status = RF_OK;
+    if (source->is_remote) {
+        enum run_outcome outcome = run_remote_close(&source->remote, failure);
+        /* All that was asked for is there: a GPU that is lost while it is closed costs nothing but a word. */
+        bool lost = outcome == RUN_LOST || (outcome == RUN_FAILED && is_device_failure(failure->status));
+        if (lost)
+            fprintf(stderr, "rocmforge: note: the GPU was lost behind the end; nothing is missing: %s\n",
+                    outcome == RUN_LOST ? source->remote.why : failure->line);
+        else if (outcome == RUN_FAILED)
+            status = failure->status;
+    } else {
+        status = run_local_close(&source->local, failure);
+    }
+    signal(SIGINT, SIG_DFL);
+    return status;
+}
