@@ -2,15 +2,17 @@
 """Runs every extracted AMD kernel on an instruction emulator and compares it with a reference.
 
   rocmforge kernels --extract gfx1100 DIR && tools/emulate_amd.py DIR…
-  tools/emulate_amd.py --rocmforge build/rocmforge [--target gfx1100 --target …] [--kernel NAME]
+  tools/emulate_amd.py --rocmforge build/rocmforge [--target gfx1100 --target …] [--kernel PATTERN …] [--list]
 
 Needs numpy and two things that are not part of this project, named by the environment:
   TINYGRAD  a tinygrad checkout, whose test/mockgpu/amd/emu.py is the emulator (RDNA3, RDNA4, CDNA3)
   AMD_EMU   a Python file with a class CodeObject(path) that has launch(kernel, grid, block, args, shared)
-Without them it exits 77 with one line. Exit 1 if any result differs, or a kernel has no case here. The emulator is slow:
-shapes are small, at least one regular and one odd for each kernel.
+Without them it exits 77 with one line. Exit 1 if any result differs, or a kernel has less than two cases here. The
+emulator is slow: shapes are small, at least one regular and one odd for each kernel. --list needs no emulator: it counts
+the cases of each kernel, compares their arguments with the manifest and runs nothing.
 """
 import argparse
+import fnmatch
 import importlib.util
 import json
 import math
@@ -381,16 +383,27 @@ def cases_rope(name, kind, random):
         yield '%dx%dx%d' % (tokens, heads, dim), (2, 1, 1), (64, 1, 1), args, out, want, False
 
 
+def near_half(values):
+    """Whether a quotient of the blocks of 32 of tokens 0 and 2 is within 2e-4 of a half."""
+    blocks = values[[0, 2]].reshape(-1, 32)
+    x = np.abs(blocks) * (127 / np.abs(blocks).max(axis=1, keepdims=True))
+    return (np.abs(x % 1 - 0.5) < 2e-4).any()
+
+
 def cases_kv_append(name, kind, random):
     u, w = np.uint64, np.uint32
     rope = name.startswith('rope_')
-    for heads, dim, halves in ((2, 64, 1), (1, 96 if kind == 'q8_0' else 74, 0)):
+    # The last two are what the kernels take eight elements at a time: whole heads turned, of 128 elements.
+    for heads, dim, halves, rotated in ((2, 64, 1, 32), (1, 96 if kind == 'q8_0' else 74, 0, 36), (3, 128, 1, 128),
+                                        (5, 128, 0, 128)):
         positions, sequences = np.array([5, -1, 0, 9], np.int32), np.array([0, 0, 1, 0], np.uint32)
         table, page_rows, pages, tokens = np.array([[2, 0], [1, 7]], np.uint32), 4, 3, 4
-        rotated = dim // 4 * 2
         steps = rope_steps(rotated)
         k, v = (numbers(random, tokens * heads * dim).reshape(tokens, heads, dim) for _ in range(2))
-        new = rotated_by(k.astype(np.float64), positions, rotated, halves, steps) if rope else k.astype(np.float64)
+        turn = lambda k: rotated_by(k.astype(np.float64), positions, rotated, halves, steps) if rope else k.astype(np.float64)
+        while rope and kind == 'q8_0' and near_half(turn(k)):  # a quotient near a half may round to its neighbour
+            k = numbers(random, tokens * heads * dim).reshape(tokens, heads, dim)
+        new = turn(k)
         for which in ('k', 'v'):
             source = new if which == 'k' else v.astype(np.float64)
             want = np.full((pages, heads, page_rows, dim), 7.0)
@@ -405,8 +418,6 @@ def cases_kv_append(name, kind, random):
                 want = np.full((pages, heads, page_rows, dim // 32 * 34), 7, np.uint8)
                 for t, place in ((0, (0, 1)), (2, (1, 0))):
                     want[place[0], :, place[1]] = raw[t].reshape(heads, -1)
-                if rope and which == 'k':  # a quotient near a half may round to its neighbour
-                    continue
             element = 'u8' if kind == 'q8_0' else kind
             out, other = Output(element, want.size), Output(element, want.size)
             caches = [out.data, other.data] if which == 'k' else [other.data, out.data]
@@ -415,7 +426,8 @@ def cases_kv_append(name, kind, random):
                              w(heads), w(dim), u(heads * dim), u(heads * dim)]
             if rope:
                 args += [np.array(steps, np.uint64), w(rotated), w(halves), np.float32(1)]
-            yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, kind != 'f32' and not rope
+            exact = kind == 'q8_0' or (kind != 'f32' and not rope)
+            yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, exact
 
 
 # ---- argmax and the sampler: the workspace after each stage, byte by byte ----
@@ -623,39 +635,51 @@ def size_of(argument):
     return 8 if isinstance(argument, np.ndarray) else np.asarray(argument).nbytes
 
 
+def wrong_arguments(entry, args, block):
+    """None, or how a case departs from the manifest."""
+    sizes, given = [a['bytes'] for a in entry['arguments']], [size_of(a) for a in args]
+    if sizes != given:
+        return 'argument sizes %s, the manifest says %s' % (given, sizes)
+    return 'the block is larger than the manifest allows' if block[0] * block[1] > entry['max_threads'] else None
+
+
 def run_folder(code_object, folder, only):
+    """code_object: None to list."""
     with open(os.path.join(folder, 'manifest.json'), encoding='utf-8') as text:
         manifest = json.load(text)
-    target, failures, runs = manifest['target'], 0, 0
+    target, failures, runs, kernels = manifest['target'], 0, 0, 0
     objects = {}
     for entry in manifest['kernels']:
         kernel = entry['kernel']
-        if only and kernel not in only:
+        if only and not any(fnmatch.fnmatchcase(kernel, pattern) for pattern in only):
             continue
         cases = cases_of(kernel, np.random.default_rng(20))
-        if not cases:
-            print('%-8s %-20s FAILED  no case for this kernel in tools/emulate_amd.py' % (target, kernel))
+        kernels += 1
+        if len(cases) < 2:
+            print('%-8s %-20s FAILED  %d cases for this kernel in tools/emulate_amd.py; two at least' % (target, kernel,
+                                                                                                     len(cases)))
             failures += 1
-        if entry['file'] not in objects:
+        elif not code_object:
+            print('%-8s %-36s %d cases' % (target, kernel, len(cases)))
+        if code_object and entry['file'] not in objects:
             objects[entry['file']] = code_object(os.path.join(folder, entry['file']))
         for label, grid, block, args, out, want, exact, *more in cases:
             start = time.monotonic()
             more = more[0] if more else {}
             block = block if block[0] else (more['waves'] * (64 if target.startswith('gfx9') else 32), 1, 1)
-            sizes = [a['bytes'] for a in entry['arguments']]
-            if sizes != [size_of(a) for a in args]:
-                wrong, largest = 'argument sizes %s, the manifest says %s' % ([size_of(a) for a in args], sizes), 0.0
-            elif block[0] * block[1] > entry['max_threads']:
-                wrong, largest = 'the block is larger than the manifest allows', 0.0
-            else:
+            wrong, largest, tolerance = wrong_arguments(entry, args, block), 0.0, 0.0
+            if not wrong and code_object:
                 objects[entry['file']].launch(kernel, grid=grid, block=block, args=args, shared=more.get('shared', 0))
-                kind = out.kind
-                wrong, largest = out.errors(want, more.get('tolerance', TOLERANCE[kind]), exact)
+                tolerance = 0.0 if exact else more.get('tolerance', TOLERANCE[out.kind])
+                wrong, largest = out.errors(want, tolerance, exact)
             runs += 1
             failures += wrong is not None
-            print('%-8s %-20s %-24s %s  largest error %.2g, %.1f s%s' % (
-                target, kernel, label, 'FAILED' if wrong else 'ok    ', largest, time.monotonic() - start,
+            if not wrong and not code_object:
+                continue
+            print('%-8s %-20s %-24s %s  largest error %.2g of %.2g, %.1f s%s' % (
+                target, kernel, label, 'FAILED' if wrong else 'ok    ', largest, tolerance, time.monotonic() - start,
                 ': ' + wrong if wrong else ''), flush=True)
+    print('%-8s %d kernels, %d cases' % (target, kernels, runs))
     return runs, failures
 
 
@@ -664,11 +688,12 @@ def main():
     parser.add_argument('folders', nargs='*', metavar='DIR', help='written by rocmforge kernels --extract')
     parser.add_argument('--rocmforge', help='the command to extract with, instead of folders')
     parser.add_argument('--target', action='append', help='with --rocmforge; default: ' + ' '.join(TARGETS))
-    parser.add_argument('--kernel', action='append', help='only this one')
+    parser.add_argument('--kernel', action='append', metavar='PATTERN', help='only those of such a name')
+    parser.add_argument('--list', action='store_true', help='the cases of each kernel; nothing is run')
     args = parser.parse_args()
     if bool(args.folders) == bool(args.rocmforge):
         parser.error('name folders, or --rocmforge')
-    code_object = load_emulator()
+    code_object = None if args.list else load_emulator()
     with tempfile.TemporaryDirectory() as scratch:
         folders = args.folders
         for target in (args.target or TARGETS) if args.rocmforge else ():
@@ -676,7 +701,7 @@ def main():
             subprocess.run([args.rocmforge, 'kernels', '--extract', target, folders[-1]], check=True)
         results = [run_folder(code_object, folder, args.kernel) for folder in folders]
     runs, failures = (sum(column) for column in zip(*results))
-    print('%d passed, %d failed' % (runs - failures, failures))
+    print(('%d cases fit, %d things are wrong' if args.list else '%d passed, %d failed') % (runs - failures, failures))
     sys.exit(1 if failures or not runs else 0)
 
 

@@ -95,11 +95,13 @@ def dots_shared(kind, m, k):
 
 def pairs_shared(kind, k):
     """Likewise of matvec_pairs.hip."""
+    if kind in FLOATS:  # slices of 16 elements a lane; x is f32
+        return max(-(-k // (16 * wave)) * 64 * wave + 64 // wave * 2 * 2 * 32 * wave for wave in (32, 64))
     elements, size, _ = BLOCKS[kind]
     lane, most = 96 if kind == 'q6_k' else 80, 0
     for wave in (32, 64):
         most = max(most, -(-k // (64 * wave)) * wave * lane + 64 // wave * 2 * 2 * (wave * 64 // elements * size))
-    return 256 + most
+    return most
 
 
 def families(main):
@@ -180,9 +182,9 @@ def families(main):
         return data, gate, x, bias, residual, main.Output(out_kind, m * n), want, {'tolerance': tolerance}
 
     def cases_pairs(kind, random):
-        w = np.uint32
-        for n, k, gated in ((5, 4096, False), (3, 2048, True)):
-            data, gate, x, bias, residual, out, want, more = product(random, kind, 'q8', 1, n, k, gated, {})
+        w, x_kind = np.uint32, 'f32' if kind in FLOATS else 'q8'
+        for n, k, gated in ((5, 4096, False), (3, 2048, True), (3, 2304 if kind in FLOATS else 2048, False)):
+            data, gate, x, bias, residual, out, want, more = product(random, kind, x_kind, 1, n, k, gated, {})
             if gated:
                 bias = residual = null
             else:
@@ -190,7 +192,7 @@ def families(main):
             more['shared'] = pairs_shared(kind, k)
             yield '1x%dx%d%s' % (n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), \
                 [out.data, null, null, data, gate, null, x, null, null, bias, residual, w(n), w(0), w(0), w(k),
-                 np.float32(0), w(3 if gated else 1)], out, want, False, more
+                 np.float32(0), w((2 if gated else 0) + (x_kind == 'q8'))], out, want, False, more
 
     def cases_matvec(name, kinds, random):
         if kinds.endswith('_pairs'):

@@ -162,6 +162,10 @@ struct rf_executor_params {
      * executor's life, and is not counted, uploaded, zeroed or freed. Constants that are bound need no data. */
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;
+    /* Asked by the running thread before each node on the CPU and each submission to a device; true ends the run with
+     * RF_E_CANCELLED, when what was submitted is done. NULL: it runs to its end. */
+    bool (*stop)(void *stop_user);
+    void *stop_user;
 };
 /* One thread at a time per executor; any number of executors, on one device or on several, side by side.
  * Plans, charges and allocates, uploads constants. RF_E_BUDGET: it fits nowhere; nothing is held then. What a device

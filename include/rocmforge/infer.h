@@ -76,6 +76,8 @@ struct rf_engine_info {
     uint64_t steps_down, steps_up; /* layers and caches that were moved */
     uint32_t batch;                /* tokens of a prompt at a time */
     int64_t idle_ns;               /* the device was left alone for duty_percent */
+    /* Of the host, and what is taken of it by all that the runtime has; the mapped file is not counted. */
+    uint64_t host_budget_bytes, host_used_bytes;
 };
 RF_API rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info);
 /* One line on what did not fit and what it costs; "" where all did. Borrowed until it is closed. */
@@ -95,9 +97,10 @@ RF_API uint32_t rf_session_length(const struct rf_session *session);
 RF_API rf_status rf_session_rewind(struct rf_session *session, uint32_t length);
 /* How many tokens these and what the session holds have in common at the start; for prefix reuse. */
 RF_API uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count);
-/* Stops what the session is doing, after the tokens it is at: it returns RF_E_CANCELLED and holds what was complete.
- * Where it is doing nothing, the next evaluation or generation is stopped before it begins. Any thread, and from a
- * signal's handler too. */
+/* Stops what the session is doing, also in the middle of a prompt's part: before the next operation on the CPU, or
+ * when what the GPU was given is done. It returns RF_E_CANCELLED and holds the tokens that were complete; there may
+ * be no logits to sample from then. Where it is doing nothing, the next evaluation or generation is stopped before it
+ * begins. Any thread, and from a signal's handler too. */
 RF_API void rf_session_cancel(struct rf_session *session);
 
 /* Appends tokens. logits may be NULL; all: a row of 'vocabulary' floats for each token, else one row, for the last.

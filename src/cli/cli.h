@@ -10,7 +10,8 @@
 
 #include <rocmforge/rocmforge.h>
 
-enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_ABSENT = 77 };
+/* UNREADABLE is said by a server to its command only, which tells it from a driver that ends the process. */
+enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREADABLE = 66, CLI_ABSENT = 77 };
 
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -92,6 +93,7 @@ FILE *cli_worker_report(void);
 struct cli_server {
     pid_t pid; /* 0: there is none */
     int channel;
+    int exit_code; /* once it was ended: its own, -1 where it died otherwise */
 };
 rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]);
 /* Closes the channel and waits for its end, but not long, nor at all for one to be killed at

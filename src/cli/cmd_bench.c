@@ -83,9 +83,10 @@ static void show(const struct rf_engine_info *info, const char *notice, struct f
         json_end(&out);
         return;
     }
-    printf("%s: %s, %.2f billion parameters, %s; %u of %u layers on a GPU\n", info->device,
-           info->name[0] ? info->name : info->architecture, (double)info->parameter_count * 1e-9,
-           cli_bytes(info->weight_bytes), info->device_layers, info->layers);
+    bool billions = info->parameter_count >= 1000000000;
+    printf("%s: %s, %.2f %s parameters, %s; %u of %u layers on a GPU\n", info->device,
+           info->name[0] ? info->name : info->architecture, (double)info->parameter_count * (billions ? 1e-9 : 1e-6),
+           billions ? "billion" : "million", cli_bytes(info->weight_bytes), info->device_layers, info->layers);
     if (prompt) printf("prompt  %6lld tokens  %10.1f tokens/s\n", (long long)prompt, read);
     if (answer)
         printf("answer  %6lld tokens  %10.1f tokens/s  after %lld\n", (long long)answer, wrote,

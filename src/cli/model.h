@@ -11,6 +11,8 @@ struct model_options {
     int64_t context, layers, threads, batch, sessions, duty_percent, kernel_ms;
     bool here, no_replay;
     bool stats;     /* show the placement, also where standard error is no terminal */
+    bool quiet;     /* something else stands on the terminal: no progress, and the placement with 'stats' only */
+    bool serves;    /* a worker that is spoken to: a file that cannot be read any more is for its command to tell */
     bool plan_only; /* load nothing and say nothing: what would be where */
 };
 #define MODEL_DEFAULTS(kv_) {.device = "auto", .kv = (kv_)}
@@ -40,9 +42,14 @@ bool model_wants_worker(const struct model_options *options);
 int model_in_worker(int argc, char **argv);
 
 /* A runtime and an engine; closes what was opened on failure. Shows progress and the placement on a terminal, the
- * placement with 'stats' too, and a notice in any case. */
+ * placement with 'stats' too, and a notice in any case. From then on a file that was shortened, or a disk that fails,
+ * ends the process: with one line, or with CLI_UNREADABLE where it serves. */
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine);
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
+
+/* What is said of such a file; its name is put in. */
+#define MODEL_UNREADABLE                                                                                             \
+    "%.400s: a part of it cannot be read any more: it was shortened or its disk fails; restore it and start again"
 
 /* A number from an option's text; false: it is none. */
 bool model_number(const char *text, float *value);

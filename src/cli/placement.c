@@ -105,6 +105,11 @@ void placement_show(FILE *to, const struct rf_engine_info *info) {
     if (info->budget_bytes)
         fprintf(to, "budget %s, of which the driver takes %s and a run about %s; ", cli_bytes(info->budget_bytes),
                 cli_bytes(info->driver_bytes), cli_bytes(info->scratch_bytes));
+    if (info->device_layers < info->layers) {
+        fprintf(to, "host budget %s", cli_bytes(info->host_budget_bytes));
+        if (info->host_used_bytes) fprintf(to, ", of which %s is taken", cli_bytes(info->host_used_bytes));
+        fputs("; ", to);
+    }
     fprintf(to, "context %u of %u tokens, cache %s\n", info->context, info->trained_context, kv_name(info->kv));
     for (size_t i = 0; i < count; i++) {
         const struct part *part = &parts[i];
@@ -134,6 +139,8 @@ void placement_json(struct json *json, const struct rf_engine_info *info, const 
     json_uint(json, "budget_bytes", info->budget_bytes);
     json_uint(json, "driver_bytes", info->driver_bytes);
     json_uint(json, "scratch_bytes", info->scratch_bytes);
+    json_uint(json, "host_budget_bytes", info->host_budget_bytes);
+    json_uint(json, "host_used_bytes", info->host_used_bytes);
     json_uint(json, "context", info->context);
     json_uint(json, "trained_context", info->trained_context);
     json_text(json, "kv", kv_name(info->kv));

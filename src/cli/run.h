@@ -117,6 +117,7 @@ rf_status run_local_close(struct run_local *local, struct run_failure *failure);
 
 struct run_remote {
     struct cli_server server;
+    const char *model; /* its file; borrowed */
     struct wire_in in;
     struct wire_out out;
     struct run_info info;
@@ -128,7 +129,8 @@ struct run_remote {
     /* For telling a worker that hangs from one that works: see run_remote.c. */
     int64_t silent_ns, looked_ns, cpu_ns;
     uint64_t read_bytes;
-    char why[1024]; /* it was lost */
+    char why[1024];  /* it was lost */
+    bool unreadable; /* it was the model's file that was; no other process could do better */
 };
 /* How a call to the worker ended. LOST: it is dead and was killed if need be; why says how. */
 enum run_outcome { RUN_DONE, RUN_FAILED, RUN_STOPPED, RUN_LOST };

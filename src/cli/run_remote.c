@@ -136,6 +136,8 @@ static enum run_outcome await_frame(struct run_remote *remote, enum stage stage,
         if (state == WIRE_BAD) return lose(remote, "the worker process: %s", remote->in.why);
         if (state == WIRE_OVER) {
             cli_server_end(&remote->server, false, remote->why);
+            remote->unreadable = remote->server.exit_code == CLI_UNREADABLE;
+            if (remote->unreadable) snprintf(remote->why, sizeof remote->why, MODEL_UNREADABLE, remote->model);
             return RUN_LOST;
         }
         if (heed_interrupts(remote, stage)) {
@@ -181,7 +183,7 @@ static rf_status find_patience(struct run_remote *remote, const struct run_optio
 
 enum run_outcome run_remote_open(struct run_remote *remote, const struct run_options *options,
                                  struct run_failure *failure) {
-    *remote = (struct run_remote){.server = {.channel = -1}};
+    *remote = (struct run_remote){.server = {.channel = -1}, .model = options->model.model};
     size_t count = 0;
     while (options->given[count]) count++;
     const char **arguments = malloc((count + 2) * sizeof *arguments);

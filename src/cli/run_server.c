@@ -243,6 +243,7 @@ int run_serve(const struct run_options *options, int channel) {
     struct run_info info;
     struct run_failure failure = {0};
     model.here = false; /* the channel is taken */
+    model.serves = true;
     if (!getenv("RF_LOG")) cli_log_to(hold_line, &desk);
     wire_send_hello(channel, &desk.out);
     rf_status status = run_local_open(&desk.local, options, &model, &info, &failure);

@@ -116,11 +116,12 @@ static bool is_device_failure(rf_status status) {
 }
 
 /* The model in this process, on the CPU, as the worker had it. */
-static rf_status open_here(struct run_source *source, struct run_failure *failure) {
+static rf_status open_here(struct run_source *source, bool in_answer, struct run_failure *failure) {
     struct model_options model = source->options->model;
     uint32_t context = source->remote.info.context;
     model.device = "cpu";
     model.layers = 0;
+    model.quiet = in_answer; /* the text so far stands there */
     if (context) model.context = context;
     /* Ctrl-C is meant for the answer, and waits until there is one again. */
     sigset_t interrupt, before;
@@ -163,9 +164,10 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
     if (outcome == RUN_DONE) return RF_OK;
     bool automatic = !strcmp(options->model.device, "auto"), lost = outcome == RUN_LOST;
     if (outcome == RUN_STOPPED) run_fail(failure, RF_E_CANCELLED, CLI_FAILED, "interrupted");
-    if (lost) run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->remote.why);
+    bool unreadable = lost && source->remote.unreadable;
+    if (lost) run_fail(failure, unreadable ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->remote.why);
     run_remote_kill(&source->remote);
-    if (outcome == RUN_STOPPED || !automatic) return failure->status;
+    if (outcome == RUN_STOPPED || unreadable || !automatic) return failure->status;
     /* Layers that were asked for and do not fit are the user's to change; a model or a device may be unsupported. */
     bool device_failed =
         lost || (is_device_failure(failure->status) && !(failure->status == RF_E_BUDGET && options->model.layers));
@@ -173,7 +175,7 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
         failure->status != RF_E_NO_DEVICE && failure->status != RF_E_NO_DRIVER)
         return failure->status;
     struct run_failure here;
-    rf_status status = open_here(source, &here);
+    rf_status status = open_here(source, false, &here);
     if (status && device_failed) cli_fail(CLI_FAILED, "run: the GPU cannot be used: %s", failure->line);
     if (status) {
         if (device_failed) *failure = here;
@@ -220,11 +222,12 @@ static rf_status get_answer(struct run_source *source, const struct run_question
         if (outcome == RUN_FAILED) return failure->status;
         if (outcome != RUN_LOST) return RF_OK;
         run_remote_kill(remote); /* what is left of it */
-        /* One that had no GPU has nothing that this process could do better. */
+        /* One that had no GPU, or no file any more, has nothing that this process could do better. */
+        if (remote->unreadable) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", remote->why);
         if (!source->info.has_device && !remote->ended)
             return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", remote->why);
         show_notice(answer, remote->ended ? "the worker process is gone" : "the GPU was lost", remote->why);
-        rf_status status = open_here(source, failure);
+        rf_status status = open_here(source, true, failure);
         if (status) return status;
     }
     return answer_here(source, question, answer, listener, stats, failure);

@@ -183,11 +183,12 @@ bool cli_server_end(struct cli_server *server, bool at_once, char why[256]) {
         }
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
+    *server = (struct cli_server){.channel = -1, .exit_code = -1};
     if (known && !killed) {
-        clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == CLI_DONE;
+        if (WIFEXITED(wait_status)) server->exit_code = WEXITSTATUS(wait_status);
+        clean = server->exit_code == CLI_DONE;
         explain_end(wait_status, why);
     }
-    *server = (struct cli_server){.channel = -1};
     return clean;
 }
 

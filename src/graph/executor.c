@@ -53,6 +53,8 @@ rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_
     executor->timeout_ns = params->timeout_ns;
     executor->place = params->place;
     executor->bind = params->bind;
+    executor->stop = params->stop;
+    executor->stop_user = params->stop_user;
     executor->user = params->user;
     rf_status status = set_devices(executor, params->devices, params->device_count, params->device_bytes);
     if (!status) status = make_graph(executor, params->passes);

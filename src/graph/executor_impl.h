@@ -64,6 +64,8 @@ struct rf_executor {
     int (*place)(void *user, const char *node);
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;
+    bool (*stop)(void *stop_user); /* NULL: never */
+    void *stop_user;
 
     struct rf_assembly assembly;
     uint64_t epoch;

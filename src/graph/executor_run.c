@@ -1,7 +1,8 @@
 /* A run: the actions of an assembly, one after the other, then a wait for all places.
  *
  * The calling thread is the CPU's place: devices get their work ahead of it and compute meanwhile. Nothing is
- * allocated. After a failure everything that is under way is waited for, by the same deadline, before it is reported;
+ * allocated. Before each action it is asked whether to stop; what was handed to a device by then is not taken back.
+ * After a stop or a failure everything that is under way is waited for, by the same deadline, before it is reported;
  * what cannot be waited for leaves the executor 'unfinished'. */
 #include "graph/executor_impl.h"
 
@@ -154,6 +155,8 @@ static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly,
     const struct rf_plan *plan = assembly->plan;
     rf_status status = RF_OK;
     const void *data = NULL;
+    if (executor->stop && executor->stop(executor->stop_user))
+        return rf_fail(RF_E_CANCELLED, "graph '%s': stopped", plan->graph->name);
     if (action->kind == RF_ACTION_RUN) {
         if (plan->places[action->place].cpu && deadline->set && rf_now_ns() >= deadline->at_ns)
             return rf_fail(RF_E_TIMEOUT, "graph '%s': the deadline passed before node '%s'", plan->graph->name,

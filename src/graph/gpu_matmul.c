@@ -2,124 +2,13 @@
  *
  * Grid and block depend on the shape alone: kernels sum in an order that depends on the block, and the
  * same input must give the same bits. */
-#include "graph/gpu_matmul.h"
-
-#include <stdio.h>
-
-#include "base/base.h"
-
-#define Q8_BLOCK 32
-#define Q8_BLOCK_BYTES 40
-
-/* ---- checks ---- */
-
-/* A checked range of device memory. */
-struct span {
-    uint64_t first, bytes; /* address; 0 bytes: nothing */
-    struct rf_arg arg;
-};
-
-static const char *type_suffix(enum rf_dtype dtype) {
-    static const char *const names[RF_DTYPE_COUNT] = {
-        [RF_F32] = "f32",   [RF_F16] = "f16",   [RF_BF16] = "bf16", [RF_Q4_0] = "q4_0",     [RF_Q4_1] = "q4_1",
-        [RF_Q5_0] = "q5_0", [RF_Q5_1] = "q5_1", [RF_Q8_0] = "q8_0", [RF_Q2_K] = "q2_k",     [RF_Q3_K] = "q3_k",
-        [RF_Q4_K] = "q4_k", [RF_Q5_K] = "q5_k", [RF_Q6_K] = "q6_k", [RF_IQ4_NL] = "iq4_nl", [RF_IQ4_XS] = "iq4_xs"};
-    return (unsigned)dtype < RF_DTYPE_COUNT ? names[dtype] : NULL;
-}
-static bool is_float(enum rf_dtype dtype) {
-    return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
-}
-static bool is_weight(enum rf_dtype dtype) {
-    return type_suffix(dtype) != NULL;
-}
-static bool is_quantized(enum rf_dtype dtype) {
-    return is_weight(dtype) && !is_float(dtype);
-}
-static const char *type_name(enum rf_dtype dtype) {
-    return (unsigned)dtype < RF_DTYPE_COUNT ? rf_dtype_name(dtype) : "no type";
-}
-
-/* Bytes of rows of columns elements, a stride apart; the last row ends with its elements. */
-static bool rows_bytes_overflow(enum rf_dtype dtype, uint64_t rows, uint64_t columns, uint64_t stride,
-                                uint64_t *bytes) {
-    uint64_t before, elements;
-    *bytes = 0;
-    if (!rows || !columns) return false;
-    if (rf_mul_overflows(rows - 1, stride, &before) || rf_add_overflows(before, columns, &elements)) return true;
-    return rf_mul_overflows(elements / rf_dtype_block(dtype), rf_dtype_block_bytes(dtype), bytes);
-}
+#include "graph/gpu_matmul_impl.h"
 
 bool rf_q8_bytes_overflow(uint64_t rows, uint64_t columns, uint64_t *bytes) {
     return rf_mul_overflows(rows, columns / Q8_BLOCK, bytes) || rf_mul_overflows(*bytes, Q8_BLOCK_BYTES, bytes);
 }
 
-static rf_status take(const char *op, const char *what, const struct rf_rows_view *view, uint64_t bytes,
-                      uint64_t align, struct span *span) {
-    *span = (struct span){0, 0, rf_arg_buffer(NULL)};
-    if (!view->buffer) {
-        if (!bytes) return RF_OK;
-        return rf_fail(RF_E_INVALID, "%s: %s has no buffer", op, what);
-    }
-    if (!rf_range_fits(view->offset_bytes, bytes, rf_buffer_bytes(view->buffer)))
-        return rf_fail(RF_E_INVALID, "%s: %s needs %llu bytes from %llu on, its buffer has %llu", op, what,
-                       (unsigned long long)bytes, (unsigned long long)view->offset_bytes,
-                       (unsigned long long)rf_buffer_bytes(view->buffer));
-    span->first = rf_buffer_address(view->buffer) + view->offset_bytes;
-    span->bytes = bytes;
-    span->arg = rf_arg_buffer_at(view->buffer, view->offset_bytes);
-    if (span->first % align)
-        return rf_fail(RF_E_INVALID, "%s: %s starts at a byte that is no multiple of %llu", op, what,
-                       (unsigned long long)align);
-    return RF_OK;
-}
-static bool overlap(const struct span *a, const struct span *b) {
-    return a->bytes && b->bytes && a->first < b->first + b->bytes && b->first < a->first + a->bytes;
-}
-static rf_status apart(const char *op, const struct span *out, const char *what, const struct span *in) {
-    return overlap(out, in) ? rf_fail(RF_E_INVALID, "%s: out overlaps %s", op, what) : RF_OK;
-}
-static rf_status need_device(const char *op, struct rf_queue *queue) {
-    return queue ? RF_OK : rf_fail(RF_E_INVALID, "%s: no queue", op);
-}
-
-#define TRY(call)                                                                                                    \
-    do {                                                                                                             \
-        rf_status status_ = (call);                                                                                  \
-        if (status_) return status_;                                                                                 \
-    } while (0)
-
-static rf_status launch_shared(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
-                               uint32_t shared_bytes, const struct rf_arg *args, size_t count) {
-    RF_PARAMS(struct rf_launch, params);
-    params.shared_bytes = shared_bytes;
-    TRY(rf_kernel_find(rf_queue_device(queue), name, &params.kernel));
-    params.grid[0] = grid[0];
-    params.grid[1] = grid[1];
-    params.block[0] = threads;
-    params.args = args;
-    params.arg_count = count;
-    return rf_queue_launch(queue, &params);
-}
-static rf_status launch(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
-                        const struct rf_arg *args, size_t count) {
-    return launch_shared(queue, name, grid, threads, 0, args, count);
-}
-/* Blocks for so many pieces of work; kernels go round where a grid is smaller. */
-static uint32_t blocks_for(uint64_t work, uint64_t each, uint32_t most) {
-    uint64_t blocks = work / each + (work % each != 0);
-    return (uint32_t)RF_MAX(1, RF_MIN(blocks, most));
-}
-#define MOST_X 0x7fffffffu
-#define MOST_Y 65535u
-#define ROUND_X 65536u /* enough blocks for any device where kernels go round */
-
 /* ---- matmul ---- */
-
-struct matmul {
-    const struct rf_matmul_args *args;
-    uint64_t x_stride, out_stride;
-    struct span out, weights, gate, x, bias, residual;
-};
 
 static bool on_units(enum rf_matmul_path path) {
     return path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
@@ -187,302 +76,9 @@ static rf_status check_matmul(const struct rf_matmul_args *a, struct matmul *m) 
     return RF_OK;
 }
 
-static struct rf_arg later(struct span span, uint64_t bytes) {
-    if (span.arg.buffer) span.arg.offset += bytes;
-    return span.arg;
-}
-
-/* Elements a thread takes at once, as in kernels/quant.h. */
-static uint64_t unit_elements(enum rf_dtype dtype) {
-    switch (dtype) {
-    case RF_F32:
-    case RF_F16:
-    case RF_BF16:
-    case RF_Q8_0: return 8;
-    case RF_Q2_K:
-    case RF_Q3_K:
-    case RF_Q6_K: return 32;
-    default: return 16;
-    }
-}
-
-/* Threads that share one output: each has a few units, so that loads overlap. */
-static uint32_t matvec_threads(const struct rf_matmul_args *a) {
-    uint64_t units = a->k / unit_elements(a->weight_type), threads = (units / 4 + 63) / 64 * 64;
-    return (uint32_t)RF_MIN(RF_MAX(threads, 64), 256);
-}
-
-/* Rows that one of the kernels below takes at most. */
-static uint64_t matvec_rows(enum rf_dtype weight_type) {
-    return is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
-}
-
-/* Rows from `first` on. */
-static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t first) {
-    const struct rf_matmul_args *a = m->args;
-    uint64_t rows = RF_MIN(a->m - first, matvec_rows(a->weight_type)), element = rf_dtype_bytes(a->type);
-    uint64_t x_bytes = m->x_stride * element, out_bytes = m->out_stride * element;
-    char name[64];
-    snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(a->weight_type), type_suffix(a->type),
-             rows == 1   ? 1
-             : rows <= 4 ? 4
-                         : 8);
-    struct rf_arg args[] = {later(m->out, first * out_bytes),
-                            m->weights.arg,
-                            m->gate.arg,
-                            later(m->x, first * x_bytes),
-                            m->bias.arg,
-                            later(m->residual, first * out_bytes),
-                            rf_arg_i64((int64_t)rows),
-                            rf_arg_i64((int64_t)a->n),
-                            rf_arg_i64((int64_t)a->k),
-                            rf_arg_i64((int64_t)m->x_stride),
-                            rf_arg_i64((int64_t)m->out_stride)};
-    uint32_t grid[2] = {blocks_for(a->n, a->gate.buffer ? 1 : 2, MOST_X), 1};
-    return launch(queue, name, grid, matvec_threads(a), args, RF_COUNT(args));
-}
-
-/* How kernels/dots.h is launched: rows of x that it takes at once, threads of a block, blocks. */
-struct dots_plan {
-    uint32_t rows, threads, blocks;
-    uint64_t shared_bytes;
-};
-
-/* As in kernels/stream.h: a wave's slots for slices of the weights. */
-static uint64_t dots_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info, bool pairs) {
-    uint64_t bytes = (uint64_t)info->wave_size * 64 / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
-    uint64_t slots = info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
-    return slots * (pairs ? 2 * bytes : (bytes + 29) / 16 * 16);
-}
-/* What a block holds of a row of x. */
-static uint64_t dots_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
-    uint64_t wave = (uint64_t)info->wave_size;
-    return (k + 64 * wave - 1) / (64 * wave) * wave * (weights == RF_Q6_K ? 96 : 80);
-}
-
-/* False where a block's shared memory does not hold even one row of x. Results depend on none of this: a wave sums a
- * row of weights by itself. */
-static bool plan_dots(const struct rf_matmul_args *a, const struct rf_device_info *info, uint64_t rows,
-                      struct dots_plan *plan) {
-    uint64_t wave = (uint64_t)info->wave_size, most = (uint64_t)info->max_shared_bytes_per_block;
-    uint64_t units = (uint64_t)RF_MAX(info->compute_units, 1), ring = dots_ring_bytes(a->weight_type, info, false);
-    uint64_t row_bytes = dots_x_bytes(a->weight_type, a->k, info);
-    bool nvidia = info->vendor == RF_VENDOR_NVIDIA;
-    if (a->k > INT32_MAX || a->n > INT32_MAX) return false;
-    for (rows = RF_MIN(rows, RF_MATVEC_ROWS); rows; rows /= 2) {
-        /* A row of weights for each wave, so that few rows reach all units; rounding x then costs once per unit. */
-        uint64_t threads = !nvidia ? 256 : rows == 1 ? 1024 : 512;
-        threads = RF_MIN(threads, (a->n + units - 1) / units * wave);
-        threads = (threads + 63) / 64 * 64;
-        while (threads > 64 && rows * row_bytes + threads / wave * ring > most) threads = threads / 2 / 64 * 64;
-        plan->shared_bytes = rows * row_bytes + threads / wave * ring;
-        if (plan->shared_bytes > most) continue;
-        uint64_t per_unit = RF_MIN(RF_MAX(most / plan->shared_bytes, 1), 1024 / threads);
-        plan->rows = (uint32_t)rows;
-        plan->threads = (uint32_t)threads;
-        plan->blocks = blocks_for(a->n, threads / wave, (uint32_t)RF_MIN(units * per_unit, MOST_X));
-        return true;
-    }
-    return false;
-}
-
-/* All rows, as many at once as the plan says. */
-static rf_status dots(struct rf_queue *queue, const struct matmul *m, const struct rf_device_info *info) {
-    const struct rf_matmul_args *a = m->args;
-    uint64_t x_bytes = a->x_q8 ? a->k / Q8_BLOCK * Q8_BLOCK_BYTES : m->x_stride * sizeof(float);
-    uint64_t out_bytes = m->out_stride * sizeof(float);
-    struct dots_plan plan;
-    for (uint64_t first = 0; first < a->m; first += plan.rows) {
-        if (!plan_dots(a, info, a->m - first, &plan)) return rf_fail(RF_E_UNSUPPORTED, "matmul: too many columns");
-        char name[64];
-        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(a->weight_type),
-                 plan.rows == 1   ? 1
-                 : plan.rows <= 4 ? 4
-                                  : 8);
-        struct rf_arg args[] = {later(m->out, first * out_bytes),
-                                m->weights.arg,
-                                m->gate.arg,
-                                later(m->x, first * x_bytes),
-                                m->bias.arg,
-                                later(m->residual, first * out_bytes),
-                                rf_arg_i64((int64_t)plan.rows),
-                                rf_arg_i64((int64_t)a->n),
-                                rf_arg_i64((int64_t)a->k),
-                                rf_arg_i64((int64_t)m->x_stride),
-                                rf_arg_i64((int64_t)m->out_stride),
-                                rf_arg_i32(a->x_q8)};
-        uint32_t grid[2] = {plan.blocks, 1};
-        TRY(launch_shared(queue, name, grid, plan.threads, (uint32_t)plan.shared_bytes, args, RF_COUNT(args)));
-    }
-    return RF_OK;
-}
-
-/* ---- one row of x, rows of weights in pairs (see kernels/matvec_pairs.hip) ---- */
-
-#define PAIRS_SCRATCH 256
-#define PAIRS_Q8 1u
-#define PAIRS_GATE 2u
-#define PAIRS_HALF 4u
-
-struct pairs {
-    enum rf_dtype weight_type;
-    uint64_t k, n[3]; /* of as many matrices; a gate is the second and has an n of 0 */
-    struct rf_arg out[3], weights[3], x, norm, normed, bias, residual;
-    float eps;
-    bool q8, gate, half;
-};
-
-/* Whether rows suit, and shared memory is enough. Results depend on none of this but where there is a norm. */
-static bool plan_pairs(const struct pairs *p, const struct rf_device_info *info, struct dots_plan *plan) {
-    enum rf_dtype type = p->weight_type;
-    bool has_kernel = type == RF_Q4_0 || type == RF_Q8_0 || type == RF_Q4_K || type == RF_Q6_K;
-    if (!has_kernel || !p->k || p->k % 64 || p->k / rf_dtype_block(type) * rf_dtype_block_bytes(type) % 16 ||
-        p->k > INT32_MAX || p->n[0] > INT32_MAX / 4 || p->n[1] > INT32_MAX / 4 || p->n[2] > INT32_MAX / 4)
-        return false;
-    uint64_t wave = (uint64_t)info->wave_size, units = (uint64_t)RF_MAX(info->compute_units, 1), pairs = 0, waves;
-    uint64_t before = PAIRS_SCRATCH + dots_x_bytes(type, p->k, info), ring = dots_ring_bytes(type, info, true);
-    uint64_t most = rf_sub_saturate((uint64_t)info->max_shared_bytes_per_block, before) / ring;
-    for (int i = 0; i < 3; i++) pairs += p->gate ? p->n[i] : (p->n[i] + 1) / 2;
-    if (info->vendor == RF_VENDOR_NVIDIA) {
-        /* One block for each unit, of as many waves as make their last turn a full one, or nearly; more of them where
-         * that is the same. A few more than there is work for fetch x. */
-        uint64_t each = (pairs + units - 1) / units, least = 0;
-        most = RF_MIN(most, 32);
-        if (most < 8) return false;
-        waves = 8;
-        for (uint64_t w = RF_MIN(12, most); w <= most && each > 8; w++) {
-            uint64_t turns = (each + w - 1) / w * w;
-            if (!least || turns <= least) least = turns, waves = w;
-        }
-        plan->blocks = (uint32_t)RF_MIN(units, RF_MAX(pairs, 1));
-    } else {
-        waves = 256 / wave;
-        if (most < waves) return false;
-        uint64_t held = (uint64_t)info->max_shared_bytes_per_block / (before + waves * ring);
-        plan->blocks = blocks_for(pairs, waves, (uint32_t)RF_MIN(units * RF_MIN(RF_MAX(held, 1), 4), MOST_X));
-    }
-    plan->rows = 1;
-    plan->threads = (uint32_t)(waves * wave);
-    plan->shared_bytes = before + waves * ring;
-    return true;
-}
-
-static rf_status launch_pairs(struct rf_queue *queue, const struct pairs *p, const struct dots_plan *plan) {
-    char name[64];
-    snprintf(name, sizeof name, "matvec_%s_pairs", type_suffix(p->weight_type));
-    struct rf_arg args[] = {
-        p->out[0],
-        p->out[1],
-        p->out[2],
-        p->weights[0],
-        p->weights[1],
-        p->weights[2],
-        p->x,
-        p->norm,
-        p->normed,
-        p->bias,
-        p->residual,
-        rf_arg_u32((uint32_t)p->n[0]),
-        rf_arg_u32((uint32_t)p->n[1]),
-        rf_arg_u32((uint32_t)p->n[2]),
-        rf_arg_u32((uint32_t)p->k),
-        rf_arg_f32(p->eps),
-        rf_arg_u32((p->q8 ? PAIRS_Q8 : 0) | (p->gate ? PAIRS_GATE : 0) | (p->half ? PAIRS_HALF : 0))};
-    uint32_t grid[2] = {plan->blocks, 1};
-    return launch_shared(queue, name, grid, plan->threads, (uint32_t)plan->shared_bytes, args, RF_COUNT(args));
-}
-
-/* A product of one row as they take it. */
-static struct pairs pairs_of(const struct matmul *m) {
-    const struct rf_matmul_args *a = m->args;
-    struct rf_arg none = rf_arg_buffer(NULL);
-    return (struct pairs){.weight_type = a->weight_type,
-                          .k = a->k,
-                          .n = {a->n},
-                          .out = {m->out.arg, none, none},
-                          .weights = {m->weights.arg, m->gate.arg, none},
-                          .x = m->x.arg,
-                          .norm = none,
-                          .normed = none,
-                          .bias = m->bias.arg,
-                          .residual = m->residual.arg,
-                          .q8 = a->x_q8,
-                          .gate = a->gate.buffer != NULL};
-}
-
-rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_products_args *a, bool *done) {
-    const char *op = "norm_products";
-    struct rf_matmul_args one[3];
-    struct matmul m[3];
-    struct span x, norm, normed;
-    struct dots_plan plan;
-    uint64_t bytes, x_bytes;
-    *done = false;
-    TRY(need_device(op, queue));
-    if (a->count < 1 || a->count > 3 || (a->gate.buffer && a->count != 1))
-        return rf_fail(RF_E_INVALID, "%s: %d products; up to 3, or one with a gate", op, a->count);
-    if (a->type != RF_F32 && a->type != RF_F16)
-        return rf_fail(RF_E_UNSUPPORTED, "%s: x of %s", op, type_name(a->type));
-    if (!is_quantized(a->weight_type) || rf_mul_overflows(a->k, sizeof(float), &bytes) || !a->k) return RF_OK;
-    x_bytes = a->k * rf_dtype_bytes(a->type);
-    TRY(take(op, "x", &a->x, x_bytes, rf_dtype_bytes(a->type), &x));
-    TRY(take(op, "norm", &a->norm, a->norm.buffer ? bytes : 0, sizeof(float), &norm));
-    TRY(take(op, "normed", &a->normed, bytes, sizeof(float), &normed));
-    TRY(apart(op, &normed, "x", &x));
-    TRY(apart(op, &normed, "norm", &norm));
-    for (int i = 0; i < a->count; i++) {
-        one[i] = (struct rf_matmul_args){.weight_type = a->weight_type,
-                                         .type = RF_F32,
-                                         .m = 1,
-                                         .n = a->n[i],
-                                         .k = a->k,
-                                         .out = a->out[i],
-                                         .weights = a->weights[i],
-                                         .gate = a->gate,
-                                         .residual = i ? (struct rf_rows_view){0} : a->residual,
-                                         .x = a->normed};
-        TRY(check_matmul_types(&one[i]));
-        TRY(check_matmul(&one[i], &m[i]));
-        TRY(apart(op, &m[i].out, "x", &x));
-        TRY(apart(op, &m[i].out, "norm", &norm));
-        for (int k = 0; k < i; k++) TRY(apart(op, &m[i].out, "another product", &m[k].out));
-    }
-    if ((x.first | norm.first | normed.first) % 16) return RF_OK;
-    struct pairs p = pairs_of(&m[0]);
-    p.x = x.arg;
-    p.norm = norm.arg;
-    p.normed = normed.arg;
-    p.eps = a->eps;
-    p.half = a->type == RF_F16;
-    for (int i = 1; i < a->count; i++) {
-        p.n[i] = a->n[i];
-        p.out[i] = m[i].out.arg;
-        p.weights[i] = m[i].weights.arg;
-    }
-    RF_PARAMS(struct rf_device_info, info);
-    TRY(rf_device_get_info(rf_queue_device(queue), &info));
-    if (!plan_pairs(&p, &info, &plan)) return RF_OK;
-    *done = true;
-    return launch_pairs(queue, &p, &plan);
-}
-
-/* For few rows, or where they are asked for. */
-static rf_status few_rows(struct rf_queue *queue, const struct matmul *m) {
-    const struct rf_matmul_args *a = m->args;
-    if (is_quantized(a->weight_type) && (a->path != RF_MATMUL_MATVEC || a->x_q8)) {
-        RF_PARAMS(struct rf_device_info, info);
-        TRY(rf_device_get_info(rf_queue_device(queue), &info));
-        struct dots_plan plan;
-        struct pairs pairs = pairs_of(m);
-        if (a->m == 1 && plan_pairs(&pairs, &info, &plan)) return launch_pairs(queue, &pairs, &plan);
-        if (plan_dots(a, &info, a->m, &plan)) return dots(queue, m, &info);
-        if (a->path == RF_MATMUL_DOTS || a->x_q8)
-            return rf_fail(RF_E_UNSUPPORTED,
-                           "matmul: %llu columns of x in 8 bits do not fit into a block's shared memory of %d bytes",
-                           (unsigned long long)a->k, info.max_shared_bytes_per_block);
-    }
-    for (uint64_t first = 0; first < a->m; first += matvec_rows(a->weight_type)) TRY(matvec(queue, m, first));
-    return RF_OK;
+rf_status rf_matmul_check(const struct rf_matmul_args *args, struct matmul *m) {
+    TRY(check_matmul_types(args));
+    return check_matmul(args, m);
 }
 
 /* Many rows on the vector units; a block computes 64 by 64 outputs. */
@@ -722,8 +318,7 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *args) {
     struct matmul m;
     TRY(need_device("matmul", queue));
-    TRY(check_matmul_types(args));
-    TRY(check_matmul(args, &m));
+    TRY(rf_matmul_check(args, &m));
     if (!args->m || !args->n) return RF_OK;
     bool few = args->m <= RF_MATVEC_ROWS || args->gate.buffer || args->x_q8, matrix = matrix_takes(&m);
     if (on_units(args->path) && !matrix)
@@ -738,7 +333,7 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *arg
         rf_status status = matrix ? by_matrix(queue, &m) : RF_E_NOT_FOUND;
         return status == RF_E_NOT_FOUND ? tiled(queue, &m) : status;
     }
-    return few_rows(queue, &m);
+    return rf_matmul_few_rows(queue, &m);
 }
 
 /* ---- embedding, dequantize, quantize ---- */
@@ -802,7 +397,7 @@ rf_status rf_gpu_dequantize(struct rf_queue *queue, const struct rf_dequantize_a
     char name[64];
     snprintf(name, sizeof name, "dequantize_%s_%s", type_suffix(a->from), type_suffix(a->type));
     struct rf_arg args[] = {out.arg, in.arg, rf_arg_i64((int64_t)a->count)};
-    uint32_t grid[2] = {blocks_for(a->count / (a->type == RF_F32 ? 8 : unit_elements(a->from)), 256, ROUND_X), 1};
+    uint32_t grid[2] = {blocks_for(a->count / (a->type == RF_F32 ? 32 : unit_elements(a->from)), 256, ROUND_X), 1};
     return launch(queue, name, grid, 256, args, RF_COUNT(args));
 }
 

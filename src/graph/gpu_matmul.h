@@ -67,7 +67,7 @@ rf_status rf_gpu_matmul_workspace(const struct rf_matmul_args *args, uint64_t *b
 
 /* Products of one row, normalized first: normed [k] = x / sqrt(mean of squares of x + eps) * norm, or x without a
  * norm, and up to three out [n] = normed times weights [n, k] transposed, or one with a gate. All f32 but x, which
- * may be f16, and the weights, of one quantized type. *done false: nothing was submitted, as the device or the sizes
+ * may be f16, and the weights, of one type. *done false: nothing was submitted, as the device or the sizes
  * do not suit one kernel for all of it; then it is done one by one. */
 struct rf_norm_products_args {
     enum rf_dtype weight_type, type; /* type: of x */

@@ -589,8 +589,8 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
     }
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);
-    /* By fours a block takes several heads at once, of many tokens all of them; few tokens: over more blocks. Rows that
-     * are not whole fours are taken head by head, whatever the grid. */
+    /* By fours a block takes several heads at once, of many tokens all of them; few tokens: over more blocks. Rows
+     * that are not whole fours are taken head by head, whatever the grid. */
     bool fours = args->dim % 4 == 0 && args->dim <= 1024;
     uint64_t together = fours ? 256 / (args->dim / 4) : 1;
     uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(args->heads, together) : 1;

@@ -3,8 +3,8 @@
  * first step gives is an output too.
  *
  * By itself a form is the ops it stands for, one after the other: so the reference and the CPU run it, and a GPU
- * where it has no kernel for all of it. For one row of x with quantized weights it has, and then the first step costs
- * no kernel of its own, nor does a second and third product.
+ * where it has no kernel for all of it. For one row of x it has for most types of weights, and then the first step
+ * costs no kernel of its own, nor does a second and third product.
  *
  * Cases have rows of one size with random signs and norms that 8 bits hold (as op_matmul.c's fill_exact): what is
  * normalized loses nothing by being rounded to 8 bits, and the bounds are those of sums in f32. So does what is cast.
@@ -105,8 +105,7 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
                                          .x = view_of(x),
                                          .normed = view_of(rf_op_out(call, 0))};
     *done = false;
-    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !dense(&x->desc) ||
-        !is_quantized(weights->desc.dtype))
+    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !dense(&x->desc))
         return RF_OK;
     if (is_cast(call))
         args.residual = view_of(rf_op_in(call, CAST_RESIDUAL));
@@ -116,13 +115,15 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
     for (int i = 0; i < args.count; i++) {
         const struct rf_op_tensor *one = weights_of(call, i), *out = rf_op_out(call, 1 + i);
         if (!one->desc.shape[0]) return RF_OK;
-        TRY(need_aligned(call, one, "weights", 16));
+        if (is_quantized(one->desc.dtype)) TRY(need_aligned(call, one, "weights", 16));
         args.n[i] = one->desc.shape[0];
         args.weights[i] = view_of(one);
         args.out[i] = view_of(out);
     }
-    if (args.gate.buffer) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
-    TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
+    if (is_quantized(weights->desc.dtype)) {
+        if (args.gate.buffer) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
+    }
     return rf_gpu_norm_products(queue, &args, done);
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
@@ -210,10 +211,10 @@ static void add_cases(struct rf_case_list *list, const struct rf_op *op) {
     } shapes[] = {{1, {5, 3, 4}, 256},  {1, {67, 2, 33}, 2048}, {1, {1, 1, 1}, 4096},
                   {1, {9, 6, 7}, 2304}, {3, {4, 3, 5}, 256},    {1, {2, 4, 6}, 22528},
                   {9, {3, 2, 1}, 256},  {2, {3, 0, 1}, 256},    {0, {3, 2, 1}, 256}};
-    static const enum rf_dtype fast[] = {RF_F16, RF_Q4_0, RF_Q8_0, RF_Q4_K, RF_Q6_K};
+    static const enum rf_dtype fast[] = {RF_F16, RF_BF16, RF_Q4_0, RF_Q8_0, RF_Q4_K, RF_Q6_K};
     for (size_t s = 0; s < RF_COUNT(shapes); s++) {
         for (size_t w = 0; w < RF_COUNT(rf_float_types); w++)
-            if (shapes[s].k == 256)
+            if (shapes[s].k == 256 || (shapes[s].m == 1 && rf_float_types[w] != RF_F32))
                 add_case(list, op, rf_float_types[w], shapes[s].m, shapes[s].n, shapes[s].k, false);
         for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++)
             if (s < 5 || w % 4 == s % 4)

@@ -7,7 +7,9 @@
  * heads, z over the batch, any grid is right. Fast: blocks of 256 threads and a wave for every row. */
 #include "kernels/attention.h"
 
-/* Stores 16 bytes a lane, four times a turn; the ends element by element. */
+#define RF_LINE 128 /* bytes */
+
+/* Stores 16 bytes a lane, four times a turn, whole lines of memory from the first on; the ends element by element. */
 RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t columns) {
     uint32_t bits = type == RF_TYPE_F32 ? 0xff800000u : type == RF_TYPE_F16 ? 0xfc00fc00u : 0xff80ff80u;
     uint32_t group = 16 / rf_type_bytes(type), lane = rf_lane();
@@ -16,7 +18,9 @@ RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t c
     if (aligned > end) aligned = end;
     uint8_t *aligned_end = aligned + (uint64_t)(end - aligned) / 16 * 16;
     rf_u32x4 hidden = {bits, bits, bits, bits};
-    uint8_t *to = aligned + lane * 16;
+    uint8_t *to = aligned - ((uintptr_t)aligned & (RF_LINE - 1)) + lane * 16;
+    if (to >= aligned && to < aligned_end) rf_store_16(to, hidden);
+    to += RF_WAVE * 16;
     RF_NO_UNROLL
     for (; to + 3 * RF_WAVE * 16 < aligned_end; to += 4 * RF_WAVE * 16) {
         RF_UNROLL

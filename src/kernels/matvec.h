@@ -21,6 +21,7 @@
 #define MATVEC_COLUMNS 8 /* activation rows, at most */
 #define MATVEC_THREADS 256
 #define MATVEC_WAITING 1024 /* blocks that a large device holds at once, about */
+#define MATVEC_AHEAD 4096   /* bytes of a row that they fetch: what all of them do is to stay in a cache */
 
 /* What a kernel was given. */
 struct matvec {
@@ -178,7 +179,7 @@ RF_DEVICE void matvec_body(enum rf_weight weight, enum rf_type type, uint32_t co
 RF_DEVICE void matvec_ahead(enum rf_weight weight, const struct matvec *op) {
     uint64_t row_bytes = rf_weight_row_bytes(weight, op->k), first = (uint64_t)rf_block_x() * (op->gate ? 1 : 2);
     if (rf_block_x() >= MATVEC_WAITING || first >= op->n) return;
-    uint64_t some = rf_min_u64(row_bytes, 16384);
+    uint64_t some = rf_min_u64(row_bytes, MATVEC_AHEAD);
     RF_NO_UNROLL
     for (uint64_t at = rf_thread_x() * 32; at < some; at += rf_block_dim_x() * 32) {
         rf_grid_fetch(op->weights + first * row_bytes + at);

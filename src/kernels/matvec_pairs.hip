@@ -1,5 +1,5 @@
-/* matvec_<weight>_pairs: up to three matrices times one row of x in 8 bits, two rows of weights at a time: what a
- * model does for each token.
+/* matvec_<weight>_pairs: up to three matrices times one row of x, two rows of weights at a time: what a model does
+ * for each token. With quantized weights x is rounded to 8 bits, with others it is f32.
  *
  *     out_i[c] = weights_i[c] . y (+ bias[c] + residual[c], of the first), or with a gate, which stands as the second
  *     out[c]   = silu(weights[c] . y) * (gate[c] . y)
@@ -10,18 +10,29 @@
  * a matrix or a row and the gate's, which share what is read of y; all rows begin and end at multiples of 16 bytes.
  * While the kernel waits for x, the first rows are on their way to the cache.
  *
- * Layout: dense rows, n_i of each, weights at multiples of 16 bytes; a lane's DOTS_LANE elements are in a row or not
- * (a block of Q4_K or Q6_K likewise). x f32, or with how & 4 f16, norm and normed at multiples of 16 bytes; or with
- * how & 1, x is 8-bit blocks, and there is no norm and no normed. how & 2: weights_b is the gate, n_b and n_c are 0.
+ * Layout: dense rows, n_i of each, weights at multiples of 16 bytes; of quantized ones a lane's DOTS_LANE elements
+ * are in a row or not (a block of Q4_K or Q6_K likewise). x f32, or with how & 4 f16, norm and normed at multiples of
+ * 16 bytes; or with how & 1 and quantized weights, x is 8-bit blocks, and there is no norm and no normed. how & 2:
+ * weights_b is the gate, n_b and n_c are 0.
  * What is not wanted is NULL, its n 0. residual may be out; else nothing overlaps. k, above 0, and all n together
  * below 2^31. Launch: a block of whole waves; any grid in x, as many blocks as the device holds at once is best.
- * Dynamic shared memory: PAIRS_SCRATCH bytes, dots_x_slice_bytes for each slice, RF_STREAM_SLOTS slots of two slices
- * for each wave. With a norm the bits depend on the size of the block, in whose order squares are summed. */
+ * Dynamic shared memory: pairs_x_slice_bytes for each slice, RF_STREAM_SLOTS slots of two slices for each wave. With a
+ * norm the bits depend on the size of the block, in whose order squares are summed. */
 #include "kernels/dots.h"
 
-#define PAIRS_SCRATCH 256
-#define PAIRS_HELD 2  /* shares of x that a thread keeps while their squares are summed */
-#define PAIRS_AHEAD 2 /* slices of a row that are fetched before anything else */
+#define PAIRS_HELD 2   /* shares of x that a thread keeps while their squares are summed */
+#define PAIRS_BATCH 3  /* and that it loads at once where there is nothing to sum */
+#define PAIRS_FLOATS 2 /* shares of 8 elements that a lane has of a slice of floats */
+/* Bytes of a row that are fetched before anything else: all waves' together are a small part of a large cache. */
+#define PAIRS_AHEAD 4608
+
+RF_DEVICE uint32_t pairs_slice_elements(enum rf_weight w) {
+    return rf_weight_float(w) ? PAIRS_FLOATS * RF_WAVE * 8 : DOTS_SLICE;
+}
+/* Of x in f32: [PAIRS_FLOATS][2][RF_WAVE][4 elements], the halves of the lanes' shares. */
+RF_DEVICE uint32_t pairs_x_slice_bytes(enum rf_weight w) {
+    return rf_weight_float(w) ? PAIRS_FLOATS * RF_WAVE * 32 : dots_x_slice_bytes(w);
+}
 
 struct pairs {
     float *out[3];
@@ -76,56 +87,100 @@ RF_DEVICE struct pairs_rows pairs_at(const struct pairs *op, uint32_t unit) {
 
 /* ---- x ---- */
 
-RF_DEVICE void pairs_share(enum rf_weight w, const struct pairs *op, uint32_t at, float factor, float *values,
-                           uint8_t *x) {
-    struct rf_q8_share share;
-    if (at * 8 < op->k) {
-        if (op->norm) {
-            float weight[8];
-            rf_load_many(RF_TYPE_F32, 8, op->norm, at * 8, weight);
-            RF_UNROLL
-            for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weight[i];
-        }
-        if (rf_block_x() == 0) rf_store_many(RF_TYPE_F32, 8, op->normed, at * 8, values);
+/* Share number `at`, 8 elements, of which those past the end are 0. */
+RF_DEVICE void pairs_put(enum rf_weight w, const struct pairs *op, uint32_t at, float *values, uint8_t *x) {
+    if (at * 8 < op->k && op->normed && rf_block_x() == 0) rf_store_many(RF_TYPE_F32, 8, op->normed, at * 8, values);
+    if (rf_weight_float(w)) {
+        uint32_t shares = PAIRS_FLOATS * RF_WAVE, within = at % shares, half = RF_WAVE * 4;
+        float *to = (float *)(x + at / shares * pairs_x_slice_bytes(w)) + within / RF_WAVE * 2 * half;
+        if (at * 8 >= op->k) return;
+        rf_store_many(RF_TYPE_F32, 4, to, within % RF_WAVE * 4, values);
+        rf_store_many(RF_TYPE_F32, 4, to, half + within % RF_WAVE * 4, values + 4);
+        return;
     }
+    struct rf_q8_share share;
     rf_quantize_share(8, values, &share);
     dots_put(w, x, at, op->k, &share);
 }
-RF_DEVICE float pairs_load(const struct pairs *op, uint32_t at, float *values) {
-    float sum = 0.0f;
-    RF_UNROLL
-    for (uint32_t i = 0; i < 8; i++) values[i] = 0.0f;
-    if (at * 8 < op->k) {
-        if (op->half) {
-            rf_load_many(RF_TYPE_F16, 8, op->x, at * 8, values);
-        } else {
-            rf_load_many(RF_TYPE_F32, 8, op->x, at * 8, values);
+/* count shares, step apart, all on their way before the first is used. */
+RF_DEVICE void pairs_load(const struct pairs *op, uint32_t first, uint32_t count, float values[][8]) {
+    uint32_t step = rf_block_dim_x(), last = op->k / 8 - 1;
+    if (op->half) {
+        RF_UNROLL
+        for (uint32_t b = 0; b < count; b++) {
+            uint32_t at = first + b * step < last ? first + b * step : last;
+            rf_load_many(RF_TYPE_F16, 8, op->x, at * 8, values[b]);
+        }
+    } else {
+        RF_UNROLL
+        for (uint32_t b = 0; b < count; b++) {
+            uint32_t at = first + b * step < last ? first + b * step : last;
+            rf_load_many(RF_TYPE_F32, 8, op->x, at * 8, values[b]);
         }
     }
     RF_UNROLL
-    for (uint32_t i = 0; i < 8; i++) sum = rf_fma(values[i], values[i], sum);
-    return sum;
+    for (uint32_t b = 0; b < count; b++) {
+        RF_UNROLL
+        for (uint32_t i = 0; i < 8; i++) values[b][i] = first + b * step <= last ? values[b][i] : 0.0f;
+    }
+}
+RF_DEVICE float pairs_squares(uint32_t count, float values[][8]) {
+    float all = 0.0f;
+    RF_UNROLL
+    for (uint32_t b = 0; b < count; b++) {
+        float sum = 0.0f;
+        RF_UNROLL
+        for (uint32_t i = 0; i < 8; i++) sum = rf_fma(values[b][i], values[b][i], sum);
+        all += sum;
+    }
+    return all;
+}
+RF_DEVICE void pairs_weights(const struct pairs *op, uint32_t first, float weights[][8]) {
+    uint32_t step = rf_block_dim_x(), last = op->k / 8 - 1;
+    RF_UNROLL
+    for (uint32_t b = 0; b < PAIRS_HELD; b++) {
+        uint32_t at = first + b * step < last ? first + b * step : last;
+        rf_load_many(RF_TYPE_F32, 8, op->norm, at * 8, weights[b]);
+    }
 }
 
 /* As dots_fill, with what comes before; y is written. */
-RF_DEVICE void pairs_fill(enum rf_weight w, const struct pairs *op, uint8_t *x, float *scratch) {
+RF_DEVICE void pairs_fill_normed(enum rf_weight w, const struct pairs *op, uint8_t *x, float *scratch) {
     uint32_t whole = (op->k / 8 + RF_WAVE - 1) / RF_WAVE * RF_WAVE, step = rf_block_dim_x(), thread = rf_thread_x();
-    float held[PAIRS_HELD][8], values[8], sum = 0.0f;
-    RF_UNROLL
-    for (uint32_t b = 0; b < PAIRS_HELD; b++) sum += pairs_load(op, thread + b * step, held[b]);
-    float factor = 1.0f;
-    if (op->norm) {
-        RF_NO_UNROLL
-        for (uint32_t at = thread + PAIRS_HELD * step; at < whole; at += step) sum += pairs_load(op, at, values);
-        factor = rf_rsqrt(rf_block_sum(sum, scratch) / (float)op->k + op->eps);
-    }
-    RF_UNROLL
-    for (uint32_t b = 0; b < PAIRS_HELD; b++)
-        if (thread + b * step < whole) pairs_share(w, op, thread + b * step, factor, held[b], x); /* by whole waves */
+    float held[PAIRS_HELD][8], weights[PAIRS_HELD][8];
+    pairs_load(op, thread, PAIRS_HELD, held);
+    pairs_weights(op, thread, weights);
+    float sum = pairs_squares(PAIRS_HELD, held);
     RF_NO_UNROLL
     for (uint32_t at = thread + PAIRS_HELD * step; at < whole; at += step) {
-        pairs_load(op, at, values);
-        pairs_share(w, op, at, factor, values, x);
+        float values[1][8];
+        pairs_load(op, at, 1, values);
+        sum += pairs_squares(1, values);
+    }
+    float factor = rf_rsqrt(rf_block_sum(sum, scratch) / (float)op->k + op->eps);
+    RF_NO_UNROLL
+    for (uint32_t first = thread; first < whole; first += PAIRS_HELD * step) {
+        if (first != thread) {
+            pairs_load(op, first, PAIRS_HELD, held);
+            pairs_weights(op, first, weights);
+        }
+        RF_UNROLL
+        for (uint32_t b = 0; b < PAIRS_HELD; b++) {
+            RF_UNROLL
+            for (uint32_t i = 0; i < 8; i++) held[b][i] = held[b][i] * factor * weights[b][i];
+            if (first + b * step < whole) pairs_put(w, op, first + b * step, held[b], x); /* by whole waves */
+        }
+    }
+}
+RF_DEVICE void pairs_fill(enum rf_weight w, const struct pairs *op, uint8_t *x) {
+    uint32_t whole = (op->k / 8 + RF_WAVE - 1) / RF_WAVE * RF_WAVE, step = rf_block_dim_x();
+    RF_NO_UNROLL
+    for (uint32_t first = rf_thread_x(); first < whole; first += PAIRS_BATCH * step) {
+        float values[PAIRS_BATCH][8];
+        pairs_load(op, first, PAIRS_BATCH, values);
+        RF_UNROLL
+        for (uint32_t b = 0; b < PAIRS_BATCH; b++)
+            if (first + b * step < whole) pairs_put(w, op, first + b * step, values[b], x);
     }
 }
 
@@ -164,13 +219,114 @@ RF_DEVICE void pairs_small(enum rf_weight w, const uint8_t *slices, uint32_t mos
         dots_fence();
     }
 }
-RF_DEVICE void pairs_slice(enum rf_weight w, const uint8_t *slices, uint32_t most, const uint8_t *x, float *sums) {
-    if (w == RF_WEIGHT_Q8_0 || w == RF_WEIGHT_Q4_0) pairs_small(w, slices, most, x, sums);
+/* Q4_K: as dots_q4_k. */
+RF_DEVICE void pairs_q4_k(const uint8_t *slices, uint32_t most, const uint8_t *x, float *sums) {
+    uint32_t quarter = rf_lane() % 4, shift = quarter % 2 * 16;
+    const uint8_t *block = slices + rf_lane() / 4 * 144;
+    int32_t dots[2][2] = {{0, 0}, {0, 0}};
+    RF_UNROLL
+    for (uint32_t half = 0; half < 2; half++) {
+        rf_u32x4 low = rf_shared_16(x + (half * RF_WAVE + rf_lane()) * 16);
+        rf_u32x4 high = rf_shared_16(x + ((2 + half) * RF_WAVE + rf_lane()) * 16);
+        RF_UNROLL
+        for (uint32_t r = 0; r < 2; r++) {
+            rf_u32x4 raw = rf_shared_16(block + r * most + 16 + 32 * quarter + 16 * half);
+            RF_UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                dots[r][0] = rf_dot4(raw[i] & 0x0f0f0f0f, low[i], dots[r][0]);
+                dots[r][1] = rf_dot4(raw[i] >> 4 & 0x0f0f0f0f, high[i], dots[r][1]);
+            }
+        }
+        dots_fence();
+    }
+    rf_u32x4 notes = dots_notes(x, 0);
     RF_UNROLL
     for (uint32_t r = 0; r < 2; r++) {
-        if (w == RF_WEIGHT_Q4_K) dots_q4_k(1, 0, slices + r * most, x, 0, &sums[r]);
-        if (w == RF_WEIGHT_Q6_K) dots_q6_k(1, 0, slices + r * most, x, 0, &sums[r]);
+        rf_u32x4 head = rf_shared_16(block + r * most);
+        float scale = rf_f32_of_f16((rf_f16)head[0]), minimum = rf_f32_of_f16((rf_f16)(head[0] >> 16));
+        uint32_t a = head[1] >> shift, b = head[2] >> shift, d = head[3] >> shift;
+        uint32_t scales = quarter < 2 ? a & 0x3f3f : (d & 0x0f0f) | (a >> 2 & 0x3030);
+        uint32_t minimums = quarter < 2 ? b & 0x3f3f : (d >> 4 & 0x0f0f) | (b >> 2 & 0x3030);
+        float products = 0.0f, offsets = 0.0f;
+        RF_UNROLL
+        for (uint32_t p = 0; p < 2; p++) {
+            int32_t times = (int32_t)(scales >> 8 * p & 63), least = (int32_t)(minimums >> 8 * p & 63);
+            products = rf_fma(rf_f32_of_bits(notes[2 * p]), (float)(dots[r][p] * times), products);
+            offsets = rf_fma(rf_f32_of_bits(notes[2 * p]), (float)((int32_t)notes[2 * p + 1] * least), offsets);
+        }
+        sums[r] = rf_fma(scale, products, sums[r]);
+        sums[r] = rf_fma(-minimum, offsets, sums[r]);
     }
+}
+
+/* Q6_K: as dots_q6_k. */
+RF_DEVICE void pairs_q6_k(const uint8_t *slices, uint32_t most, const uint8_t *x, float *sums) {
+    uint32_t half = rf_lane() / 2 % 2, side = rf_lane() % 2, low[2][2][4], high[2][4];
+    const uint8_t *block = slices + rf_lane() / 4 * 210;
+    float products[2] = {0.0f, 0.0f};
+    uint32_t scales[2][2];
+    RF_UNROLL
+    for (uint32_t r = 0; r < 2; r++) {
+        const uint8_t *from = block + r * most;
+        dots_even_16(from + 64 * half + 16 * side, low[r][0]);
+        dots_even_16(from + 64 * half + 32 + 16 * side, low[r][1]);
+        dots_even_16(from + 128 + 32 * half + 16 * side, high[r]);
+        const uint8_t *eight = from + 192 + 8 * half;
+        uint32_t odd = (uint32_t)((uintptr_t)eight & 2) * 8;
+        const uint32_t *words = (const uint32_t *)(eight - odd / 8);
+        uint32_t a = words[0], b = words[1], c = words[2];
+        scales[r][0] = rf_funnel(a, b, odd) >> 8 * side;
+        scales[r][1] = rf_funnel(b, c, odd) >> 8 * side;
+    }
+    dots_fence();
+    rf_u32x4 x_scales = dots_notes(x, 0), x_sums = dots_notes(x, 1);
+    RF_UNROLL
+    for (uint32_t p = 0; p < 4; p++) {
+        rf_u32x4 other = rf_shared_16(x + (p * RF_WAVE + rf_lane()) * 16);
+        RF_UNROLL
+        for (uint32_t r = 0; r < 2; r++) {
+            int32_t dot = (int32_t)x_sums[p] * -32, times = (int8_t)(scales[r][p / 2] >> p % 2 * 16);
+            RF_UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t top = p < 2 ? high[r][i] << (4 - 2 * p) : high[r][i] >> (2 * p - 4);
+                uint32_t q = (low[r][p % 2][i] >> p / 2 * 4 & 0x0f0f0f0f) | (top & 0x30303030);
+                dot = rf_dot4(q, other[i], dot);
+            }
+            products[r] = rf_fma(rf_f32_of_bits(x_scales[p]), (float)(dot * times), products[r]); /* below 2^24 */
+        }
+        dots_fence();
+    }
+    RF_UNROLL
+    for (uint32_t r = 0; r < 2; r++) sums[r] = rf_fma(rf_load_f16(block + r * most + 208), products[r], sums[r]);
+}
+
+/* f16, bf16: the lane's share of every RF_WAVE of them; `left`: elements of the row from the slice's first on. */
+RF_DEVICE void pairs_floats(enum rf_weight w, const uint8_t *slices, uint32_t most, const uint8_t *x, uint32_t left,
+                            float *sums) {
+    RF_UNROLL
+    for (uint32_t p = 0; p < PAIRS_FLOATS; p++) {
+        uint32_t share = p * RF_WAVE + rf_lane();
+        if (share * 8 >= left) continue;
+        rf_u32x4 low = rf_shared_16(x + (2 * p * RF_WAVE + rf_lane()) * 16);
+        rf_u32x4 high = rf_shared_16(x + ((2 * p + 1) * RF_WAVE + rf_lane()) * 16);
+        RF_UNROLL
+        for (uint32_t r = 0; r < 2; r++) {
+            rf_u32x4 raw = rf_shared_16(slices + r * most + share * 16);
+            RF_UNROLL
+            for (uint32_t i = 0; i < 8; i++) {
+                float weight = rf_f32_of_16(rf_weight_type(w), (uint16_t)(raw[i / 2] >> i % 2 * 16));
+                sums[r] = rf_fma(weight, rf_f32_of_bits(i < 4 ? low[i % 4] : high[i % 4]), sums[r]);
+            }
+        }
+        dots_fence();
+    }
+}
+RF_DEVICE void pairs_slice(enum rf_weight w, const uint8_t *slices, uint32_t most, const uint8_t *x, uint32_t left,
+                           float *sums) {
+    if (rf_weight_float(w)) pairs_floats(w, slices, most, x, left, sums);
+    if (w == RF_WEIGHT_Q8_0 || w == RF_WEIGHT_Q4_0) pairs_small(w, slices, most, x, sums);
+    if (w == RF_WEIGHT_Q4_K) pairs_q4_k(slices, most, x, sums);
+    if (w == RF_WEIGHT_Q6_K) pairs_q6_k(slices, most, x, sums);
 }
 
 RF_DEVICE void pairs_store(const struct pairs *op, uint32_t unit, const float *sums) {
@@ -188,26 +344,28 @@ RF_DEVICE void pairs_store(const struct pairs *op, uint32_t unit, const float *s
 /* ---- all ---- */
 
 RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *shared) {
-    uint32_t most = DOTS_SLICE / rf_weight_block(w) * rf_weight_block_bytes(w), slots = RF_STREAM_SLOTS(most);
-    uint32_t slices = dots_slices(op->k), last_bytes = op->row_bytes - (slices - 1) * most;
+    uint32_t elements = pairs_slice_elements(w), most = elements / rf_weight_block(w) * rf_weight_block_bytes(w);
+    uint32_t slots = RF_STREAM_SLOTS(most), slices = (op->k + elements - 1) / elements,
+             last_bytes = op->row_bytes - (slices - 1) * most;
     uint32_t wave = rf_thread_x() / RF_WAVE, step = rf_grid_dim_x() * (rf_block_dim_x() / RF_WAVE);
     uint32_t units = pairs_count(op, 0) + pairs_count(op, 1) + pairs_count(op, 2);
-    uint8_t *x = shared + PAIRS_SCRATCH, *ring = x + slices * dots_x_slice_bytes(w) + wave * slots * 2 * most;
+    uint8_t *x = shared, *rings = x + slices * pairs_x_slice_bytes(w), *ring = rings + wave * slots * 2 * most;
     /* The waves of a block are far apart, so that the last rows go to all blocks alike. */
     uint32_t unit = wave * rf_grid_dim_x() + rf_block_x(), ahead_unit = unit, slice = 0, ahead_slice = 0;
     struct pairs_rows ahead = pairs_at(op, unit);
     if (unit < units) {
-        uint32_t some = op->row_bytes < PAIRS_AHEAD * most ? op->row_bytes : PAIRS_AHEAD * most;
+        uint32_t some = op->row_bytes < PAIRS_AHEAD ? op->row_bytes : PAIRS_AHEAD;
         RF_NO_UNROLL
         for (uint32_t at = rf_lane() * 32; at < some; at += RF_WAVE * 32) {
             rf_grid_fetch(ahead.from[0] + at);
             if (ahead.both) rf_grid_fetch(ahead.from[1] + at);
         }
     }
+    if (op->norm && rf_thread_x() * 8 < op->k) rf_grid_fetch(op->norm + rf_thread_x() * 8);
     rf_grid_wait();
     struct rf_stream stream[2];
     uint32_t slot = 0, ahead_slot = 0;
-    uint32_t mine = rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * DOTS_LANE;
+    uint32_t mine = rf_weight_float(w) ? 0 : rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * DOTS_LANE;
     float sums[2] = {0.0f, 0.0f};
 #define PAIRS_BEGIN()                                                                                                \
     do {                                                                                                             \
@@ -235,20 +393,26 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
         PAIRS_BEGIN();
         PAIRS_END();
     }
-    if (op->normed) {
-        pairs_fill(w, op, x, (float *)shared);
+    if (op->norm) {
+        pairs_fill_normed(w, op, x, (float *)(rings + (slots - 1) * 2 * most)); /* the slot that is still free */
+    } else if (rf_weight_float(w) || !op->q8) {
+        pairs_fill(w, op, x);
     } else {
         struct matvec plain = {0, 0, 0, op->x, 0, 0, 1, 0, op->k, 0, 0};
-        dots_fill(w, &plain, op->q8, x);
+        dots_fill(w, &plain, true, x);
     }
+    /* Made anew, so that it takes no registers from what fills x. */
+    ahead = pairs_at(op, rf_opaque(ahead_unit));
+    ahead.from[0] += ahead_slice * most;
+    ahead.from[1] += ahead_slice * most;
     rf_barrier();
     RF_NO_UNROLL
     while (unit < units) {
         rf_streamed(slots - 2);
         rf_wave_barrier();
         PAIRS_BEGIN();
-        if (mine < op->k - slice * DOTS_SLICE)
-            pairs_slice(w, ring + slot * 2 * most, most, x + slice * dots_x_slice_bytes(w), sums);
+        uint32_t left = op->k - slice * elements;
+        if (mine < left) pairs_slice(w, ring + slot * 2 * most, most, x + slice * pairs_x_slice_bytes(w), left, sums);
         if (++slice == slices) {
             pairs_store(op, unit, sums);
             sums[0] = sums[1] = 0.0f;
@@ -287,6 +451,8 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
                            (how & 4) != 0};                                                                          \
         pairs_body(weight, &op, shared);                                                                             \
     }
+MATVEC_PAIRS(f16, RF_WEIGHT_F16)
+MATVEC_PAIRS(bf16, RF_WEIGHT_BF16)
 MATVEC_PAIRS(q4_0, RF_WEIGHT_Q4_0)
 MATVEC_PAIRS(q8_0, RF_WEIGHT_Q8_0)
 MATVEC_PAIRS(q4_k, RF_WEIGHT_Q4_K)

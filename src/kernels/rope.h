@@ -32,6 +32,35 @@ RF_DEVICE struct rope_turn rope_turn_at(const uint64_t *steps, uint32_t pair, in
     return rope_turn_of(steps[pair] * (uint64_t)(int64_t)position, magnitude);
 }
 
+/* A token's turns in shared memory, for all its heads: slots is RF_SHARED(struct rope_turn, …, ROPE_SLOTS), for up to
+ * ROPE_SHARED pairs; every thread of the block calls, and a barrier follows. Eight turns and a gap: threads that read
+ * eight each meet different banks. */
+#define ROPE_SHARED 256
+#define ROPE_SLOTS (ROPE_SHARED / 8 * 10)
+RF_DEVICE uint32_t rope_slot(uint32_t pair) {
+    return pair + pair / 8 * 2;
+}
+RF_DEVICE void rope_turns_share(struct rope_turn *slots, const uint64_t *steps, uint32_t pairs, int32_t position,
+                                float magnitude) {
+    RF_NO_UNROLL
+    for (uint32_t pair = rf_thread_x(); pair < pairs; pair += rf_block_dim_x())
+        slots[rope_slot(pair)] = rope_turn_at(steps, pair, position, magnitude);
+}
+/* Two turns, of a pair of even number and the next. */
+RF_DEVICE void rope_turns_two(const struct rope_turn *slots, uint32_t pair, struct rope_turn *turns) {
+    rf_u32x4 raw = rf_load_16(slots + rope_slot(pair));
+    RF_UNROLL
+    for (uint32_t k = 0; k < 2; k++) {
+        turns[k].cosine = rf_f32_of_bits(raw[2 * k]);
+        turns[k].sine = rf_f32_of_bits(raw[2 * k + 1]);
+    }
+}
+RF_DEVICE void rope_turn_pair(struct rope_turn turn, float *a, float *b) {
+    float first = *a * turn.cosine - *b * turn.sine;
+    *b = *a * turn.sine + *b * turn.cosine;
+    *a = first;
+}
+
 /* The two elements of a pair. halves: i and i + rotated / 2; else 2 i and 2 i + 1. */
 RF_DEVICE uint32_t rope_first(bool halves, uint32_t pair) {
     return halves ? pair : 2 * pair;

@@ -46,24 +46,19 @@ RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, bool halves, v
     }
 }
 
-enum { ROPE_MOST = 8, ROPE_VECTORS = 4 }; /* elements in a vector; vectors that a thread has in flight */
+enum { ROPE_MOST = 8, ROPE_HEADS = 4 }; /* elements in a vector; heads that a thread has in flight */
 
 RF_DEVICE bool rope_vectors(enum rf_type type, bool halves, const void *out, const void *in, uint32_t dim,
                             uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
                             uint64_t in_head) {
     uint32_t group = type == RF_TYPE_F32 ? 4 : 8;
-    return (dim | (halves ? rotated / 2 : rotated)) % group == 0 &&
+    return (dim | (halves ? rotated / 2 : rotated)) % group == 0 && rotated / 2 <= ROPE_SHARED &&
            (out_token | out_head | in_token | in_head) % group == 0 && rf_aligned(out, 16) && rf_aligned(in, 16);
 }
 
 RF_DEVICE float rope_unpack(enum rf_type type, rf_u32x4 raw, uint32_t k) {
     if (type == RF_TYPE_F32) return rf_f32_of_bits(raw[k % 4]);
     return rf_f32_of_16(type, (uint16_t)(raw[k / 2] >> k % 2 * 16));
-}
-RF_DEVICE void rope_turn_pair(struct rope_turn turn, float *a, float *b) {
-    float first = *a * turn.cosine - *b * turn.sine;
-    *b = *a * turn.sine + *b * turn.cosine;
-    *a = first;
 }
 
 /* The unit of a thread: a vector of the first half and its partner in the second; or a vector of pairs, or of
@@ -102,47 +97,59 @@ RF_DEVICE void rope_unit_turn(enum rf_type type, enum rf_type to_type, bool halv
     if (it.two) rf_store_many(to_type, group, to, it.second, b);
 }
 
+/* A unit of several heads, a step apart; instead of those beyond the last, the last. */
+RF_DEVICE void rope_heads_load(enum rf_type type, bool halves, struct rope_unit it, const void *in, uint64_t in_head,
+                               uint32_t head, uint32_t heads, uint32_t step, rf_u32x4 raw[ROPE_HEADS][2]) {
+    RF_UNROLL
+    for (uint32_t k = 0; k < ROPE_HEADS; k++) {
+        uint32_t there = head + k * step < heads ? head + k * step : heads - 1;
+        const void *from = rf_at(type, in, there * in_head);
+        raw[k][0] = rf_load_16(rf_at(type, from, it.first));
+        if (halves) raw[k][1] = rf_load_16(rf_at(type, from, it.two ? it.second : it.first));
+    }
+}
+
+/* The first heads are on their way while the token's turns are made. */
 RF_DEVICE void rope_wide(enum rf_type type, enum rf_type to_type, bool halves, void *out, const void *in,
                          const int32_t *positions, const uint64_t *steps, uint64_t tokens, uint32_t heads,
                          uint32_t dim, uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
                          uint64_t in_head, float magnitude) {
-    enum { heads_most = 4 };
-    uint32_t group = type == RF_TYPE_F32 ? 4 : 8, each = halves ? ROPE_VECTORS / 2 : ROPE_VECTORS; /* heads at once */
-    uint32_t units = (halves ? dim - rotated / 2 : dim) / group;
+    RF_SHARED(struct rope_turn, slots, ROPE_SLOTS);
+    uint32_t group = type == RF_TYPE_F32 ? 4 : 8, units = (halves ? dim - rotated / 2 : dim) / group;
     uint32_t wide = units < rf_block_dim_x() ? units : rf_block_dim_x();
     uint32_t teams = rf_block_dim_x() / wide, team = rf_thread_x() / wide, step = rf_grid_dim_y() * teams;
-    if (team >= teams) return;
+    uint32_t first_head = team < teams ? rf_block_y() * teams + team : heads;
     RF_NO_UNROLL
     for (uint64_t token = rf_block_x(); token < tokens; token += rf_grid_dim_x()) {
-        int32_t position = positions[token];
+        const void *from = rf_at(type, in, token * in_token);
+        void *to = rf_at_mutable(to_type, out, token * out_token);
+        uint32_t unit = rf_thread_x() % wide, head = first_head;
+        struct rope_unit it = rope_unit_of(halves, group, unit, rotated);
+        rf_u32x4 raw[ROPE_HEADS][2];
+        rope_heads_load(type, halves, it, from, in_head, head, heads, step, raw);
+        rope_turns_share(slots, steps, rotated / 2, positions[token], magnitude);
+        rf_barrier();
         RF_NO_UNROLL
-        for (uint32_t unit = rf_thread_x() % wide; unit < units; unit += wide) {
-            struct rope_unit it = rope_unit_of(halves, group, unit, rotated);
+        while (head < heads) {
             struct rope_turn turns[ROPE_MOST];
             RF_UNROLL
-            for (uint32_t k = 0; k < (halves ? group : group / 2); k++)
-                turns[k] = it.turned ? rope_turn_at(steps, it.pair + k, position, magnitude)
-                                     : (struct rope_turn){1.0f, 0.0f};
-            RF_NO_UNROLL
-            for (uint32_t head = rf_block_y() * teams + team; head < heads; head += each * step) {
-                rf_u32x4 raw[heads_most][2];
-                RF_UNROLL
-                for (uint32_t k = 0; k < each; k++) {
-                    if (head + k * step < heads) {
-                        const void *from = rf_at(type, in, token * in_token + (head + k * step) * in_head);
-                        raw[k][0] = rf_load_16(rf_at(type, from, it.first));
-                        raw[k][1] = raw[k][0];
-                        if (it.two) raw[k][1] = rf_load_16(rf_at(type, from, it.second));
-                    }
-                }
-                RF_UNROLL
-                for (uint32_t k = 0; k < each; k++)
-                    if (head + k * step < heads)
-                        rope_unit_turn(type, to_type, halves, it, turns,
-                                       rf_at_mutable(to_type, out, token * out_token + (head + k * step) * out_head),
-                                       raw[k]);
+            for (uint32_t k = 0; k < (halves ? group : group / 2); k += 2)
+                rope_turns_two(slots, it.turned ? it.pair + k : 0, turns + k);
+            RF_UNROLL
+            for (uint32_t k = 0; k < ROPE_HEADS; k++)
+                if (head + k * step < heads)
+                    rope_unit_turn(type, to_type, halves, it, turns,
+                                   rf_at_mutable(to_type, to, (head + k * step) * out_head), raw[k]);
+            head += ROPE_HEADS * step;
+            if (head >= heads) {
+                unit += wide;
+                if (unit >= units) break;
+                head = first_head;
+                it = rope_unit_of(halves, group, unit, rotated);
             }
+            rope_heads_load(type, halves, it, from, in_head, head, heads, step, raw);
         }
+        rf_barrier(); /* before the next token's turns */
     }
 }
 

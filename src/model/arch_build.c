@@ -195,9 +195,9 @@ static rf_tensor_id cast(struct rf_builder *builder, rf_tensor_id x, const char 
                      NULL);
 }
 
-/* Whether weights of the layer are of one type, for one row also a quantized one, and have no bias: what the ops that
- * do several products at once take. For one row their norm is then part of it. */
-static bool alike(const struct rf_builder *builder, const char *const *names, size_t count, bool quantized) {
+/* Whether weights of the layer are of one type and have no bias: what the ops that do several products at once take.
+ * With one_row also whether there is one row and the type is not f32: then what comes before them is part of it. */
+static bool alike(const struct rf_builder *builder, const char *const *names, size_t count, bool one_row) {
     enum rf_dtype dtype = RF_F32;
     for (size_t i = 0; i < count; i++) {
         char text[NAME_BYTES];
@@ -207,7 +207,7 @@ static bool alike(const struct rf_builder *builder, const char *const *names, si
         dtype = weight->dtype;
         if (rf_gguf_find_tensor(builder->gguf, full_name(builder, names[i], ".bias", text))) return false;
     }
-    return !quantized || (builder->rows == 1 && rf_dtype_block(dtype) > 1);
+    return !one_row || (builder->rows == 1 && dtype != RF_F32);
 }
 static rf_tensor_id layer_weight(struct rf_builder *builder, const char *name, int rank) {
     char text[NAME_BYTES];

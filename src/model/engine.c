@@ -235,7 +235,7 @@ static rf_status try_runners(struct rf_engine *engine) {
                                        .longest = engine->context,
                                        .kv_dtype = engine->kv_dtype};
         struct rf_runner runner = {0};
-        rf_status status = rf_runner_create(engine, &shape, &runner);
+        rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
         rf_runner_destroy(&runner);
         if (status) return status;
     }
@@ -335,6 +335,10 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
     rf_error_save(&saved);
     if (engine->device && rf_device_memory_info(engine->device, &memory)) rf_error_restore(&saved); /* lost: zeros */
     struct rf_engine *changing = (struct rf_engine *)(uintptr_t)engine; /* its gate alone */
+    struct rf_host_budget *host = &engine->runtime->host;
+    pthread_mutex_lock(&host->mutex);
+    uint64_t host_used = host->used_bytes;
+    pthread_mutex_unlock(&host->mutex);
     rf_ladder_enter_quietly(changing);
     uint32_t kept = 0, first = rf_engine_first_device_layer(engine);
     for (uint32_t layer = first; layer < hparams->layers; layer++)
@@ -374,7 +378,9 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
                                     .steps_down = engine->ladder.down,
                                     .steps_up = engine->ladder.up,
                                     .batch = RF_MIN(atomic_load(&engine->pace.chunk), engine->batch),
-                                    .idle_ns = atomic_load(&engine->idle_ns)};
+                                    .idle_ns = atomic_load(&engine->idle_ns),
+                                    .host_budget_bytes = host->limit_bytes,
+                                    .host_used_bytes = host_used};
     rf_ladder_leave(changing);
     return RF_OK;
 }

@@ -152,7 +152,9 @@ struct rf_runner {
     uint64_t used; /* when last; for the cache */
     bool timed;    /* its runs take the time of their nodes */
 };
-rf_status rf_runner_create(struct rf_engine *engine, const struct rf_graph_shape *shape, struct rf_runner *out);
+/* session: whose cancel ends its runs; NULL: nobody's. */
+rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
+                           struct rf_runner *out);
 void rf_runner_destroy(struct rf_runner *runner);
 
 struct rf_session {
@@ -161,6 +163,8 @@ struct rf_session {
     int32_t *tokens; /* [context]: those held */
     uint32_t length;
     atomic_bool cancelled;
+    struct rf_session *const *together; /* while a run is for several: they, and how many */
+    size_t together_count;
 
     struct rf_runner runners[RF_RUNNERS_MAX];
     size_t runner_count;
@@ -184,6 +188,8 @@ void rf_session_retire(struct rf_session *session, bool all);
 rf_status rf_session_keep_logits(struct rf_session *session);
 /* RF_E_CANCELLED where it was; asks once. */
 rf_status rf_session_take_cancel(struct rf_session *session);
+/* Whether the run that is under way should end: as rf_executor_params.stop, of the session whose runner it is. */
+bool rf_session_stops(void *session);
 /* The runner for a shape, made if need be. Borrowed until the next call. */
 rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out);
 

@@ -30,12 +30,16 @@ enum { MARGIN_SHARE = 64 };
 
 enum want { STAY, DOWN, UP };
 
-/* What is said afterwards. */
-enum { LINES_MOST = 48 };
+/* What is said afterwards: a line for all neighbours that moved the same way. */
+enum move { CACHE_DOWN, LAYER_DOWN, LAYER_UP, CACHE_UP, MOVES };
+enum { LINES_MOST = 8 }; /* a step goes one way; what has no place is not said */
 struct notes {
-    char why[96];
-    int count, more; /* lines, and those that had no place */
-    char lines[LINES_MOST][160];
+    char why[96], trouble[200];
+    int count;
+    struct {
+        enum move move;
+        uint32_t first, last; /* layers */
+    } lines[LINES_MOST];
 };
 
 rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params *params) {
@@ -102,21 +106,36 @@ static enum want judge(struct rf_engine *engine, const struct rf_pressure *press
 
 /* ---- moving ---- */
 
-static void RF_PRINTF(2, 3) note(struct notes *notes, const char *format, ...) {
-    if (notes->count == LINES_MOST) {
-        notes->more++;
-        return;
+static void note(struct notes *notes, enum move move, uint32_t layer) {
+    int last = notes->count - 1;
+    if (last >= 0 && notes->lines[last].move == move && layer == notes->lines[last].last + 1) {
+        notes->lines[last].last = layer;
+    } else if (last >= 0 && notes->lines[last].move == move && layer + 1 == notes->lines[last].first) {
+        notes->lines[last].first = layer;
+    } else if (notes->count < LINES_MOST) {
+        notes->lines[notes->count].move = move;
+        notes->lines[notes->count].first = notes->lines[notes->count].last = layer;
+        notes->count++;
     }
-    va_list args;
-    va_start(args, format);
-    vsnprintf(notes->lines[notes->count++], sizeof notes->lines[0], format, args);
-    va_end(args);
 }
 
 static void say(struct rf_engine *engine, const struct notes *notes) {
+    static const char *const where[MOVES] = {[CACHE_DOWN] = "moved to the host",
+                                             [LAYER_DOWN] = "moved to the CPU",
+                                             [LAYER_UP] = "moved back to the GPU",
+                                             [CACHE_UP] = "moved back to the GPU"};
     struct rf_log *log = &engine->runtime->log;
-    for (int i = 0; i < notes->count; i++) rf_logf(log, RF_LOG_WARN, "%s: %s", notes->why, notes->lines[i]);
-    if (notes->more) rf_logf(log, RF_LOG_WARN, "%s: and %d more like it", notes->why, notes->more);
+    for (int i = 0; i < notes->count; i++) {
+        enum move move = notes->lines[i].move;
+        uint32_t first = notes->lines[i].first, last = notes->lines[i].last;
+        bool cache = move == CACHE_DOWN || move == CACHE_UP;
+        if (first == last)
+            rf_logf(log, RF_LOG_WARN, "%s: layer %u%s %s", notes->why, first, cache ? "'s cache" : "", where[move]);
+        else
+            rf_logf(log, RF_LOG_WARN, "%s: %slayers %u to %u %s", notes->why, cache ? "the caches of " : "", first,
+                    last, where[move]);
+    }
+    if (notes->trouble[0]) rf_logf(log, RF_LOG_WARN, "%s: %s", notes->why, notes->trouble);
 }
 
 /* Runners of all sessions go, or those that were not used last; then the memory itself: false where the driver cannot
@@ -138,12 +157,15 @@ static bool lower(struct rf_engine *engine, bool *pinned_full, struct notes *not
         if (status) *pinned_full = true; /* then the next rung */
     }
     if (!status) {
-        note(notes, "layer %u's cache moved to the host", layer);
+        note(notes, CACHE_DOWN, layer);
     } else if (engine->device_layers) {
         layer = rf_engine_first_device_layer(engine);
         status = rf_engine_lower_layer(engine);
-        if (!status) note(notes, "layer %u moved to the CPU", layer);
-        if (status) note(notes, "layer %u should move to the CPU and cannot: %.100s", layer, rf_error_text());
+        if (!status)
+            note(notes, LAYER_DOWN, layer);
+        else
+            snprintf(notes->trouble, sizeof notes->trouble, "layer %u should move to the CPU and cannot: %.140s",
+                     layer, rf_error_text());
     }
     if (!status) engine->ladder.down++;
     return !status;
@@ -196,10 +218,10 @@ static void step_up(struct rf_engine *engine, const struct rf_pressure *pressure
         uint32_t layer = whole ? rf_engine_first_device_layer(engine) - 1 : cache_to_raise(engine);
         status = whole ? rf_engine_raise_layer(engine) : rf_engine_raise_cache(engine, layer);
         if (status) {
-            note(notes, "layer %u%s should move back and cannot: %.100s", layer, whole ? "" : "'s cache",
-                 rf_error_text());
+            snprintf(notes->trouble, sizeof notes->trouble, "layer %u%s should move back and cannot: %.140s", layer,
+                     whole ? "" : "'s cache", rf_error_text());
         } else {
-            note(notes, whole ? "layer %u moved back to the GPU" : "layer %u's cache moved back to the GPU", layer);
+            note(notes, whole ? LAYER_UP : CACHE_UP, layer);
             engine->ladder.up++;
             moved = true;
             spare -= bytes;

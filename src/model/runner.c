@@ -52,7 +52,8 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
     return false;
 }
 
-rf_status rf_runner_create(struct rf_engine *engine, const struct rf_graph_shape *shape, struct rf_runner *out) {
+rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
+                           struct rf_runner *out) {
     struct rf_runner runner = {.shape = *shape};
     rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &runner.graph);
     if (!status) {
@@ -66,6 +67,8 @@ rf_status rf_runner_create(struct rf_engine *engine, const struct rf_graph_shape
         params.place = params.device_count ? place_node : NULL;
         params.bind = bind_tensor;
         params.user = engine;
+        params.stop = session ? rf_session_stops : NULL;
+        params.stop_user = session;
         status = rf_executor_create(&params, &runner.executor);
     }
     if (!status && engine->kernel_ns && engine->device_layers && shape->tokens > shape->sequences)

@@ -29,10 +29,10 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
         if (runner->used < oldest->used) oldest = runner;
     }
     struct rf_runner made;
-    rf_status status = rf_runner_create(session->engine, shape, &made);
+    rf_status status = rf_runner_create(session->engine, session, shape, &made);
     if (rf_is_full(status) && session->runner_count) {
         rf_session_retire(session, true); /* those that were used before make room */
-        status = rf_runner_create(session->engine, shape, &made);
+        status = rf_runner_create(session->engine, session, shape, &made);
     }
     if (status) return status;
     made.used = ++session->clock;
@@ -258,6 +258,21 @@ rf_status rf_session_take_cancel(struct rf_session *session) {
                : RF_OK;
 }
 
+bool rf_session_stops(void *user) {
+    struct rf_session *session = user;
+    bool stops = atomic_load(&session->cancelled);
+    for (size_t i = 0; i < session->together_count && !stops; i++)
+        stops = atomic_load(&session->together[i]->cancelled);
+    return stops;
+}
+
+/* After a run: one that was stopped is so by a cancel, which is answered herewith. */
+static rf_status answer_cancel(struct rf_session *const *sessions, size_t count, rf_status status) {
+    for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
+        if (rf_session_take_cancel(sessions[i])) break;
+    return status;
+}
+
 /* Tokens at to at + chunk of those given, and their logits where they are wanted. */
 static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, size_t count, size_t at,
                             uint32_t chunk, bool all, float *logits) {
@@ -292,7 +307,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
         rf_ladder_enter(engine);
         uint32_t chunk = (uint32_t)RF_MIN(RF_MIN(count - at, most), most_tokens(engine));
         int64_t began = rf_now_ns();
-        status = eval_chunk(session, tokens, count, at, chunk, all, logits);
+        status = answer_cancel(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
@@ -330,7 +345,10 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
     if (!status) status = write_numbers(runner, runner->sequences, sequences, count);
     if (!status) status = write_numbers(runner, runner->table, table, count * width);
     if (!status) status = write_numbers(runner, runner->lengths, lengths, count);
+    first->together = sessions;
+    first->together_count = count;
     if (!status) status = rf_executor_run(runner->executor);
+    first->together_count = 0;
     return status ? status
                   : rf_executor_read(runner->executor, runner->logits, rows,
                                      count * first->engine->hparams.vocabulary * sizeof *rows);
@@ -392,7 +410,7 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
     do {
         rf_ladder_enter(engine);
         int64_t began = rf_now_ns();
-        status = eval_together(sessions, tokens, count, &shape, rows);
+        status = answer_cancel(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);

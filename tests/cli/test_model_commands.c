@@ -37,7 +37,7 @@ RF_TEST(model_commands, a_table_of_what_is_where) {
     RF_ASSERT_INT(on_sim("bench", ROUND " --stats"), 0);
     RF_EXPECT_CONTAINS(report, "; budget ");
     RF_EXPECT_CONTAINS(report, "; context 2 of 512 tokens, cache f16\n  embedding, layers 0 to 3, output ");
-    RF_EXPECT(!strstr(report, "spilled") && !strstr(report, "note:"));
+    RF_EXPECT(!strstr(report, "spilled") && !strstr(report, "note:") && !strstr(report, "host budget"));
     /* A part. */
     RF_ASSERT_INT(on_sim("bench", ROUND " --stats --gpu-layers 1"), 0);
     RF_EXPECT_CONTAINS(report, "\n  embedding, layers 0 to 2 ");
@@ -55,7 +55,15 @@ RF_TEST(model_commands, a_table_of_what_is_where) {
     RF_ASSERT_INT(on_sim("logits", "--tokens 1,2 --out /dev/null"), 0);
     RF_EXPECT_TEXT(report, "");
     RF_ASSERT_INT(on_sim("bench", ROUND " --device cpu --stats"), 0);
-    RF_EXPECT_CONTAINS(report, "threads; context 2 of 512 tokens, cache f16\n  embedding, layers 0 to 3, output ");
+    RF_EXPECT_CONTAINS(report, "threads; host budget ");
+    RF_EXPECT_CONTAINS(report, "; context 2 of 512 tokens, cache f16\n  embedding, layers 0 to 3, output ");
+    RF_EXPECT_CONTAINS(report, " million parameters, ");
+    /* The host's budget is told where something runs there: as it was given, and what of it is taken. */
+    RF_ASSERT_INT(on_sim("bench", ROUND " --device cpu --stats --host-budget 96MiB"), 0);
+    RF_EXPECT_CONTAINS(report, "threads; host budget 96 MiB, of which ");
+    RF_EXPECT_CONTAINS(report, " is taken; context 2 of 512 ");
+    RF_ASSERT_INT(on_sim("bench", ROUND " --stats --gpu-layers 1 --host-budget 96MiB"), 0);
+    RF_EXPECT_CONTAINS(report, "; host budget 96 MiB, of which ");
 }
 
 /* info says beforehand what bench then does, budget by budget; and bench's figures add up. */
@@ -82,6 +90,7 @@ RF_TEST(model_commands, info_plans_what_bench_does, .timeout_ms = 300000) {
                         "assert (b[\"spilled_weight_bytes\"] > 0) == (not whole), b\n"
                         "assert (b[\"spilled_ms_per_token\"] is None) == whole, b\n"
                         "assert a[\"budget_bytes\"] == b[\"budget_bytes\"]\n"
+                        "assert b[\"host_budget_bytes\"] > b[\"host_used_bytes\"] > 0\n"
                         "print(done[\"gpu_layers\"], b[\"budget_bytes\"])'",
                         enter_simulated(), simulated(""), ROCMFORGE, model(), budgets[i], ROCMFORGE, model(),
                         budgets[i]),
@@ -97,6 +106,8 @@ RF_TEST(model_commands, info_shows_a_placement) {
     RF_EXPECT_CONTAINS(report, "; context 512 of 512 tokens, cache f16\n");
     RF_ASSERT_INT(on_sim("info", "--brief --device cpu --ctx 100 --kv f32"), 0);
     RF_EXPECT_CONTAINS(report, "; context 100 of 512 tokens, cache f32\n");
+    RF_EXPECT_CONTAINS(report, "; host budget ");
+    RF_EXPECT(!strstr(report, "is taken")); /* nothing is */
     /* A driver that takes its process down costs the placement, not the rest. */
     RF_ASSERT_INT(run_command("ASAN_OPTIONS=handle_segv=0 %s '%s' info --brief '%s'",
                               simulated("fault=hipModuleLoadData:1:crash"), ROCMFORGE, model()),
