@@ -1,4 +1,5 @@
-/* bench_graph: planning, the executor's overhead, estimates against measured times, splits against their parts.
+/* bench_graph: planning, the executor's overhead, also against raw driver calls, estimates against measured times,
+ * splits against their parts.
  *
  *     bench_graph [--quick] [--model]
  *
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "../tests/graph/exec_testing.h"
+#include "gpu/device_impl.h"
 #include "graph/executor_impl.h"
 #include "start.h"
 
@@ -162,6 +164,68 @@ static double host_share(struct rf_executor *executor, int64_t wall_ns) {
     return (double)(wall_ns - median(times, ROUNDS));
 }
 
+/* ---- the cost of safety ---- */
+
+/* The same executable graph on a stream of its own, by the driver's own functions and nothing else. */
+struct raw {
+    const struct rf_driver *driver;
+    void *executable, *stream, *event;
+};
+static int raw_replay(const struct raw *raw) {
+    const int64_t deadline = rf_deadline_after(RF_MS(20000));
+    int code = raw->driver->graph_launch(raw->executable, raw->stream);
+    if (code == RF_DRV_OK) code = raw->driver->event_record(raw->event, raw->stream);
+    if (code == RF_DRV_OK)
+        while ((code = raw->driver->event_query(raw->event)) == RF_DRV_NOT_READY)
+            if (rf_now_ns() > deadline) break;
+    return code;
+}
+
+/* rf_executor_run against the raw calls, turn by turn, so that both meet the same clocks. The driver's code; -1: it
+ * was the executor that failed. */
+static int compare_with_raw(struct rf_executor *executor, const struct raw *raw, double *ratio) {
+    enum { PAIRS = 101 };
+    int64_t raw_ns[PAIRS], our_ns[PAIRS];
+    size_t pairs = quick ? 5 : PAIRS;
+    for (size_t i = 0; i <= pairs; i++) { /* the first is not counted */
+        size_t at = i ? i - 1 : 0;
+        int64_t start = rf_now_ns();
+        int code = raw_replay(raw);
+        raw_ns[at] = rf_now_ns() - start;
+        if (code != RF_DRV_OK) return code;
+        start = rf_now_ns();
+        if (rf_executor_run(executor)) return -1;
+        our_ns[at] = rf_now_ns() - start;
+    }
+    *ratio = (double)median(our_ns, pairs) / (double)RF_MAX(median(raw_ns, pairs), (int64_t)1);
+    return RF_DRV_OK;
+}
+
+static void bench_safety(struct rf_device *device, struct rf_executor *executor, const char *wanted) {
+    static const char name[] = "  the cost of safety: against raw calls, same graph";
+    const struct rf_assembly *assembly = &executor->assembly;
+    struct raw raw = {.driver = device->driver};
+    struct rf_entered entered;
+    double ratio = 0;
+    if (assembly->action_count != 1 || assembly->segment_count != 1) return; /* it is not one recording */
+    raw.executable = ((const struct rf_recording *)assembly->segments[0].recording)->part->executable;
+    int code = rf_context_enter(raw.driver, &device->context, &entered);
+    if (code == RF_DRV_OK) {
+        code = raw.driver->stream_create(&raw.stream, RF_STREAM_NON_BLOCKING, device->priority_low);
+        if (code == RF_DRV_OK) code = raw.driver->event_create(&raw.event, RF_EVENT_DISABLE_TIMING);
+        if (code == RF_DRV_OK) code = compare_with_raw(executor, &raw, &ratio);
+        if (raw.event) raw.driver->event_destroy(raw.event);
+        if (raw.stream && code != RF_DRV_NOT_READY) raw.driver->stream_destroy(raw.stream); /* else it would wait */
+        rf_context_leave(raw.driver, &entered);
+    }
+    if (code == RF_DRV_OK)
+        row(name, ratio, "", wanted);
+    else if (code < 0)
+        failed(name);
+    else
+        printf("%-56s failed: %s\n", name, rf_driver_error_name(raw.driver, code));
+}
+
 static void bench_overhead(struct rf_device *device) {
     const double nodes = 500;
     struct rf_graph *graph = chain((size_t)nodes);
@@ -183,6 +247,7 @@ static void bench_overhead(struct rf_device *device) {
             double share = ns >= 0 ? host_share(executor, ns) : -1;
             if (ns >= 0) row("a node of 64 numbers, device, replayed", (double)ns / nodes / 1e3, "us", "");
             if (share >= 0) row("  of which the executor and the wait", share / nodes / 1e3, "us", "under 2");
+            if (ns >= 0) bench_safety(device, executor, "");
             rf_executor_destroy(&executor);
         }
     }
@@ -381,6 +446,7 @@ static void bench_model(struct rf_device *device) {
         double share = ns >= 0 ? host_share(executor, ns) : -1;
         if (ns >= 0) row("8 billion parameters, Q8_0, decode", (double)ns / 1e6, "ms", "");
         if (share >= 0) row("  of which the executor and the wait", share / (double)ns * 100, "%", "under 3");
+        if (ns >= 0) bench_safety(device, executor, "at most 1.01");
         rf_executor_destroy(&executor);
     }
     rf_graph_destroy(&graph);
