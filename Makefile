@@ -72,6 +72,7 @@ tsan: SANITIZED_SKIP = --skip-tag faults
 asan tsan:
 	@tools/setup.sh --ci
 	@test -f build-$@/build.ninja || CC=clang-19 meson setup build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
+	@ninja -C build-$@ --quiet build.ninja
 	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py --all $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
 	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 

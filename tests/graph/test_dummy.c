@@ -201,3 +201,42 @@ RF_TEST(dummy, executor_fails_cleanly) {
     rf_dummy_destroy(&params.dummy);
     rf_graph_destroy(&graph);
 }
+
+/* Told to stop before the nth node, an executor has run those before it and no other; then it runs as ever. */
+struct stop_after {
+    uint64_t asked, most;
+};
+static bool asked_enough(void *user) {
+    struct stop_after *stop = user;
+    return stop->asked++ >= stop->most;
+}
+RF_TEST(dummy, executor_stops_when_told) {
+    struct rf_graph *graph = graph_new("chain");
+    struct stop_after stop = {.most = UINT64_MAX};
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 16);
+    for (int i = 0; i < 5; i++) {
+        rf_tensor_id y = GRAPH_VALUE(graph, 16);
+        GRAPH_NODE(graph, NULL, "scale", F0(2), x, y);
+        x = y;
+    }
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    RF_PARAMS(struct rf_executor_params, params);
+    struct rf_executor *executor = NULL;
+    params.graph = graph;
+    params.stop = asked_enough;
+    params.stop_user = &stop;
+    RF_ASSERT_OK(rf_dummy_create(&params.dummy));
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_ASSERT_UINT(stop.asked, 0);
+    uint64_t done = 0;
+    for (uint64_t most = 0; most <= 5; most++) {
+        stop = (struct stop_after){.most = most};
+        RF_ASSERT_STATUS(rf_executor_run(executor), most < 5 ? RF_E_CANCELLED : RF_OK);
+        if (most < 5) RF_ASSERT_CONTAINS(rf_error_text(), "graph 'chain': stopped");
+        done += most;
+        RF_ASSERT_UINT(rf_dummy_get_stats(params.dummy).execute_op_count, done);
+    }
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_dummy_destroy(&params.dummy);
+    rf_graph_destroy(&graph);
+}
