@@ -11,7 +11,6 @@ The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3
 'table' needs no compiler, and what it writes can be compiled by any C compiler (see --help of table).
 """
 import argparse
-import glob
 import hashlib
 import json
 import os
@@ -79,13 +78,26 @@ def common_flags(args):
     return flags
 
 
+def headers_of(source, include):
+    """The kernels' headers that a source needs, and that those need."""
+    found, left = set(), [source]
+    while left:
+        with open(left.pop(), encoding='utf-8') as text:
+            for name in re.findall(r'^\s*#\s*include\s+"(kernels/[\w.]+)"', text.read(), re.M):
+                path = os.path.join(include, name)
+                if path not in found:
+                    found.add(path)
+                    left.append(path)
+    return sorted(found)
+
+
 def compile_or_recall(args, command, empty):
     """Compiles, unless what the same source, headers and flags gave lies in $RF_KERNEL_CACHE: the builds of one
     tree need the same blobs."""
     folder = os.environ.get('RF_KERNEL_CACHE')
     if not folder:
         return run(command + [args.source, '-o', args.out])
-    headers = sorted(glob.glob(os.path.join(args.include, 'kernels', '*.h')))
+    headers = headers_of(args.source, args.include)
     key = hashlib.sha256()
     places = {'-I' + args.include, args.depfile, args.out, '--cuda-path=' + empty}
     key.update(repr([word for word in command if word not in places]).encode())
@@ -150,7 +162,7 @@ def sanitizer_flags(names):
 
 def host(args):
     check_source(args.source) if args.source.endswith('.hip') else None
-    command = [find_clang(), '-x', 'c', '-std=gnu11', '-O2', '-g', '-fPIC', '-fvisibility=hidden', '-fno-math-errno',
+    command = [find_clang(), '-x', 'c', '-std=gnu11', '-O2', '-gline-tables-only', '-fPIC', '-fvisibility=hidden', '-fno-math-errno',
                '-Wstrict-prototypes', '-Wmissing-prototypes', '-c']
     if args.wave:
         command.append('-DRF_WAVE=%d' % args.wave)

@@ -103,7 +103,7 @@ static void sweep(bool loose, uint64_t least_levels) {
 }
 
 /* By layers: none, one, both. Node by node there are more levels between. */
-RF_TEST(placement, budget_sweep_by_layers, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(placement, budget_sweep_by_layers, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     sweep(false, 3);
 }
 RF_TEST(placement, budget_sweep_by_nodes, .gpu = true, .timeout_ms = 300000, .tags = "slow") {

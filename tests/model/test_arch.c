@@ -401,8 +401,8 @@ static void execute_models(const struct where *c) {
 RF_TEST_LABELLED_CASES(simple_model_parity, executed, struct where, on_cpu, .timeout_ms = 300000) {
     execute_models(c);
 }
-RF_TEST_LABELLED_CASES(simple_model_parity, executed_on_gpu, struct where, on_gpu, .gpu = true,
-                       .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(simple_model_parity, executed_on_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 300000,
+                       .tags = "heavy") {
     execute_models(c);
 }
 
@@ -477,6 +477,6 @@ RF_TEST_LABELLED_CASES(transformer_integration, oracle_executed, struct where, o
     execute_oracles(c);
 }
 RF_TEST_LABELLED_CASES(transformer_integration, oracle_executed_on_gpu, struct where, on_gpu, .gpu = true,
-                       .timeout_ms = 600000) {
+                       .timeout_ms = 600000, .tags = "heavy") {
     execute_oracles(c);
 }

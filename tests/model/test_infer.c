@@ -114,7 +114,7 @@ RF_TEST_LABELLED_CASES(transformer_integration, engine_oracle, struct where, on_
     follow_oracles(c, 1000);
 }
 RF_TEST_LABELLED_CASES(transformer_integration, engine_oracle_on_gpu, struct where, on_gpu, .gpu = true,
-                       .timeout_ms = 600000) {
+                       .timeout_ms = 600000, .tags = "heavy") {
     follow_oracles(c, gpu_simulated() ? 3 : 1000);
 }
 

@@ -328,7 +328,7 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
 /* ---- little memory ---- */
 
 /* Budgets from nothing to enough: more and more layers on the GPU, the peak within the budget, the same logits. */
-RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     enum { COUNT = 9 };
     static const char *const budgets[] = {"4KiB",  "1MiB",  "12MiB", "24MiB", "36MiB",
                                           "48MiB", "60MiB", "80MiB", "1GiB"};

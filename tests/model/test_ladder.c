@@ -577,7 +577,7 @@ static void sweep(const char *path, uint64_t everything, int steps, double toler
 static const struct spec tied = {"tied",       "llama",       .layers = 6,         .width = 64,
                                  .heads = 2,   .kv_heads = 2, .feed_forward = 320, .vocabulary = VOCABULARY,
                                  .tied = true, .seed = 3};
-RF_TEST(ladder, budget_sweep, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, budget_sweep, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     sweep(infer_model(&tied, "tied.gguf"), 60 * MIB, 8, 1e-9);
 }
 RF_TEST(ladder, budget_sweep_long, .gpu = true, .timeout_ms = 3600000, .tags = "slow") {
