@@ -140,11 +140,11 @@ struct rf_generate_params {
     bool (*text)(void *user, const char *text, size_t bytes);
     bool (*token)(void *user, int32_t token);
     void *user;
-    /* To go on with an answer that a failure broke off, in this session or in another engine's: the tokens that were
-     * given out, which the session ends with (evaluate them behind the prompt), and how many bytes of text were. What
-     * follows is what would have followed: characters and stop texts may lie across the seam; tokens that were given
-     * out and whose text was not give it now. Where max_tokens were said already nothing is sampled, and the session
-     * need not hold them. RF_E_INVALID: the session ends otherwise, or the tokens give less text. */
+    /* To go on with an answer that a failure broke off, with the same session or one of another engine: the tokens
+     * that were given out, which the session ends with (evaluate them behind the prompt), and how many bytes of text
+     * were. What follows is what would have followed: characters and stop texts may lie across the seam; tokens that
+     * were given out and whose text was not give it now. Where max_tokens were said already nothing is sampled, and
+     * the session need not hold them. RF_E_INVALID: the session ends otherwise, or the tokens give less text. */
     const int32_t *said;
     size_t said_count, said_bytes;
 };

@@ -17,15 +17,18 @@ static uint64_t matvec_rows(enum rf_dtype weight_type) {
 }
 
 /* Rows from `first` on. */
+/* The kernels' variants, by the rows of x that they take at once. */
+static int row_variant(uint64_t rows) {
+    return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
+}
+
 static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t first) {
     const struct rf_matmul_args *a = m->args;
     uint64_t rows = RF_MIN(a->m - first, matvec_rows(a->weight_type)), element = rf_dtype_bytes(a->type);
     uint64_t x_bytes = m->x_stride * element, out_bytes = m->out_stride * element;
     char name[64];
     snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(a->weight_type), type_suffix(a->type),
-             rows == 1   ? 1
-             : rows <= 4 ? 4
-                         : 8);
+             row_variant(rows));
     struct rf_arg args[] = {later(m->out, first * out_bytes),
                             m->weights.arg,
                             m->gate.arg,
@@ -47,11 +50,13 @@ struct dots_plan {
     uint64_t shared_bytes;
 };
 
-/* As in kernels/stream.h: a wave's slots for slices of the weights. */
+/* As in kernels/stream.h: a wave's slots for slices of the weights, of so many bytes each. */
+static uint64_t stream_slots(uint64_t bytes, const struct rf_device_info *info) {
+    return info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
+}
 static uint64_t dots_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t bytes = (uint64_t)info->wave_size * 64 / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
-    uint64_t slots = info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
-    return slots * ((bytes + 29) / 16 * 16);
+    return stream_slots(bytes, info) * ((bytes + 29) / 16 * 16);
 }
 /* What a block holds of a row of x. */
 static uint64_t dots_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
@@ -94,10 +99,7 @@ static rf_status dots(struct rf_queue *queue, const struct matmul *m, const stru
     for (uint64_t first = 0; first < a->m; first += plan.rows) {
         if (!plan_dots(a, info, a->m - first, &plan)) return rf_fail(RF_E_UNSUPPORTED, "matmul: too many columns");
         char name[64];
-        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(a->weight_type),
-                 plan.rows == 1   ? 1
-                 : plan.rows <= 4 ? 4
-                                  : 8);
+        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(a->weight_type), row_variant(plan.rows));
         struct rf_arg args[] = {later(m->out, first * out_bytes),
                                 m->weights.arg,
                                 m->gate.arg,
@@ -135,8 +137,7 @@ struct pairs {
 static uint64_t pairs_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t elements = (uint64_t)info->wave_size * (is_float(weights) ? PAIRS_FLOATS : 64);
     uint64_t bytes = elements / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
-    uint64_t slots = info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
-    return slots * 2 * bytes;
+    return stream_slots(bytes, info) * 2 * bytes;
 }
 static uint64_t pairs_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
     uint64_t elements = (uint64_t)info->wave_size * PAIRS_FLOATS;
