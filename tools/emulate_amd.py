@@ -434,9 +434,19 @@ def cases_kv_append(name, kind, random):
                              struct_of('<QQQII', heads * page_rows * dim, page_rows * dim, dim, page_rows, pages), u(tokens),
                              w(heads), w(dim), u(heads * dim), u(heads * dim)]
             if rope:
-                args += [np.array(steps, np.uint64), w(rotated), w(halves), np.float32(1)]
+                args += [np.array(steps, np.uint64), struct_of('<QQIIfHH', 0, 0, 0, rotated, 1, halves, 0), u(0), u(0)]
             exact = kind == 'q8_0' or (kind != 'f32' and not rope)
             yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, exact
+        for to in ('f32', 'f16') if rope else ():
+            more = heads + 1
+            q = numbers(random, tokens * more * dim).reshape(tokens, more, dim)
+            out, shape = Output(to, tokens * (more * dim + 4)), (tokens, more * dim + 4)
+            want = np.full(shape, 7.0)
+            want[:, :more * dim] = rotated_by(q.astype(np.float64), positions, rotated, halves, steps).reshape(tokens, -1)
+            caches = [Output(element, pages * heads * page_rows * dim * 2).data for _ in range(2)]
+            queries = struct_of('<QQIIfHH', more * dim, more * dim + 4, more, rotated, 1, halves, to == 'f16')
+            yield ('%d heads of %d, q to %s' % (more, dim, to), (2, more, 3), (64, 1, 1),
+                   caches + args[2:15] + [np.array(steps, np.uint64), queries, out.data, q], out, want, False)
 
 
 # ---- argmax and the sampler: the workspace after each stage, byte by byte ----

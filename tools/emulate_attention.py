@@ -223,7 +223,7 @@ def families(tools):
                 want, first, partial = np.concatenate([sums.reshape(-1), extents.reshape(-1)]), np.uint64(0), out.data
             strides = dense(heads_kv, page_rows, dim)
             args = [first, partial, q, k, v, table, lengths, dense(heads_q, 1, dim), dense(heads_q, 1, dim), strides, strides,
-                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale, number[q_kind]]
+                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale, number[q_kind], u32(0)]
             tiles = -(-group // together)
             yield ('%d heads d%d pages %dx%d%s splits %d' % (heads_q, dim, width, page_rows, ' holes' * holes, splits),
                    (tiles * splits * heads_kv * batch, 1, 1), block, args, out, want, False,

@@ -37,7 +37,10 @@ static rf_status check_arg(const struct rf_launch *launch, const struct rf_devic
     if (arg->kind != RF_ARG_KIND_BUFFER && arg->kind != RF_ARG_KIND_VALUE)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is empty", kernel->name, index);
     uint32_t bytes = arg->kind == RF_ARG_KIND_BUFFER ? 8 : arg->bytes;
-    if (bytes != kernel->arg_bytes[index] || bytes > sizeof arg->value)
+    if (bytes > sizeof arg->value)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, a value has at most %zu",
+                       kernel->name, index, bytes, sizeof arg->value);
+    if (bytes != kernel->arg_bytes[index])
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, the kernel takes %u", kernel->name,
                        index, bytes, kernel->arg_bytes[index]);
     if (arg->kind != RF_ARG_KIND_BUFFER || !arg->buffer) return RF_OK;

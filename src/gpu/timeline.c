@@ -166,9 +166,9 @@ rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t de
             break;
         }
     rf_backoff_end(&backoff);
-    /* Done when that sleep ended: it may have ended long before, so the next one is halved. */
+    /* Done when that sleep ended: it may have ended before, so the next one is shorter. */
     int64_t took = rf_now_ns() - backoff.started_ns;
-    if (!status && signature) keep_habit(line, signature, backoff.long_sleep ? took / 2 : took);
+    if (!status && signature) keep_habit(line, signature, backoff.long_sleep ? took - took / 8 : took);
     return status;
 }
 

@@ -137,6 +137,7 @@ static rf_status run_on_gpu(struct trial *trial, struct rf_device *device, struc
         params.queue = queue;
         params.label = op->name;
         if (!tensor->buffer) status = rf_buffer_create_safe(device, &params, &tensor->buffer);
+        tensor->constant = i < op->inputs && !(op->updates >> i & 1);
         if (!status) status = rf_copy_to_device_safe(queue, tensor->buffer, 0, trial->start[i], tensor->bytes);
     }
     if (!status) status = op->gpu(queue, call);

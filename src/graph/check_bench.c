@@ -60,6 +60,7 @@ static rf_status upload_sets(struct rf_device *device, struct rf_queue *queue, s
             params.bytes = tensor->bytes;
             params.label = op->name;
             status = rf_buffer_create_safe(device, &params, &tensor->buffer);
+            tensor->constant = i < op->inputs && !(op->updates >> i & 1);
             if (status || i >= op->inputs) continue;
             if (s) {
                 status = rf_copy_on_device(queue, tensor->buffer, 0, sets[0].tensors[i].buffer, 0, tensor->bytes);

@@ -204,6 +204,8 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
         const struct rf_plan_home *home = rf_plan_home(plan, graph->values[value].root, place);
         struct rf_op_tensor *tensor = &call->tensors[i];
         tensor->bytes = graph->values[value].bytes;
+        const struct rf_graph_value *root = &graph->values[graph->values[value].root];
+        tensor->constant = root->role == RF_ROLE_CONSTANT || (root->role == RF_ROLE_INPUT && !root->updated);
         if (home->bound) {
             tensor->desc.byte_offset += home->binding.offset_bytes;
             tensor->bytes += home->binding.offset_bytes;

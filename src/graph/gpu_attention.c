@@ -419,13 +419,14 @@ struct split {
 };
 
 /* By sizes alone, so that the same call gives the same bits, and the workspace is known before the kernel is: enough
- * blocks to fill any device, but each with enough keys to be worth its start; few keys are not split, for adding up
- * takes a launch of its own. */
+ * blocks to fill any device, but each with enough keys to be worth its start, and of a long sequence so many that
+ * adding up what they give does not take long (as measured on an H200); few keys are not split, for that takes a
+ * launch of its own. */
 static struct split choose_split(const struct rf_paged_attention_args *a, uint64_t limit) {
-    enum { BLOCKS = 1024, ALONE = 256, CHUNK_STEP = 64 };
+    enum { BLOCKS = 1024, ALONE = 128, CHUNK_STEP = 64 };
     uint64_t pairs = a->batch * a->heads_kv * tiles_of(a->heads_q / a->heads_kv, 8);
-    uint64_t wanted = pairs && pairs < BLOCKS ? BLOCKS / pairs : 1,
-             least = limit <= ALONE || limit > 4096 ? 256 : 128;
+    uint64_t wanted = pairs && pairs < BLOCKS ? BLOCKS / pairs : 1;
+    uint64_t least = limit <= ALONE ? ALONE : limit <= 2048 ? 64 : limit <= 4096 ? 128 : 256;
     uint64_t chunk = tiles_of(tiles_of(limit, wanted), CHUNK_STEP) * CHUNK_STEP;
     struct split split;
     split.chunk = (uint32_t)RF_MIN(RF_MAX(chunk, least), (uint64_t)ROWS_MAX + 1);
@@ -578,7 +579,8 @@ static rf_status decode(struct rf_queue *queue, const char *op, const struct rf_
                                   rf_arg_u32(split.chunk),
                                   rf_arg_u32(split.splits),
                                   rf_arg_f32(a->scale),
-                                  rf_arg_u32(type_number(a->dtype))};
+                                  rf_arg_u32(type_number(a->dtype)),
+                                  rf_arg_u32(a->settled ? RF_MIN(a->fresh, UINT32_MAX - 1) : UINT32_MAX)};
     status = submit(queue, op, choice.kernel, blocks, 1, choice.threads, choice.shared, args, RF_COUNT(args));
     if (status || split.splits == 1) return status;
     const struct rf_arg combine[] = {pointer_arg(out),    pointer_arg(workspace), strides_arg(out),

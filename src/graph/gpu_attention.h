@@ -92,6 +92,10 @@ struct rf_paged_attention_args {
     uint64_t workspace_offset_bytes;
     enum rf_attention_path
         path; /* with q8_0 and more than one query only PLAIN (and AUTO); one query: PLAIN or not */
+    /* No work on the queue writes the table, the lengths, or any keys and values but the newest `fresh` of each
+     * sequence: a kernel may read them before its turn. */
+    bool settled;
+    uint32_t fresh;
 };
 /* By sizes alone: buffers need not be there yet. */
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_args *args, uint64_t *bytes);

@@ -57,6 +57,7 @@ struct rf_matmul_args {
     struct rf_rows_view out, weights, gate, x,
         residual;             /* gate and residual may have no buffer; residual may be out */
     struct rf_rows_view bias; /* f32 [n], or no buffer */
+    bool constant; /* no work on the queue writes weights or gate: they may be read before the work before is done */
     enum rf_matmul_path path;
     struct rf_rows_view workspace; /* rf_gpu_matmul_workspace bytes at a multiple of 256; no buffer where it says 0 */
 };
@@ -76,6 +77,7 @@ struct rf_norm_products_args {
     float eps;
     struct rf_rows_view x, norm, normed, out[3], weights[3], gate;
     struct rf_rows_view residual; /* of the first product, or no buffer; may be its out */
+    bool constant;                /* as in rf_matmul_args */
 };
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_products_args *args, bool *done);
 

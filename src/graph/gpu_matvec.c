@@ -52,7 +52,7 @@ struct dots_plan {
 
 /* As in kernels/stream.h: a wave's slots for slices of the weights, of so many bytes each. */
 static uint64_t stream_slots(uint64_t bytes, const struct rf_device_info *info) {
-    return info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1200 ? 4 : bytes <= 1750 ? 3 : 2;
+    return info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1750 ? 3 : 2;
 }
 static uint64_t dots_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t bytes = (uint64_t)info->wave_size * 64 / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
@@ -123,6 +123,7 @@ static rf_status dots(struct rf_queue *queue, const struct matmul *m, const stru
 #define PAIRS_Q8 1u
 #define PAIRS_GATE 2u
 #define PAIRS_HALF 4u
+#define PAIRS_EARLY 8u
 #define PAIRS_FLOATS 16 /* elements that a lane has of a slice of float weights */
 
 struct pairs {
@@ -130,7 +131,7 @@ struct pairs {
     uint64_t k, n[3]; /* of as many matrices; a gate is the second and has an n of 0 */
     struct rf_arg out[3], weights[3], x, norm, normed, bias, residual;
     float eps;
-    bool q8, gate, half;
+    bool q8, gate, half, constant;
 };
 
 /* What kernels/matvec_pairs.hip needs: a wave's slots for slices of two rows, and a block's x. */
@@ -184,24 +185,24 @@ static bool plan_pairs(const struct pairs *p, const struct rf_device_info *info,
 static rf_status launch_pairs(struct rf_queue *queue, const struct pairs *p, const struct dots_plan *plan) {
     char name[64];
     snprintf(name, sizeof name, "matvec_%s_pairs", type_suffix(p->weight_type));
-    struct rf_arg args[] = {
-        p->out[0],
-        p->out[1],
-        p->out[2],
-        p->weights[0],
-        p->weights[1],
-        p->weights[2],
-        p->x,
-        p->norm,
-        p->normed,
-        p->bias,
-        p->residual,
-        rf_arg_u32((uint32_t)p->n[0]),
-        rf_arg_u32((uint32_t)p->n[1]),
-        rf_arg_u32((uint32_t)p->n[2]),
-        rf_arg_u32((uint32_t)p->k),
-        rf_arg_f32(p->eps),
-        rf_arg_u32((p->q8 ? PAIRS_Q8 : 0) | (p->gate ? PAIRS_GATE : 0) | (p->half ? PAIRS_HALF : 0))};
+    struct rf_arg args[] = {p->out[0],
+                            p->out[1],
+                            p->out[2],
+                            p->weights[0],
+                            p->weights[1],
+                            p->weights[2],
+                            p->x,
+                            p->norm,
+                            p->normed,
+                            p->bias,
+                            p->residual,
+                            rf_arg_u32((uint32_t)p->n[0]),
+                            rf_arg_u32((uint32_t)p->n[1]),
+                            rf_arg_u32((uint32_t)p->n[2]),
+                            rf_arg_u32((uint32_t)p->k),
+                            rf_arg_f32(p->eps),
+                            rf_arg_u32((p->q8 ? PAIRS_Q8 : 0) | (p->gate ? PAIRS_GATE : 0) |
+                                       (p->half ? PAIRS_HALF : 0) | (p->constant ? PAIRS_EARLY : 0))};
     uint32_t grid[2] = {plan->blocks, 1};
     return launch_shared(queue, name, grid, plan->threads, (uint32_t)plan->shared_bytes, args, RF_COUNT(args));
 }
@@ -221,7 +222,8 @@ static struct pairs pairs_of(const struct matmul *m) {
                           .bias = m->bias.arg,
                           .residual = m->residual.arg,
                           .q8 = a->x_q8,
-                          .gate = a->gate.buffer != NULL};
+                          .gate = a->gate.buffer != NULL,
+                          .constant = a->constant};
 }
 
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_products_args *a, bool *done) {
@@ -253,6 +255,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_prod
                                          .out = a->out[i],
                                          .weights = a->weights[i],
                                          .gate = a->gate,
+                                         .constant = a->constant,
                                          .residual = i ? (struct rf_rows_view){0} : a->residual,
                                          .x = a->normed};
         TRY(rf_matmul_check(&one[i], &m[i]));

@@ -526,6 +526,31 @@ static rf_status kv_caches(const char *op, const struct rf_kv_append_args *args,
     return rf_operands_apart(op, &caches[0], &caches[1], false);
 }
 
+/* The queries that go with the keys: strides, extents, and that they lie apart from all else. */
+static rf_status kv_queries(const char *op, const struct rf_kv_append_args *args,
+                            const struct rf_operand *const others[], size_t count, uint64_t strides[2]) {
+    struct rf_operand q = {"q", args->q, 0}, out = {"q_out", args->q_out, 0};
+    uint64_t whole, out_element = args->q_to_f16 ? 2 : 4, extents[2];
+    if (!args->rope) return rf_fail(RF_E_INVALID, "%s: queries are given, and no rotation", op);
+    if (args->q_heads > UINT32_MAX / 2 || rf_mul_overflows(args->q_heads, args->dim, &whole))
+        return rf_fail(RF_E_INVALID, "%s: %llu heads of queries are over 2^31", op,
+                       (unsigned long long)args->q_heads);
+    strides[0] = args->q_token ? args->q_token : whole;
+    strides[1] = args->q_out_token ? args->q_out_token : whole;
+    if (args->tokens > 1 && strides[1] < whole)
+        return rf_fail(RF_E_INVALID, "%s: elements of q_out lie in one place: mind its strides", op);
+    for (int i = 0; i < 2; i++) {
+        uint64_t sizes[] = {args->tokens, whole}, all[] = {strides[i], 1};
+        if (rf_extent_overflows(sizes, all, 2, &extents[i]))
+            return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, i ? "q_out" : "q");
+    }
+    TRY(rf_operand_check(op, &q, extents[0], 4, 4));
+    TRY(rf_operand_check(op, &out, extents[1], out_element, out_element));
+    TRY(rf_operands_apart(op, &out, &q, false));
+    for (size_t i = 0; i < count; i++) TRY(rf_operands_apart(op, &out, others[i], false));
+    return RF_OK;
+}
+
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_args *args) {
     TRY(nulls("kv_append", queue, args));
     const char *op = args->rope ? "rope_kv_append" : "kv_append";
@@ -565,6 +590,21 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
         uint64_t page, head, row;
         uint32_t page_rows, page_count;
     } pages = {strides[0], strides[1], strides[2], (uint32_t)args->page_rows, (uint32_t)args->page_count};
+    struct {
+        uint64_t q_token, q_out_token;
+        uint32_t q_heads, rotated;
+        float magnitude;
+        uint16_t halves, q_half;
+    } rope = {.q_heads = (uint32_t)args->q_heads, .q_half = args->q_to_f16};
+    bool with_queries = args->q.buffer && args->q_heads;
+    if (with_queries) {
+        const struct rf_operand *all[] = {&caches[0], &caches[1], &inputs[0], &inputs[1],
+                                          &positions, &sequences, &table,     &steps};
+        uint64_t apart[2];
+        TRY(kv_queries(op, args, all, RF_COUNT(all), apart));
+        rope.q_token = apart[0];
+        rope.q_out_token = apart[1];
+    }
     struct rf_arg list[19] = {rf_slice_arg(args->k_cache),
                               rf_slice_arg(args->v_cache),
                               rf_slice_arg(args->k),
@@ -582,10 +622,13 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
                               rf_arg_u64(token[1])};
     size_t count = 15;
     if (args->rope) {
+        rope.rotated = args->rope->rotated;
+        rope.halves = args->rope->halves;
+        rope.magnitude = args->rope->magnitude;
         list[count++] = rf_slice_arg(args->rope->steps);
-        list[count++] = rf_arg_u32(args->rope->rotated);
-        list[count++] = rf_arg_u32(args->rope->halves);
-        list[count++] = rf_arg_f32(args->rope->magnitude);
+        list[count++] = rf_arg_raw(&rope, sizeof rope);
+        list[count++] = with_queries ? rf_slice_arg(args->q_out) : rf_arg_buffer(NULL);
+        list[count++] = with_queries ? rf_slice_arg(args->q) : rf_arg_buffer(NULL);
     }
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);
@@ -593,9 +636,10 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
      * that are not whole fours are taken head by head, whatever the grid. */
     bool fours = args->dim % 4 == 0 && args->dim <= 1024;
     uint64_t together = fours ? 256 / (args->dim / 4) : 1;
-    uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(args->heads, together) : 1;
+    uint64_t heads = with_queries ? RF_MAX(args->heads, args->q_heads) : args->heads;
+    uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(heads, together) : 1;
     if (!fours) block[0] = args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : 256;
-    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(split, MOST_GRID_YZ), 2};
+    uint32_t grid[3] = {clamp(args->tokens, MOST_GRID_X), clamp(split, MOST_GRID_YZ), with_queries ? 3 : 2};
     char name[32];
     snprintf(name, sizeof name, "%s_%s", op, args->dtype == RF_F32 ? "f32" : args->dtype == RF_F16 ? "f16" : "q8_0");
     return rf_slice_launch(queue, name, grid, block, list, count);

@@ -112,6 +112,11 @@ struct rf_kv_append_args {
     struct rf_slice sequences; /* u32 [tokens], or left out: all 0 */
     struct rf_slice table;     /* u32 [sequence_count, table_width], or left out: sequence s has page s alone */
     const struct rf_rope_table *rope; /* NULL: keys as they are. Borrowed for the call. */
+    /* With rope: the tokens' queries turned too, f32 [token][head][dim], dense but for tokens, into q_out. */
+    struct rf_slice q, q_out; /* left out: none */
+    uint64_t q_heads;
+    uint64_t q_token, q_out_token; /* strides; 0: dense */
+    bool q_to_f16;                 /* q_out is f16 */
 };
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_args *args);
 

@@ -287,6 +287,9 @@ rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *
         return no_memory("node", name);
     for (int o = step.op->inputs; o < step.op->inputs + step.op->outputs; o++)
         graph->values[step.tensors[o]].producer = (uint32_t)graph->step_count;
+    for (int i = 0; i < step.op->inputs; i++)
+        if ((step.op->updates >> i & 1) && step.tensors[i] != RF_NO_INDEX)
+            graph->values[graph->values[step.tensors[i]].root].updated = true;
     graph->steps[graph->step_count++] = step;
     if (id) *id = (rf_node_id)graph->step_count;
     return RF_OK;

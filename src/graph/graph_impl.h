@@ -25,7 +25,8 @@ struct rf_graph_value {
     const void *data;
     void *owned_data; /* of a constant that a pass computed: the graph frees it; data points to it */
     int group;
-    bool output; /* wanted after a run: named, or read by no node when the graph was finished */
+    bool output;  /* wanted after a run: named, or read by no node when the graph was finished */
+    bool updated; /* of a root: some node changes it in place */
 };
 #define RF_NO_INDEX UINT32_MAX
 

@@ -23,6 +23,7 @@ struct rf_op_tensor {
     uint64_t bytes;           /* spanned, byte_offset included */
     void *host;               /* the start of the memory, byte_offset not included */
     struct rf_buffer *buffer; /* likewise */
+    bool constant;            /* no kernel writes it in this run: one may read it before its turn */
 };
 
 /* What an op takes besides tensors; each op says which index means what. */

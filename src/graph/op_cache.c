@@ -1,4 +1,4 @@
-/* Rows of the table for positions and the cache: rope, kv_append.
+/* Rows of the table for positions and the cache: rope, kv_append, and both at once: rope_append.
  *
  * steps is what rf_rope_steps gives, u64 [rotated / 2], as i32 [rotated / 2, 2]: turns of each pair per position, so
  * that bases, factors and scaling are one table for every backend. Both ops: f[0] is the magnitude, i[0] is 1 where
@@ -278,31 +278,36 @@ static void kv_reference(const struct rf_op_call *call) {
                                       .magnitude = (float)call->attributes.f[0]};
     rf_ref_kv_append(&append, rf_op_host(cache), rf_op_host(rf_op_in(call, V_CACHE)), rf_op_host(k), rf_op_host(v));
 }
-static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+/* rope: the call's rotation, where it has one. */
+static struct rf_kv_append_args kv_args(const struct rf_op_call *call, struct rf_rope_table *rope) {
     const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
                               *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
-    struct rf_rope_table rotation = rotation_of(call, steps);
-    struct rf_kv_append_args args = {.dtype = cache->desc.dtype,
-                                     .tokens = k->desc.shape[0],
-                                     .heads = k->desc.shape[1],
-                                     .dim = k->desc.shape[2],
-                                     .k_token = k->desc.strides[0],
-                                     .v_token = v->desc.strides[0],
-                                     .page = cache->desc.strides[0],
-                                     .head = cache->desc.strides[1],
-                                     .row = cache->desc.strides[2],
-                                     .page_rows = cache->desc.shape[2],
-                                     .page_count = cache->desc.shape[0],
-                                     .table_width = table->desc.shape[1],
-                                     .sequence_count = table->desc.shape[0],
-                                     .k_cache = rf_op_slice(cache),
-                                     .v_cache = rf_op_slice(rf_op_in(call, V_CACHE)),
-                                     .k = rf_op_slice(k),
-                                     .v = rf_op_slice(v),
-                                     .positions = rf_op_slice(rf_op_in(call, POSITIONS)),
-                                     .sequences = rf_op_slice(rf_op_in(call, SEQUENCES)),
-                                     .table = rf_op_slice(table),
-                                     .rope = rf_op_given(steps) ? &rotation : NULL};
+    *rope = rotation_of(call, steps);
+    return (struct rf_kv_append_args){.dtype = cache->desc.dtype,
+                                      .tokens = k->desc.shape[0],
+                                      .heads = k->desc.shape[1],
+                                      .dim = k->desc.shape[2],
+                                      .k_token = k->desc.strides[0],
+                                      .v_token = v->desc.strides[0],
+                                      .page = cache->desc.strides[0],
+                                      .head = cache->desc.strides[1],
+                                      .row = cache->desc.strides[2],
+                                      .page_rows = cache->desc.shape[2],
+                                      .page_count = cache->desc.shape[0],
+                                      .table_width = table->desc.shape[1],
+                                      .sequence_count = table->desc.shape[0],
+                                      .k_cache = rf_op_slice(cache),
+                                      .v_cache = rf_op_slice(rf_op_in(call, V_CACHE)),
+                                      .k = rf_op_slice(k),
+                                      .v = rf_op_slice(v),
+                                      .positions = rf_op_slice(rf_op_in(call, POSITIONS)),
+                                      .sequences = rf_op_slice(rf_op_in(call, SEQUENCES)),
+                                      .table = rf_op_slice(table),
+                                      .rope = rf_op_given(steps) ? rope : NULL};
+}
+static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    struct rf_rope_table rope;
+    struct rf_kv_append_args args = kv_args(call, &rope);
     return rf_gpu_kv_append(queue, &args);
 }
 
@@ -409,4 +414,152 @@ const struct rf_op rf_op_kv_append = {
     .cases = kv_cases,
     .fill = kv_fill,
     .cost = kv_cost,
+};
+
+/* ---- rope_append: what a layer does between its products and its attention; q [tokens, heads, dim], then
+ * kv_append's inputs. By itself it is the two ops it stands for, one after the other; a GPU runs both in one kernel.
+ * ---- */
+
+enum { QUERIES, OF_KV, APPEND_TENSORS = OF_KV + KV_TENSORS };
+
+/* Op number `index` of the two. */
+static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
+    struct rf_op_call part = {.op = index ? &rf_op_kv_append : &rf_op_rope, .attributes = call->attributes};
+    if (index) {
+        memcpy(part.tensors, &call->tensors[OF_KV], KV_TENSORS * sizeof part.tensors[0]);
+    } else {
+        part.tensors[0] = *rf_op_in(call, QUERIES);
+        part.tensors[1] = *rf_op_in(call, OF_KV + POSITIONS);
+        part.tensors[2] = *rf_op_in(call, OF_KV + STEPS);
+        part.tensors[3] = *rf_op_out(call, 0);
+    }
+    part.count = part.op->inputs + part.op->outputs;
+    return part;
+}
+
+static rf_status append_check(const struct rf_op_call *call) {
+    TRY(rf_need_type(rf_op_in(call, QUERIES), "q", RF_F32));
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        TRY(part.op->check(&part));
+    }
+    return rf_need_size(rf_op_in(call, OF_KV + K), "k", 2, rf_op_in(call, QUERIES)->desc.shape[2]);
+}
+static void append_reference(const struct rf_op_call *call) {
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        part.op->reference(&part);
+    }
+}
+static rf_status append_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        if (part.op->cpu)
+            TRY(part.op->cpu(cpu, &part));
+        else
+            part.op->reference(&part);
+    }
+    return RF_OK;
+}
+static bool heads_dense(const struct rf_tensor_desc *desc) {
+    return desc->shape[1] == 1 || desc->strides[1] == desc->shape[2];
+}
+static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    const struct rf_op_tensor *q = rf_op_in(call, QUERIES), *out = rf_op_out(call, 0);
+    struct rf_op_call kv = append_part(call, 1);
+    struct rf_rope_table rope;
+    struct rf_kv_append_args args = kv_args(&kv, &rope);
+    if (!args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) || !heads_dense(&out->desc)) {
+        struct rf_op_call turn = append_part(call, 0);
+        TRY(turn.op->gpu(queue, &turn));
+        return kv.op->gpu(queue, &kv);
+    }
+    args.q = rf_op_slice(q);
+    args.q_out = rf_op_slice(out);
+    args.q_heads = q->desc.shape[1];
+    args.q_token = q->desc.strides[0];
+    args.q_out_token = out->desc.strides[0];
+    args.q_to_f16 = out->desc.dtype == RF_F16;
+    return rf_gpu_kv_append(queue, &args);
+}
+static bool append_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    struct rf_op_call kv = append_part(call, 1);
+    return index >= OF_KV && kv_fill(&kv, index - OF_KV, state);
+}
+static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_f16, const uint64_t of_q[3],
+                        uint64_t kv_heads, uint64_t page_rows, int how) {
+    uint64_t tokens = of_q[0], dim = of_q[2], rotated = how & 1 ? dim : dim / 2;
+    bool halves = how & 2, strided = how & 4, split = how & 8; /* split: gaps between the heads too */
+    struct rf_op_case kv = {.attributes = {.f = {1}}}, one;
+    uint64_t of_k[] = {tokens, kv_heads, dim}, of_cache[] = {9, kv_heads, page_rows, dim};
+    kv_shape(&kv, cache, of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);
+    kv.tensors[TABLE] = rf_case_matrix(RF_I32, 3, 4, 0, 0);
+    kv.tensors[SEQUENCES] = rf_case_vector(RF_I32, tokens, 1);
+    kv.tensors[STEPS] = rf_case_matrix(RF_I32, rotated / 2, 2, 0, 2);
+    set_rotation(&kv, how % ROTATIONS, halves, rotated);
+    one = kv;
+    one.absolute = cache == RF_Q8_0 ? 0.06 : 2e-5;
+    one.relative = cache == RF_Q8_0 ? 1e-3 : RF_MAX(rf_op_step(cache), rf_op_step(to_f16 ? RF_F16 : RF_F32));
+    memcpy(&one.tensors[OF_KV], kv.tensors, KV_TENSORS * sizeof kv.tensors[0]);
+    one.tensors[QUERIES] = rf_case_tensor(RF_F32, 3, of_q, strided ? 3 : 0);
+    one.tensors[APPEND_TENSORS] = rf_case_tensor(to_f16 ? RF_F16 : RF_F32, 3, of_q, strided ? 1 : 0);
+    for (int i = 0; i < 2 && (strided || split); i++) {
+        uint64_t *strides = one.tensors[i ? APPEND_TENSORS : QUERIES].strides;
+        strides[2] = 1;
+        strides[1] = dim + (split ? 4 : 0);
+        strides[0] = of_q[1] * strides[1] + (strided ? 7 : 0);
+    }
+    one.count = APPEND_TENSORS + 1;
+    rf_case_add_shown(list, &one, QUERIES, " to %s, %llu of k into %s%s%s%s", to_f16 ? "f16" : "f32",
+                      (unsigned long long)kv_heads, rf_dtype_name(cache), halves ? ", halves" : "",
+                      strided ? ", gaps" : "", split ? ", heads apart" : "");
+}
+static void append_cases(struct rf_case_list *list) {
+    static const enum rf_dtype caches[] = {RF_F32, RF_F16, RF_Q8_0};
+    static const struct {
+        uint64_t tokens, heads, kv_heads, dim, page_rows;
+    } shapes[] = {{1, 4, 1, 32, 1},  {9, 3, 3, 64, 4},  {13, 6, 2, 96, 5}, {1, 32, 8, 128, 16},
+                  {7, 8, 1, 128, 8}, {3, 2, 2, 288, 3}, {0, 2, 1, 32, 4},  {4, 0, 1, 64, 4}};
+    for (size_t t = 0; t < RF_COUNT(caches); t++)
+        for (size_t i = 0; i < RF_COUNT(shapes); i++)
+            for (int to_f16 = 0; to_f16 < 2; to_f16++)
+                for (int how = (int)(i % 2); how < 16; how += 3)
+                    append_case(list, caches[t], to_f16,
+                                (uint64_t[]){shapes[i].tokens, shapes[i].heads, shapes[i].dim}, shapes[i].kv_heads,
+                                shapes[i].page_rows, how);
+    struct rf_op_case one = {.attributes = {.f = {1}}, .bench = true, .absolute = 1, .count = APPEND_TENSORS + 1};
+    struct rf_op_case kv = one;
+    kv_shape(&kv, RF_F16, (uint64_t[]){16384, 8, 128}, 0, (uint64_t[]){1024, 8, 16, 128}, 0);
+    memcpy(&one.tensors[OF_KV], kv.tensors, KV_TENSORS * sizeof kv.tensors[0]);
+    one.tensors[OF_KV + TABLE] = rf_case_matrix(RF_I32, 1, 1024, 0, 0);
+    one.tensors[OF_KV + STEPS] = rf_case_matrix(RF_I32, 64, 2, 0, 0);
+    one.tensors[QUERIES] = rf_case_tensor(RF_F32, 3, (uint64_t[]){16384, 32, 128}, 0);
+    one.tensors[APPEND_TENSORS] = rf_case_tensor(RF_F16, 3, (uint64_t[]){16384, 32, 128}, 0);
+    set_rotation(&one, 0, false, 128);
+    rf_case_add_shown(list, &one, QUERIES, " to f16, 8 of k into f16");
+}
+static void append_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    *bytes = *flops = 0;
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        uint64_t more_bytes, more_flops;
+        part.op->cost(&part, &more_bytes, &more_flops);
+        *bytes += more_bytes;
+        *flops += more_flops;
+    }
+}
+const struct rf_op rf_op_rope_append = {
+    .name = "rope_append",
+    .summary = "rope of q, and kv_append of k, turned likewise, and v",
+    .inputs = APPEND_TENSORS,
+    .outputs = 1,
+    .optional = (1 << SEQUENCES | 1 << TABLE) << OF_KV,
+    .updates = (1 << K_CACHE | 1 << V_CACHE) << OF_KV,
+    .check = append_check,
+    .reference = append_reference,
+    .gpu = append_gpu,
+    .cpu = append_cpu,
+    .cases = append_cases,
+    .fill = append_fill,
+    .cost = append_cost,
 };

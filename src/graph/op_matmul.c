@@ -137,7 +137,8 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
                                   .n = out->desc.shape[1],
                                   .k = weights->desc.shape[1],
                                   .out = rows_of(out),
-                                  .weights = view_of(weights)};
+                                  .weights = view_of(weights),
+                                  .constant = weights->constant};
     if (is_quantized(args.weight_type)) {
         TRY(need_aligned(call, weights, "weights", 16));
         if (is_gate(call)) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
@@ -147,6 +148,7 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
     args.x = args.x_q8 ? view_of(x) : rows_of(x);
     if (is_gate(call)) {
         args.gate = view_of(rf_op_in(call, GATE));
+        args.constant = args.constant && rf_op_in(call, GATE)->constant;
     } else {
         args.bias = view_of(rf_op_in(call, BIAS));
         args.residual = rows_of(rf_op_in(call, RESIDUAL));

@@ -102,6 +102,7 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
                                          .count = products(call),
                                          .k = weights->desc.shape[1],
                                          .eps = (float)call->attributes.f[0],
+                                         .constant = true,
                                          .x = view_of(x),
                                          .normed = view_of(rf_op_out(call, 0))};
     *done = false;
@@ -111,12 +112,16 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
         args.residual = view_of(rf_op_in(call, CAST_RESIDUAL));
     else
         args.norm = view_of(rf_op_in(call, NORM));
-    if (call->op == &rf_op_norm_gate) args.gate = view_of(rf_op_in(call, GATE));
+    if (call->op == &rf_op_norm_gate) {
+        args.gate = view_of(rf_op_in(call, GATE));
+        args.constant = rf_op_in(call, GATE)->constant;
+    }
     for (int i = 0; i < args.count; i++) {
         const struct rf_op_tensor *one = weights_of(call, i), *out = rf_op_out(call, 1 + i);
         if (!one->desc.shape[0]) return RF_OK;
         if (is_quantized(one->desc.dtype)) TRY(need_aligned(call, one, "weights", 16));
         args.n[i] = one->desc.shape[0];
+        args.constant = args.constant && one->constant;
         args.weights[i] = view_of(one);
         args.out[i] = view_of(out);
     }

@@ -1,8 +1,9 @@
 /* The row of paged_attention: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's type
  * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch]. See
  * gpu_attention.h. f[0]: the scale. i[0]: no sequence counts more keys than this; 0: as many as there is room for.
- * i[1]: enum rf_attention_path of more than one query. i[LENGTHS]: what the cases fill lengths with; the op
- * itself does not look at it. */
+ * i[1]: enum rf_attention_path of more than one query. i[FRESH]: how many keys of a sequence, its newest, the graph
+ * itself makes at most, where the others are there when it begins; 0: any. i[LENGTHS]: what the cases fill lengths
+ * with; the op itself does not look at it. */
 #include "graph/op_attention_impl.h"
 
 #include <math.h>
@@ -13,6 +14,7 @@
 #include "cpu/reference.h"
 
 enum { Q, K, V, TABLE, LENGTHS, OUT };
+enum { FRESH = 2 };
 enum fill_kind {
     FILL_ANY,   /* lengths of all kinds: full, any, none, one, too many */
     FILL_HOLES, /* and table entries that are no page */
@@ -79,6 +81,8 @@ static rf_status check(const struct rf_op_call *call) {
     if (!status) status = check_pages(call);
     if (!status) status = rf_heads_check_scale(call->attributes.f[0]);
     if (!status) status = rf_heads_check_path(call->attributes.i[1]);
+    if (!status && call->attributes.i[FRESH] < 0)
+        status = rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.i[FRESH]);
     return status;
 }
 
@@ -179,9 +183,13 @@ static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *cal
                                            .workspace = call->workspace,
                                            .workspace_offset_bytes = call->workspace_offset,
                                            .path = (enum rf_attention_path)call->attributes.i[1]};
+    bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
+    args.settled = lengths->constant && (keys || call->attributes.i[FRESH] > 0);
+    args.fresh = keys ? 0 : (uint32_t)RF_MIN(call->attributes.i[FRESH], INT32_MAX);
     if (rf_op_given(table)) {
         args.table = table->buffer;
         args.table_offset_bytes = table->desc.byte_offset;
+        args.settled = args.settled && table->constant;
     }
     return args;
 }

@@ -1,19 +1,20 @@
 /* kv_append_<cache>: new keys and values, f32, written into a paged cache of F32, F16 or Q8_0.
- * rope_kv_append_<cache>: the same, the keys rotated first as rope.hip says.
+ * rope_kv_append_<cache>: the same, the keys rotated first as rope.hip says; and where given, the tokens' queries too,
+ * f32, into another array, of f32 or f16.
  *
  * k[token][head][dim] and v likewise, heads and elements dense, a stride between tokens. The token's row goes
  * to position p = positions[token] of sequence s = sequences[token] (NULL: 0): row p % page_rows of page
  * table[s * table_width + p / page_rows] (table NULL: page s alone), head by head. Element e of head h of row r
  * of page g is element g * page + h * head + r * row + e of the cache; both caches have these strides; for Q8_0
  * they and dim are multiples of 32. A token whose position is negative or lies beyond the table, whose sequence is
- * not below sequence_count or page not below page_count is left out. No two tokens may go to the same place; no
- * array may overlap another.
+ * not below sequence_count or page not below page_count is left out; its queries are not. No two tokens may go to the
+ * same place; no array may overlap another.
  *
  * Q8_0: per 32 elements d = max |x| / 127 as f16 and round(x / d), halves away from zero; the quotient by
  * the unrounded d.
  *
- * Grid: x takes tokens, y heads, z is 2: keys and values; any number in x and y is right. Block: 64, 128 or 256
- * threads along x, of whole waves. Fast: blocks of 256 threads, one for each token (few tokens: y so many that a
+ * Grid: x takes tokens, y heads, z is 2: keys and values, or 3: queries too; any number in x and y is right. Block: 64,
+ * 128 or 256 threads along x, of whole waves. Fast: blocks of 256 threads, one for each token (few tokens: y so many that a
  * block has 1024 elements), dim, strides and addresses in whole 16 bytes, f16 caches in whole 8. */
 #include "kernels/rope.h"
 
@@ -23,6 +24,15 @@ enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
 struct kv_pages {
     uint64_t page, head, row; /* strides, in elements */
     uint32_t page_rows, page_count;
+};
+
+/* 32 bytes, passed by value: the rotation, and the queries, of which there may be none; their heads and elements are
+ * dense. */
+struct kv_rope {
+    uint64_t q_token, q_out_token; /* strides, in elements */
+    uint32_t q_heads, rotated;
+    float magnitude;
+    uint16_t halves, q_half; /* q_half: the queries go to f16 */
 };
 
 /* Whether the token has a place, and which: its first element of head 0. */
@@ -229,10 +239,18 @@ RF_DEVICE void kv_body(enum kv_type type, bool rope, void *k_cache, void *v_cach
               (const float *, v), (const int32_t *, positions), (const uint32_t *, sequences),                       \
               (const uint32_t *, table), (uint64_t, table_width), (uint64_t, sequence_count),                        \
               (struct kv_pages, pages), (uint64_t, tokens), (uint32_t, heads), (uint32_t, dim), (uint64_t, k_token), \
-              (uint64_t, v_token), (const uint64_t *, steps), (uint32_t, rotated), (uint32_t, halves),               \
-              (float, magnitude)) {                                                                                  \
-        kv_body(type, true, k_cache, v_cache, k, v, positions, sequences, table, table_width, sequence_count, pages, \
-                tokens, heads, dim, k_token, v_token, steps, rotated, halves != 0, magnitude);                       \
+              (uint64_t, v_token), (const uint64_t *, steps), (struct kv_rope, rope), (void *, q_out),               \
+              (const float *, q)) {                                                                                  \
+        bool halves = rope.halves != 0;                                                                              \
+        if (rf_block_z() < 2)                                                                                        \
+            kv_body(type, true, k_cache, v_cache, k, v, positions, sequences, table, table_width, sequence_count,    \
+                    pages, tokens, heads, dim, k_token, v_token, steps, rope.rotated, halves, rope.magnitude);       \
+        else if (rope.q_half)                                                                                        \
+            rope_body(RF_TYPE_F32, RF_TYPE_F16, halves, q_out, q, positions, steps, tokens, rope.q_heads, dim,       \
+                      rope.rotated, rope.q_out_token, dim, rope.q_token, dim, rope.magnitude);                       \
+        else                                                                                                         \
+            rope_body(RF_TYPE_F32, RF_TYPE_F32, halves, q_out, q, positions, steps, tokens, rope.q_heads, dim,       \
+                      rope.rotated, rope.q_out_token, dim, rope.q_token, dim, rope.magnitude);                       \
     }
 
 KV_APPEND(f32, KV_F32)

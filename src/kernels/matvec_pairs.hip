@@ -8,7 +8,8 @@
  * As in dots.h, from which much is taken and whose bits a row gets: a block brings y to shared memory and a wave
  * takes whole rows, by slices that come through a ring of its own. Here a wave has two rows under way, neighbours of
  * a matrix or a row and the gate's, which share what is read of y; all rows begin and end at multiples of 16 bytes.
- * While the kernel waits for x, the first rows are on their way to the cache.
+ * With how & 8, which says that no work on the queue writes the weights, the first slices are on their way while the
+ * kernel waits for x.
  *
  * Layout: dense rows, n_i of each, weights at multiples of 16 bytes; of quantized ones a lane's DOTS_LANE elements
  * are in a row or not (a block of Q4_K or Q6_K likewise). x f32, or with how & 4 f16, norm and normed at multiples of
@@ -23,8 +24,6 @@
 #define PAIRS_HELD 2   /* shares of x that a thread keeps while their squares are summed */
 #define PAIRS_BATCH 3  /* and that it loads at once where there is nothing to sum */
 #define PAIRS_FLOATS 2 /* shares of 8 elements that a lane has of a slice of floats */
-/* Bytes of a row that are fetched before anything else: all waves' together are a small part of a large cache. */
-#define PAIRS_AHEAD 4608
 
 RF_DEVICE uint32_t pairs_slice_elements(enum rf_weight w) {
     return rf_weight_float(w) ? PAIRS_FLOATS * RF_WAVE * 8 : DOTS_SLICE;
@@ -44,7 +43,7 @@ struct pairs {
     const float *bias, *residual;
     uint32_t k, row_bytes;
     float eps;
-    bool q8, gate, half;
+    bool q8, gate, half, early;
 };
 
 RF_DEVICE uint32_t pairs_count(const struct pairs *op, uint32_t matrix) {
@@ -353,16 +352,7 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
     /* The waves of a block are far apart, so that the last rows go to all blocks alike. */
     uint32_t unit = wave * rf_grid_dim_x() + rf_block_x(), ahead_unit = unit, slice = 0, ahead_slice = 0;
     struct pairs_rows ahead = pairs_at(op, unit);
-    if (unit < units) {
-        uint32_t some = op->row_bytes < PAIRS_AHEAD ? op->row_bytes : PAIRS_AHEAD;
-        RF_NO_UNROLL
-        for (uint32_t at = rf_lane() * 32; at < some; at += RF_WAVE * 32) {
-            rf_grid_fetch(ahead.from[0] + at);
-            if (ahead.both) rf_grid_fetch(ahead.from[1] + at);
-        }
-    }
-    if (op->norm && rf_thread_x() * 8 < op->k) rf_grid_fetch(op->norm + rf_thread_x() * 8);
-    rf_grid_wait();
+    if (!op->early) rf_grid_wait();
     struct rf_stream stream[2];
     uint32_t slot = 0, ahead_slot = 0;
     uint32_t mine = rf_weight_float(w) ? 0 : rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * DOTS_LANE;
@@ -393,6 +383,8 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
         PAIRS_BEGIN();
         PAIRS_END();
     }
+    if (op->norm && rf_thread_x() * 8 < op->k) rf_grid_fetch(op->norm + rf_thread_x() * 8);
+    rf_grid_wait();
     if (op->norm) {
         pairs_fill_normed(w, op, x, (float *)(rings + (slots - 1) * 2 * most)); /* the slot that is still free */
     } else if (rf_weight_float(w) || !op->q8) {
@@ -448,7 +440,8 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
                            eps,                                                                                      \
                            (how & 1) != 0,                                                                           \
                            (how & 2) != 0,                                                                           \
-                           (how & 4) != 0};                                                                          \
+                           (how & 4) != 0,                                                                           \
+                           (how & 8) != 0};                                                                          \
         pairs_body(weight, &op, shared);                                                                             \
     }
 MATVEC_PAIRS(f16, RF_WEIGHT_F16)

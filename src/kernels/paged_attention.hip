@@ -230,6 +230,7 @@ RF_DEVICE uint32_t decode_team(uint32_t dim) {
 struct decode_work {
     struct rf_keys keys;
     uint32_t first, end;        /* keys */
+    uint32_t settled;           /* keys before this one were there before the kernel's turn */
     uint32_t group, heads_left; /* heads from the block's first on */
     uint64_t q;                 /* index of the first head's query */
     struct rf_decode_out to;
@@ -239,7 +240,8 @@ RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32
                                           const uint32_t *table, const uint32_t *lengths, struct rf_heads out_strides,
                                           struct rf_heads q_strides, struct rf_heads k_strides,
                                           struct rf_heads v_strides, uint32_t heads_q, uint32_t heads_kv,
-                                          uint32_t dim, struct paged pages, uint32_t chunk, uint32_t splits) {
+                                          uint32_t dim, struct paged pages, uint32_t chunk, uint32_t splits,
+                                          uint32_t fresh) {
     uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
     struct rf_share_of_heads share = rf_share_of_block(head_tiles * splits, heads_kv);
     uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
@@ -254,6 +256,7 @@ RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32
         first >= length          ? first
         : length - first < chunk ? length
                                  : first + chunk,
+        length > fresh ? length - fresh : 0,
         group,
         group - tile * heads,
         rf_heads_at(q_strides, share.batch, first_head),
@@ -289,10 +292,10 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
         (const uint32_t *, table), (const uint32_t *, lengths), (struct rf_heads, out_strides),                      \
         (struct rf_heads, q_strides), (struct rf_heads, k_strides), (struct rf_heads, v_strides),                    \
         (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, dim), (struct paged, pages), (uint32_t, chunk),        \
-        (uint32_t, splits), (float, scale), (uint32_t, q_type)
+        (uint32_t, splits), (float, scale), (uint32_t, q_type), (uint32_t, fresh)
 #define PAGED_DECODE_SHARE(type, packed, heads)                                                                      \
     decode_share(type, packed, heads, (enum rf_type)q_type, out, partial, k, v, table, lengths, out_strides,         \
-                 q_strides, k_strides, v_strides, heads_q, heads_kv, dim, pages, chunk, splits)
+                 q_strides, k_strides, v_strides, heads_q, heads_kv, dim, pages, chunk, splits, fresh)
 #define PAGED_DECODE(name, type, packed, heads)                                                                      \
     RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, PAGED_DECODE_ARGUMENTS) {                               \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
@@ -309,6 +312,7 @@ PAGED_DECODES(f16, RF_TYPE_F16, false)
 PAGED_DECODES(bf16, RF_TYPE_BF16, false)
 PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 
+#define ALL_FRESH (~0u)
 /* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, 8 heads
  * together; _q8_0_dD: for a head size of D, rows aligned to 4 bytes. chunk is a multiple of 64. Launch: 4 waves;
  * dynamic shared memory: 544 + 32 * (D + 8) bytes and, for each of 2 stages on NVIDIA and one elsewhere,
@@ -323,11 +327,13 @@ RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, 
     struct rf_decode_shape shape = {dim_most, packed};
     rf_decode_block(type, shape, rf_at(work.to.type, q, work.q), q_head,
                     work.heads_left < RF_DECODE_HEADS ? work.heads_left : RF_DECODE_HEADS, &work.keys, work.first,
-                    work.end, dim, scale, &work.to, shared);
+                    work.end, work.settled, dim, scale, &work.to, shared);
 }
 #define PAGED_DECODE_MATRIX(name, type, packed, dim_)                                                                \
-    RF_KERNEL(paged_attention_decode_matrix_##name, DECODE_MATRIX_THREADS, PAGED_DECODE_ARGUMENTS) {                 \
+    RF_KERNEL_EARLY(paged_attention_decode_matrix_##name, DECODE_MATRIX_THREADS, PAGED_DECODE_ARGUMENTS) {           \
         RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
+        rf_grid_go();                                                                                                \
+        if (fresh == ALL_FRESH) rf_grid_wait();                                                                      \
         decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, q_strides.head, dim, \
                       scale, paged_shared);                                                                          \
     }

@@ -21,7 +21,7 @@
 
 /* Slices on their way while one is read, at least: the slots less one. */
 #if defined(RF_NVIDIA)
-#define RF_STREAM_SLOTS(most) ((most) <= 1200 ? 4 : (most) <= 1750 ? 3 : 2)
+#define RF_STREAM_SLOTS(most) ((most) <= 1750 ? 3 : 2)
 #else
 #define RF_STREAM_SLOTS(most) 2
 #endif

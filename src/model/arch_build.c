@@ -1,10 +1,11 @@
-/* See arch_build.h. Graphs are built in the op table's fused forms: products take bias and residual, keys are rotated
- * as they are put into the cache, the feed-forward's two products and their gate are one op for few rows.
+/* See arch_build.h. Graphs are built in the op table's fused forms: products take bias and residual, keys are
+ * rotated as they are put into the cache, few tokens' queries with them, the feed-forward's two products and their
+ * gate are one op for few rows.
  *
  * Invariants:
  *   - what rf_arch_check_weights passed is here by name and shape; nothing is checked twice but by the graph
  *   - values have builder->rows rows, from the embedding to the last layer's attention all tokens, then those wanted
- *   - a layer's kv_append is added before its attention, so the graph keeps that order
+ *   - a layer's keys are appended before its attention, so the graph keeps that order
  * Must not: read the data of a weight. */
 #include "model/arch_build.h"
 
@@ -16,6 +17,7 @@
 #include "model/arch_impl.h"
 
 enum { NAME_BYTES = 96 };
+enum { APPEND_TOKENS = 16 }; /* of so few, queries are rotated with the keys; of many, a kernel for each is faster */
 
 static bool in_layer(const struct rf_builder *builder) {
     return builder->group >= RF_GROUP_LAYER && builder->group < rf_group_output(builder->hparams);
@@ -129,7 +131,7 @@ static rf_tensor_id add_cache(struct rf_builder *builder, const char *which) {
 struct step {
     const char *op, *name; /* name: after "blk.N." in a layer */
     double f;              /* attribute f[0] */
-    int64_t i;             /* attribute i[0] */
+    int64_t i, i2;         /* attributes i[0], i[2] */
 };
 
 static void add_node(struct rf_builder *builder, struct step step, const rf_tensor_id *inputs, size_t count,
@@ -141,6 +143,7 @@ static void add_node(struct rf_builder *builder, struct step step, const rf_tens
     node.name = full_name(builder, step.name, "", name);
     node.f[0] = step.f;
     node.i[0] = step.i;
+    node.i[2] = step.i2;
     node.inputs = inputs;
     node.input_count = count;
     node.outputs = outputs;
@@ -242,6 +245,13 @@ static enum rf_dtype attention_type(const struct rf_builder *builder) {
     return builder->shape->kv_dtype == RF_F16 ? RF_F16 : RF_F32;
 }
 
+/* Rotated, as attention takes them. */
+static struct rf_tensor_desc describe_queries(const struct rf_builder *builder) {
+    const struct rf_hparams *hparams = builder->hparams;
+    return describe(attention_type(builder), 3, (uint64_t[]){builder->rows, hparams->heads, hparams->head_width});
+}
+
+/* The builder's rows, which are the last ones. */
 static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t wanted = builder->rows, skipped = builder->shape->tokens - wanted;
@@ -251,11 +261,8 @@ static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
             add_view(builder, positions,
                      (struct rf_tensor_desc){
                          .dtype = RF_I32, .rank = 1, .shape = {wanted}, .byte_offset = skipped * sizeof(int32_t)});
-    rf_tensor_id heads = view_heads(builder, q, hparams->heads);
     return add_value(builder, (struct step){"rope", "rope_q", (double)hparams->rope_magnitude, hparams->rope_halves},
-                     (rf_tensor_id[]){heads, positions, builder->steps}, 3,
-                     describe(attention_type(builder), 3, (uint64_t[]){wanted, hparams->heads, hparams->head_width}),
-                     NULL);
+                     (rf_tensor_id[]){q, positions, builder->steps}, 3, describe_queries(builder), NULL);
 }
 
 /* The output's product of what attention gave, of its type, and the residual. */
@@ -286,7 +293,8 @@ static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, rf_tensor
     uint64_t columns = (uint64_t)hparams->heads * hparams->head_width;
     enum rf_dtype dtype = attention_type(builder);
     q = add_view(builder, q, describe_heads(builder, dtype));
-    struct step step = {"paged_attention", "attention", 1 / sqrt(hparams->head_width), builder->shape->longest};
+    struct step step = {"paged_attention", "attention", 1 / sqrt(hparams->head_width), builder->shape->longest,
+                        builder->shape->tokens};
     rf_tensor_id out = add_value(builder, step, (rf_tensor_id[]){q, keys, values, builder->table, builder->lengths},
                                  5, describe_heads(builder, dtype), NULL);
     return project(builder, add_view(builder, out, matrix(dtype, builder->rows, columns)), dtype, x);
@@ -310,20 +318,31 @@ rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
         k = rf_build_product(builder, normed, "attn_k", 0, NULL);
         v = rf_build_product(builder, normed, "attn_v", 0, NULL);
     }
-    k = norm_heads(builder, k, "attn_k_norm", hparams->kv_heads);
+    k = view_heads(builder, norm_heads(builder, k, "attn_k_norm", hparams->kv_heads), hparams->kv_heads);
+    v = view_heads(builder, v, hparams->kv_heads);
     rf_tensor_id keys = add_cache(builder, "cache_k"), values = add_cache(builder, "cache_v");
-    add_node(builder, (struct step){"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves},
-             (rf_tensor_id[]){view_heads(builder, k, hparams->kv_heads), view_heads(builder, v, hparams->kv_heads),
-                              builder->positions, builder->sequences, builder->table, builder->steps, keys, values},
-             8, NULL, 0);
-    if (last_layer(builder) && shape->no_logits) return 0;
-    if (!at_once && last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows) {
+    rf_tensor_id append[] = {0,    k,     v, builder->positions, builder->sequences, builder->table, builder->steps,
+                             keys, values};
+    bool no_queries = last_layer(builder) && shape->no_logits, together = shape->tokens <= APPEND_TOKENS;
+    bool fewer = !at_once && last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows;
+    struct step step = {"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves};
+    together = together && !no_queries && !fewer;
+    if (!together) add_node(builder, step, append + 1, RF_COUNT(append) - 1, NULL, 0);
+    if (no_queries) return 0;
+    if (fewer) {
         normed = view_last(builder, normed, hparams->width, shape->sequences);
         x = view_last(builder, x, hparams->width, shape->sequences);
         builder->rows = shape->sequences;
     }
     if (!at_once) q = rf_build_product(builder, normed, "attn_q", 0, NULL);
-    q = rotate(builder, norm_heads(builder, q, "attn_q_norm", hparams->heads));
+    q = view_heads(builder, norm_heads(builder, q, "attn_q_norm", hparams->heads), hparams->heads);
+    if (together) {
+        append[0] = q;
+        step.op = "rope_append";
+        q = add_value(builder, step, append, RF_COUNT(append), describe_queries(builder), NULL);
+    } else {
+        q = rotate(builder, q);
+    }
     return attend(builder, q, keys, values, x);
 }
 

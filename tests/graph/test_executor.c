@@ -185,6 +185,50 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
     exec_close(&gpus);
 }
 
+/* ---- what kernels may read before their turn ---- */
+
+/* Whether tensor 'name' is said to be constant where a node takes it; -1: no node does. */
+static int said_constant(const struct rf_executor *executor, const char *name) {
+    const struct rf_assembly *assembly = &executor->assembly;
+    const struct rf_graph *graph = assembly->plan->graph;
+    for (size_t at = 0; at < graph->step_count; at++) {
+        const struct rf_graph_step *step = &graph->steps[assembly->plan->order[at]];
+        for (int i = 0; i < step->op->inputs; i++)
+            if (step->tensors[i] != RF_NO_INDEX && !strcmp(graph->values[step->tensors[i]].name, name))
+                return assembly->calls[at].tensors[i].constant;
+    }
+    return -1;
+}
+
+RF_TEST(executor, only_what_no_node_writes_is_constant) {
+    struct rf_graph *graph = graph_new("constants");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 1, 32), w = GRAPH_CONSTANT(graph, "w", 1, 32, 32);
+    rf_tensor_id half = GRAPH_VIEW(graph, "half", w, 0, 16, 32),
+                 made = GRAPH_TENSOR(graph, "made", RF_ROLE_VALUE, 32, 32);
+    rf_tensor_id k = GRAPH_TENSOR(graph, "k", RF_ROLE_INPUT, 1, 1, 32),
+                 v = GRAPH_TENSOR(graph, "v", RF_ROLE_VALUE, 1, 1, 32);
+    rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(1));
+    rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_INPUT, 1, 1, 8, 32);
+    rf_tensor_id vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 1, 8, 32);
+    GRAPH_NODE(graph, NULL, "matmul", NONE, x, half, 0, 0, GRAPH_VALUE(graph, 1, 16));
+    GRAPH_NODE(graph, NULL, "scale", F0(2), w, made);
+    GRAPH_NODE(graph, NULL, "matmul", NONE, x, made, 0, 0, GRAPH_VALUE(graph, 1, 32));
+    GRAPH_NODE(graph, NULL, "scale", F0(2), k, v);
+    GRAPH_NODE(graph, NULL, "kv_append", F0(1), k, v, at, 0, 0, 0, kc, vc);
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor *executor = NULL;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    static const struct {
+        const char *name;
+        int constant;
+    } wanted[] = {{"x", 1}, {"half", 1}, {"w", 1}, {"k", 1}, {"at", 1}, {"made", 0}, {"v", 0}, {"kc", 0}, {"vc", 0}};
+    for (size_t i = 0; i < RF_COUNT(wanted); i++)
+        RF_EXPECT_INT(said_constant(executor, wanted[i].name), wanted[i].constant);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+}
+
 /* ---- check and trace ---- */
 
 RF_TEST(executor, check_finds_an_overwritten_band) {
