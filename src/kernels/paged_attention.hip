@@ -22,7 +22,9 @@
  * of 128 threads: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
  * split out is written; with more, partial gets for each batch, head and split dim sums, and behind all
  * of those a maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the
- * splits: blocks of 256 threads, one for each batch and head, in grid x. partial is aligned to 16 bytes. */
+ * splits: blocks of 256 threads, one for each batch and head, in grid x. partial is aligned to 16 bytes. fresh: no
+ * work on the queue writes table, lengths, or other keys and values than the newest so many of each sequence; ~0: it
+ * may. */
 #include "kernels/attention_decode.h"
 
 struct paged {
