@@ -135,6 +135,10 @@ RF_API rf_status rf_parse_bytes(const char *text, uint64_t *bytes);
 /* "1.5 GiB" into text; returns text. */
 RF_API const char *rf_format_bytes(uint64_t bytes, char *text, size_t size);
 
+/* How many threads of this process can run at once: the CPUs that the calling thread may run on, or fewer where a
+ * control group's quota of CPU time comes to less (rounded up). At least 1. Threads: any; reads a few small files. */
+RF_API unsigned rf_usable_cores(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,11 @@ struct rf_gguf;
 RF_API rf_status rf_gguf_open(const char *path, struct rf_gguf **out);
 RF_API void rf_gguf_close(struct rf_gguf **gguf);
 
+/* Whether an address lies in a model file that this process has mapped: one that is open, by itself or in an engine.
+ * For a handler of SIGBUS, which the kernel raises where such a file was shortened or its disk fails, to tell that
+ * from others. Threads: any; takes no lock, so it may be called in a handler. */
+RF_API bool rf_gguf_mapped(const void *address);
+
 struct rf_gguf_info {
     size_t struct_size;
     uint32_t version;         /* 2 or 3 */

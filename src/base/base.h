@@ -80,10 +80,22 @@ void rf_log_init(struct rf_log *log, rf_log_fn fn, void *user, enum rf_log_level
 void rf_log_finish(struct rf_log *log);
 void rf_logf(struct rf_log *log, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
 
+/* ---- cgroup.c ---- */
+
+/* Each group of this process under a controller ("memory", "cpu"), innermost first: version 1's, then version 2's.
+ * root: where proc and sys are found, "" for the real ones. */
+typedef void (*rf_cgroup_fn)(void *user, int version, const char *folder);
+void rf_cgroup_each(const char *root, const char *controller, rf_cgroup_fn visit, void *user);
+
+/* ---- cores.c ---- */
+
+/* What control groups leave this process of the CPUs' time, in whole CPUs, rounded up; UINT64_MAX: no quota. root: as
+ * above. rf_usable_cores, which is public, takes it into account. */
+uint64_t rf_quota_cores(const char *root);
+
 /* ---- hostmem.c: what the host can spare ---- */
 
-/* MemAvailable, or less where a cgroup (v1 or v2) limits this process. root: where proc and
- * sys are found, "" for the real ones. */
+/* MemAvailable, or less where a cgroup (v1 or v2) limits this process. root: as above. */
 rf_status rf_host_memory(const char *root, uint64_t *available, uint64_t *total);
 
 /* ---- fileio.c ---- */

@@ -1,6 +1,7 @@
 /* See model.h. */
 #include "model.h"
 #include "placement.h"
+#include "unreadable.h"
 
 #include <errno.h>
 #include <math.h>
@@ -113,26 +114,10 @@ static bool show_progress(void *user, uint64_t done, uint64_t total) {
     return true;
 }
 
-/* Layers on the CPU read the mapped file. Where its pages are gone, because somebody shortened it or its disk fails,
- * the kernel says so by this signal only: one line instead of a crash. Only what a handler may call is called. */
-static char bus_line[640]; /* "": the command says it */
-static int bus_exit_code;
-
-static void on_bus_error(int number, siginfo_t *info, void *context) {
-    (void)context;
-    if (info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR) {
-        ssize_t ignored = write(STDERR_FILENO, bus_line, strlen(bus_line));
-        (void)ignored;
-        _exit(bus_exit_code);
-    }
-    signal(number, SIG_DFL); /* another mistake: it happens again, and shows as what it is */
-}
-
-static void catch_bus_errors(const struct model_options *options) {
-    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
-    if (!options->serves) snprintf(bus_line, sizeof bus_line, "rocmforge: " MODEL_UNREADABLE "\n", options->model);
-    bus_exit_code = options->serves ? CLI_UNREADABLE : CLI_FAILED;
-    sigaction(SIGBUS, &action, NULL);
+static void expect_unreadable(const struct model_options *options) {
+    char line[640] = ""; /* of a server: the command says it */
+    if (!options->serves) snprintf(line, sizeof line, "rocmforge: " MODEL_UNREADABLE "\n", options->model);
+    catch_unreadable(line, options->serves ? CLI_UNREADABLE : CLI_FAILED);
 }
 
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
@@ -144,7 +129,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
     }
     struct progress progress = {.terminal = !options->quiet && isatty(STDERR_FILENO)};
     signal(SIGINT, SIG_DFL); /* a worker's parent ignores it */
-    catch_bus_errors(options);
+    expect_unreadable(options);
     log.log = cli_log;
     char host_budget[256] = "";
     const char *overrides[] = {host_budget, NULL};

@@ -6,7 +6,6 @@
 #include "placement.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,9 +75,8 @@ static void *read_sample(void *user) {
 static double host_rate(void) {
     struct sample samples[THREADS_MOST] = {{0}};
     double rate = 0;
-    cpu_set_t set;
-    int threads = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    for (int i = 0; i < threads && i < THREADS_MOST; i++) {
+    unsigned threads = rf_usable_cores();
+    for (unsigned i = 0; i < threads && i < THREADS_MOST; i++) {
         samples[i].memory = malloc(SAMPLE_BYTES);
         samples[i].started =
             samples[i].memory && pthread_create(&samples[i].thread, NULL, read_sample, &samples[i]) == 0;

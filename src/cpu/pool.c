@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -154,17 +153,14 @@ void rf_pool_run(struct rf_pool *pool, size_t count, size_t grain, rf_pool_fn fn
     while (gate) gate = wait_change(&pool->gate, gate, NULL);
 }
 
-static unsigned usable_threads(void) {
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1 : (unsigned)RF_MIN(count, RF_POOL_MAX_THREADS);
-}
-
 rf_status rf_pool_create(unsigned threads, struct rf_pool **out) {
     if (!out) return rf_fail(RF_E_INVALID, "rf_pool_create: out is NULL");
     if (threads > RF_POOL_MAX_THREADS)
         return rf_fail(RF_E_INVALID, "%u CPU threads: at most %d are possible", threads, RF_POOL_MAX_THREADS);
-    if (threads == 0) threads = usable_threads();
+    if (threads == 0) {
+        threads = rf_usable_cores();
+        threads = RF_MIN(threads, RF_POOL_MAX_THREADS);
+    }
     struct rf_pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
     struct share *shares = aligned_alloc(CACHE_LINE, threads * sizeof *shares);
     struct worker *workers = calloc(threads, sizeof *workers);

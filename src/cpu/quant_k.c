@@ -28,15 +28,17 @@ static int iq4_scale(const struct rf_block_iq4_xs *b, int j) {
     return ((b->scales_low[j / 2] >> 4 * (j % 2) & 15) | (b->scales_high >> 2 * j & 3) << 4) - 32;
 }
 
+union block {
+    struct rf_block_q2_k q2;
+    struct rf_block_q3_k q3;
+    struct rf_block_q4_k q4;
+    struct rf_block_q5_k q5;
+    struct rf_block_q6_k q6;
+    struct rf_block_iq4_xs iq4;
+};
+
 void rf_dequantize_large(enum rf_dtype dtype, const void *block, float *out) {
-    union {
-        struct rf_block_q2_k q2;
-        struct rf_block_q3_k q3;
-        struct rf_block_q4_k q4;
-        struct rf_block_q5_k q5;
-        struct rf_block_q6_k q6;
-        struct rf_block_iq4_xs iq4;
-    } b;
+    union block b;
     memcpy(&b, block, rf_dtype_block_bytes(dtype));
     for (int i = 0; i < RF_BLOCK_LARGE; i++) {
         int half = i / 128, quarter = i % 128 / 32, l = i % 32, k = i / 16, j = i / 32;
@@ -224,14 +226,7 @@ static void quantize_iq4(const float *in, struct rf_block_iq4_xs *b) {
 }
 
 void rf_quantize_large(enum rf_dtype dtype, const float *in, void *block) {
-    union {
-        struct rf_block_q2_k q2;
-        struct rf_block_q3_k q3;
-        struct rf_block_q4_k q4;
-        struct rf_block_q5_k q5;
-        struct rf_block_q6_k q6;
-        struct rf_block_iq4_xs iq4;
-    } b;
+    union block b;
     memset(&b, 0, sizeof b);
     switch (dtype) {
     case RF_Q2_K: quantize_q2(in, &b.q2); break;

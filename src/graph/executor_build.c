@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "gpu/internal.h"
 
@@ -149,7 +148,7 @@ static rf_status describe_device(struct rf_executor *executor, size_t index, uin
 
 static void describe_cpu(struct rf_executor *executor, struct rf_plan_place *place) {
     /* Asked for, else one per core; a thread more does not help where memory is the limit. */
-    double threads = executor->cpu_threads ? executor->cpu_threads : (double)RF_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+    double threads = executor->cpu_threads ? executor->cpu_threads : rf_usable_cores();
     place->cpu = true;
     place->limit =
         executor->device_count ? rf_host_room(rf_device_host_budget(executor->devices[0]), false) : UINT64_MAX;

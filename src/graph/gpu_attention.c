@@ -187,65 +187,49 @@ static rf_status check_call(const char *op, const struct rf_queue *queue, const 
 
 /* ---- qkt_matmul and weighted_matmul ---- */
 
-rf_status rf_gpu_qkt_matmul(struct rf_queue *queue, const struct rf_qkt_matmul_args *a) {
-    static const char op[] = "qkt_matmul";
-    struct tensor scores, in[2];
-    uint32_t blocks = 0;
-    char kernel[64];
-    rf_status status = check_call(op, queue, a);
-    if (!status) status = check_type(op, a->dtype);
-    if (!status) status = check_heads(op, a->heads_q, a->heads_kv);
-    if (!status) status = check_rows(op, "queries", a->q_rows);
-    if (!status) status = check_rows(op, "keys", a->k_rows);
-    if (!status) status = check_rows(op, "elements of a head", a->dim);
-    if (status) return status;
-    const uint64_t score_sizes[] = {a->batch, a->heads_q, a->q_rows, a->k_rows};
-    const uint64_t q_sizes[] = {a->batch, a->heads_q, a->q_rows, a->dim};
-    const uint64_t k_sizes[] = {a->batch, a->heads_kv, a->k_rows, a->dim};
-    status = open_view(op, "scores", &a->scores, RF_F32, score_sizes, 4, &scores);
-    if (!status) status = open_view(op, "q", &a->q, a->dtype, q_sizes, 1, &in[0]);
-    if (!status) status = open_view(op, "k", &a->k, a->dtype, k_sizes, 1, &in[1]);
-    if (!status) status = check_output(op, &scores, in, 2);
-    if (!status)
-        status = count_blocks(op, tiles_of(a->k_rows, PRODUCT_TILE), tiles_of(a->q_rows, PRODUCT_TILE), a->heads_q,
-                              a->batch, &blocks);
-    if (status || !blocks) return status;
-    const struct rf_arg args[] = {pointer_arg(&scores), pointer_arg(&in[0]),  pointer_arg(&in[1]),
-                                  strides_arg(&scores), strides_arg(&in[0]),  strides_arg(&in[1]),
-                                  u32_arg(a->heads_q),  u32_arg(a->heads_kv), u32_arg(a->q_rows),
-                                  u32_arg(a->k_rows),   u32_arg(a->dim),      rf_arg_f32(a->scale)};
-    snprintf(kernel, sizeof kernel, "qkt_matmul_%s", suffix_of(a->dtype));
-    return submit(queue, op, kernel, blocks, 1, 256, 0, args, RF_COUNT(args));
-}
+/* Names of out, left and right, and whether left holds the scores (or weights) instead of out. */
+struct product {
+    const char *op, *names[3];
+    bool weighted;
+};
 
-rf_status rf_gpu_weighted_matmul(struct rf_queue *queue, const struct rf_weighted_matmul_args *a) {
-    static const char op[] = "weighted_matmul";
+static rf_status product(struct rf_queue *queue, const struct product *p, const struct rf_head_product_args *a) {
     struct tensor out, in[2];
     uint32_t blocks = 0;
     char kernel[64];
-    rf_status status = check_call(op, queue, a);
-    if (!status) status = check_type(op, a->dtype);
-    if (!status) status = check_heads(op, a->heads_q, a->heads_kv);
-    if (!status) status = check_rows(op, "queries", a->q_rows);
-    if (!status) status = check_rows(op, "keys", a->k_rows);
-    if (!status) status = check_rows(op, "elements of a head", a->dim);
+    rf_status status = check_call(p->op, queue, a);
+    if (!status) status = check_type(p->op, a->dtype);
+    if (!status) status = check_heads(p->op, a->heads_q, a->heads_kv);
+    if (!status) status = check_rows(p->op, "queries", a->q_rows);
+    if (!status) status = check_rows(p->op, "keys", a->k_rows);
+    if (!status) status = check_rows(p->op, "elements of a head", a->dim);
     if (status) return status;
-    const uint64_t out_sizes[] = {a->batch, a->heads_q, a->q_rows, a->dim};
-    const uint64_t weight_sizes[] = {a->batch, a->heads_q, a->q_rows, a->k_rows};
-    const uint64_t v_sizes[] = {a->batch, a->heads_kv, a->k_rows, a->dim};
-    status = open_view(op, "out", &a->out, a->dtype, out_sizes, 1, &out);
-    if (!status) status = open_view(op, "weights", &a->weights, RF_F32, weight_sizes, 4, &in[0]);
-    if (!status) status = open_view(op, "v", &a->v, a->dtype, v_sizes, 1, &in[1]);
-    if (!status) status = check_output(op, &out, in, 2);
+    const uint64_t queries[] = {a->batch, a->heads_q, a->q_rows, a->dim};
+    const uint64_t scores[] = {a->batch, a->heads_q, a->q_rows, a->k_rows};
+    const uint64_t right[] = {a->batch, a->heads_kv, a->k_rows, a->dim};
+    const uint64_t *sizes[] = {p->weighted ? queries : scores, p->weighted ? scores : queries};
+    const enum rf_dtype types[] = {p->weighted ? a->dtype : RF_F32, p->weighted ? RF_F32 : a->dtype};
+    status = open_view(p->op, p->names[0], &a->out, types[0], sizes[0], p->weighted ? 1 : 4, &out);
+    if (!status) status = open_view(p->op, p->names[1], &a->left, types[1], sizes[1], p->weighted ? 4 : 1, &in[0]);
+    if (!status) status = open_view(p->op, p->names[2], &a->right, a->dtype, right, 1, &in[1]);
+    if (!status) status = check_output(p->op, &out, in, 2);
     if (!status)
-        status = count_blocks(op, tiles_of(a->dim, PRODUCT_TILE), tiles_of(a->q_rows, PRODUCT_TILE), a->heads_q,
-                              a->batch, &blocks);
+        status = count_blocks(p->op, tiles_of(sizes[0][3], PRODUCT_TILE), tiles_of(a->q_rows, PRODUCT_TILE),
+                              a->heads_q, a->batch, &blocks);
     if (status || !blocks) return status;
-    const struct rf_arg args[] = {pointer_arg(&out),   pointer_arg(&in[0]), pointer_arg(&in[1]), strides_arg(&out),
-                                  strides_arg(&in[0]), strides_arg(&in[1]), u32_arg(a->heads_q), u32_arg(a->heads_kv),
-                                  u32_arg(a->q_rows),  u32_arg(a->k_rows),  u32_arg(a->dim)};
-    snprintf(kernel, sizeof kernel, "weighted_matmul_%s", suffix_of(a->dtype));
-    return submit(queue, op, kernel, blocks, 1, 256, 0, args, RF_COUNT(args));
+    const struct rf_arg args[] = {pointer_arg(&out),   pointer_arg(&in[0]),  pointer_arg(&in[1]),
+                                  strides_arg(&out),   strides_arg(&in[0]),  strides_arg(&in[1]),
+                                  u32_arg(a->heads_q), u32_arg(a->heads_kv), u32_arg(a->q_rows),
+                                  u32_arg(a->k_rows),  u32_arg(a->dim),      rf_arg_f32(a->scale)};
+    snprintf(kernel, sizeof kernel, "%s_%s", p->op, suffix_of(a->dtype));
+    return submit(queue, p->op, kernel, blocks, 1, 256, 0, args, RF_COUNT(args) - p->weighted); /* without a scale */
+}
+
+rf_status rf_gpu_qkt_matmul(struct rf_queue *queue, const struct rf_head_product_args *args) {
+    return product(queue, &(struct product){"qkt_matmul", {"scores", "q", "k"}, false}, args);
+}
+rf_status rf_gpu_weighted_matmul(struct rf_queue *queue, const struct rf_head_product_args *args) {
+    return product(queue, &(struct product){"weighted_matmul", {"out", "weights", "v"}, true}, args);
 }
 
 /* ---- causal_mask and kv_replicate ---- */

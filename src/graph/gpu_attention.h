@@ -18,22 +18,18 @@ struct rf_head_view {
     uint64_t batch, head, row; /* strides in elements; all 0: dense, row-major */
 };
 
-/* scores (f32) [batch, heads_q, q_rows, k_rows] = scale * q k^T; q and k of dtype. */
-struct rf_qkt_matmul_args {
+/* The products of attention, out = left right:
+ *   qkt_matmul       scores (f32) [batch, heads_q, q_rows, k_rows] = scale * q k^T; q and k of dtype
+ *   weighted_matmul  out [batch, heads_q, q_rows, dim] = weights (f32) [batch, heads_q, q_rows, k_rows] x v; out and
+ * v of dtype; scale means nothing */
+struct rf_head_product_args {
     enum rf_dtype dtype;
     uint64_t batch, heads_q, heads_kv, q_rows, k_rows, dim;
     float scale;
-    struct rf_head_view scores, q, k;
+    struct rf_head_view out, left, right;
 };
-rf_status rf_gpu_qkt_matmul(struct rf_queue *queue, const struct rf_qkt_matmul_args *args);
-
-/* out [batch, heads_q, q_rows, dim] = weights (f32) [batch, heads_q, q_rows, k_rows] x v; out and v of dtype. */
-struct rf_weighted_matmul_args {
-    enum rf_dtype dtype;
-    uint64_t batch, heads_q, heads_kv, q_rows, k_rows, dim;
-    struct rf_head_view out, weights, v;
-};
-rf_status rf_gpu_weighted_matmul(struct rf_queue *queue, const struct rf_weighted_matmul_args *args);
+rf_status rf_gpu_qkt_matmul(struct rf_queue *queue, const struct rf_head_product_args *args);
+rf_status rf_gpu_weighted_matmul(struct rf_queue *queue, const struct rf_head_product_args *args);
 
 /* In place: scores [batch, heads, rows, columns] of dtype become -inf where column > row + offset. */
 struct rf_causal_mask_args {

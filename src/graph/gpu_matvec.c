@@ -16,12 +16,12 @@ static uint64_t matvec_rows(enum rf_dtype weight_type) {
     return is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
 }
 
-/* Rows from `first` on. */
 /* The kernels' variants, by the rows of x that they take at once. */
 static int row_variant(uint64_t rows) {
     return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
 }
 
+/* Rows from `first` on. */
 static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t first) {
     const struct rf_matmul_args *a = m->args;
     uint64_t rows = RF_MIN(a->m - first, matvec_rows(a->weight_type)), element = rf_dtype_bytes(a->type);

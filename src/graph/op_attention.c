@@ -24,80 +24,113 @@ static uint64_t elements(const struct rf_op_tensor *tensor) {
 static uint64_t tensor_bytes(const struct rf_op_tensor *tensor) {
     return elements(tensor) * rf_dtype_bytes(tensor->desc.dtype);
 }
-static void cost_product(const struct rf_op_call *call, const struct sizes *s, uint64_t *bytes, uint64_t *flops) {
-    *bytes = 0;
-    for (int i = 0; i < call->count; i++) *bytes += tensor_bytes(&call->tensors[i]);
-    *flops = 2 * s->batch * s->heads_q * s->q_rows * s->k_rows * s->dim;
+
+/* ---- the two products: what they share ---- */
+
+enum { LEFT, RIGHT, OUT };
+struct product {
+    bool weighted;        /* the scores (or weights, f32) are LEFT, not OUT */
+    const char *names[3]; /* of LEFT, RIGHT, OUT */
+};
+static const struct product qkt = {false, {"q", "k", "scores"}};
+static const struct product weighted = {true, {"weights", "v", "out"}};
+
+static const struct rf_op_tensor *operand(const struct rf_op_call *call, int which) {
+    return which == OUT ? rf_op_out(call, 0) : rf_op_in(call, which);
+}
+/* Of all that are not scores. */
+static enum rf_dtype product_type(const struct product *p, const struct rf_op_call *call) {
+    return operand(call, p->weighted ? RIGHT : LEFT)->desc.dtype;
+}
+static struct sizes product_sizes(const struct product *p, const struct rf_op_call *call) {
+    const uint64_t *left = operand(call, LEFT)->desc.shape, *right = operand(call, RIGHT)->desc.shape;
+    if (p->weighted) return (struct sizes){left[0], left[1], right[1], left[2], left[3], right[3]};
+    return (struct sizes){left[0], left[1], right[1], left[2], right[2], left[3]};
+}
+/* What an operand should be like. */
+struct expected {
+    enum rf_dtype dtype;
+    uint64_t shape[4];
+};
+static struct expected expected_of(const struct product *p, int which, enum rf_dtype dtype, const struct sizes *s) {
+    if (which == RIGHT) return (struct expected){dtype, {s->batch, s->heads_kv, s->k_rows, s->dim}};
+    if (which == (p->weighted ? LEFT : OUT))
+        return (struct expected){RF_F32, {s->batch, s->heads_q, s->q_rows, s->k_rows}};
+    return (struct expected){dtype, {s->batch, s->heads_q, s->q_rows, s->dim}};
 }
 
-/* ---- qkt_matmul: f[0] is the scale ---- */
-
-static struct sizes qkt_sizes(const struct rf_op_call *call) {
-    const uint64_t *q = rf_op_in(call, 0)->desc.shape, *k = rf_op_in(call, 1)->desc.shape;
-    return (struct sizes){q[0], q[1], k[1], q[2], k[2], q[3]};
-}
-static rf_status qkt_check(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *q = &rf_op_in(call, 0)->desc, *k = &rf_op_in(call, 1)->desc;
-    rf_status status = rf_heads_check_float(q->dtype);
-    if (!status) status = rf_heads_check_rank("q", q);
-    if (!status) status = rf_heads_check_rank("k", k);
-    if (!status) status = rf_heads_check_scale(call->attributes.f[0]);
+static rf_status product_check(const struct product *p, const struct rf_op_call *call) {
+    enum rf_dtype dtype = product_type(p, call);
+    rf_status status = rf_heads_check_float(dtype);
+    for (int which = LEFT; which <= RIGHT && !status; which++)
+        status = rf_heads_check_rank(p->names[which], &operand(call, which)->desc);
+    if (!status && !p->weighted) status = rf_heads_check_scale(call->attributes.f[0]);
     if (status) return status;
-    struct sizes s = qkt_sizes(call);
+    struct sizes s = product_sizes(p, call);
     status = rf_heads_check_group(s.heads_q, s.heads_kv);
-    if (!status)
-        status = rf_heads_check("q", q, q->dtype, (uint64_t[]){s.batch, s.heads_q, s.q_rows, s.dim}, 1, false);
-    if (!status)
-        status = rf_heads_check("k", k, q->dtype, (uint64_t[]){s.batch, s.heads_kv, s.k_rows, s.dim}, 1, false);
-    if (!status)
-        status = rf_heads_check("scores", &rf_op_out(call, 0)->desc, RF_F32,
-                                (uint64_t[]){s.batch, s.heads_q, s.q_rows, s.k_rows}, 1, true);
+    for (int which = LEFT; which <= OUT && !status; which++) {
+        struct expected expected = expected_of(p, which, dtype, &s);
+        status = rf_heads_check(p->names[which], &operand(call, which)->desc, expected.dtype, expected.shape, 1,
+                                which == OUT);
+    }
     return status;
 }
-static struct rf_ref_attention qkt_arguments(const struct rf_op_call *call) {
-    const struct rf_op_tensor *q = rf_op_in(call, 0), *k = rf_op_in(call, 1), *scores = rf_op_out(call, 0);
-    struct sizes s = qkt_sizes(call);
-    return (struct rf_ref_attention){.dtype = q->desc.dtype,
-                                     .batch = s.batch,
-                                     .heads_q = s.heads_q,
-                                     .heads_kv = s.heads_kv,
-                                     .q_rows = s.q_rows,
-                                     .k_rows = s.k_rows,
-                                     .dim = s.dim,
-                                     .q_strides = rf_heads_strides(&q->desc),
-                                     .k_strides = rf_heads_strides(&k->desc),
-                                     .scores_strides = rf_heads_strides(&scores->desc),
-                                     .scale = (float)call->attributes.f[0]};
+static struct rf_ref_attention product_arguments(const struct product *p, const struct rf_op_call *call) {
+    struct sizes s = product_sizes(p, call);
+    struct rf_ref_heads left = rf_heads_strides(&operand(call, LEFT)->desc),
+                        right = rf_heads_strides(&operand(call, RIGHT)->desc),
+                        out = rf_heads_strides(&operand(call, OUT)->desc);
+    struct rf_ref_attention a = {.dtype = product_type(p, call),
+                                 .batch = s.batch,
+                                 .heads_q = s.heads_q,
+                                 .heads_kv = s.heads_kv,
+                                 .q_rows = s.q_rows,
+                                 .k_rows = s.k_rows,
+                                 .dim = s.dim};
+    if (p->weighted) {
+        a.scores_strides = left, a.v_strides = right, a.out_strides = out;
+    } else {
+        a.q_strides = left, a.k_strides = right, a.scores_strides = out;
+        a.scale = (float)call->attributes.f[0];
+    }
+    return a;
 }
-static void qkt_reference(const struct rf_op_call *call) {
-    struct rf_ref_attention a = qkt_arguments(call);
-    rf_ref_qkt_matmul(&a, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)),
-                      rf_op_host(rf_op_in(call, 1)));
+static void product_reference(const struct product *p, const struct rf_op_call *call) {
+    struct rf_ref_attention a = product_arguments(p, call);
+    void *left = rf_op_host(operand(call, LEFT)), *right = rf_op_host(operand(call, RIGHT)),
+         *out = rf_op_host(operand(call, OUT));
+    if (p->weighted)
+        rf_ref_weighted_matmul(&a, out, left, right);
+    else
+        rf_ref_qkt_matmul(&a, out, left, right);
 }
-static rf_status qkt_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_attention a = qkt_arguments(call);
-    return rf_cpu_qkt_matmul(cpu, &a, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)),
-                             rf_op_host(rf_op_in(call, 1)));
+static rf_status product_cpu(const struct product *p, struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_ref_attention a = product_arguments(p, call);
+    void *left = rf_op_host(operand(call, LEFT)), *right = rf_op_host(operand(call, RIGHT)),
+         *out = rf_op_host(operand(call, OUT));
+    return p->weighted ? rf_cpu_weighted_matmul(cpu, &a, out, left, right)
+                       : rf_cpu_qkt_matmul(cpu, &a, out, left, right);
 }
-static rf_status qkt_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *q = rf_op_in(call, 0), *k = rf_op_in(call, 1), *scores = rf_op_out(call, 0);
-    struct sizes s = qkt_sizes(call);
-    struct rf_qkt_matmul_args args = {.dtype = q->desc.dtype,
-                                      .batch = s.batch,
-                                      .heads_q = s.heads_q,
-                                      .heads_kv = s.heads_kv,
-                                      .q_rows = s.q_rows,
-                                      .k_rows = s.k_rows,
-                                      .dim = s.dim,
-                                      .scale = (float)call->attributes.f[0],
-                                      .scores = rf_heads_view(scores),
-                                      .q = rf_heads_view(q),
-                                      .k = rf_heads_view(k)};
-    return rf_gpu_qkt_matmul(queue, &args);
+static rf_status product_gpu(const struct product *p, struct rf_queue *queue, const struct rf_op_call *call) {
+    struct sizes s = product_sizes(p, call);
+    struct rf_head_product_args args = {.dtype = product_type(p, call),
+                                        .batch = s.batch,
+                                        .heads_q = s.heads_q,
+                                        .heads_kv = s.heads_kv,
+                                        .q_rows = s.q_rows,
+                                        .k_rows = s.k_rows,
+                                        .dim = s.dim,
+                                        .scale = (float)call->attributes.f[0],
+                                        .out = rf_heads_view(operand(call, OUT)),
+                                        .left = rf_heads_view(operand(call, LEFT)),
+                                        .right = rf_heads_view(operand(call, RIGHT))};
+    return p->weighted ? rf_gpu_weighted_matmul(queue, &args) : rf_gpu_qkt_matmul(queue, &args);
 }
-static void qkt_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    struct sizes s = qkt_sizes(call);
-    cost_product(call, &s, bytes, flops);
+static void product_cost(const struct product *p, const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    struct sizes s = product_sizes(p, call);
+    *bytes = 0;
+    for (int i = 0; i < call->count; i++) *bytes += tensor_bytes(&call->tensors[i]);
+    *flops = 2 * s.batch * s.heads_q * s.q_rows * s.k_rows * s.dim;
 }
 
 /* Of both products. The seeds' own: small, 32x32, non-square. */
@@ -148,23 +181,52 @@ static bool product_wanted(size_t shape, enum rf_heads_layout layout, enum rf_ca
     return layout == RF_LAYOUT_DENSE || (!empty && (shape + (size_t)layout) % 2 == 0);
 }
 
-static void qkt_cases(struct rf_case_list *list) {
+static void product_cases(const struct product *p, struct rf_case_list *list) {
     static const enum rf_case_data kinds[] = {RF_DATA_NORMAL, RF_DATA_EXTREME};
     for (size_t t = 0; t < RF_COUNT(float_types); t++)
         for (size_t i = 0; i < RF_COUNT(product_shapes); i++)
             for (int layout = 0; layout < RF_LAYOUTS; layout++)
                 for (size_t d = 0; d < RF_COUNT(kinds); d++) {
-                    if (!product_wanted(i, layout, kinds[d])) continue;
+                    /* Weighted sums of extreme numbers are beyond f16. */
+                    bool beyond = p->weighted && kinds[d] == RF_DATA_EXTREME && float_types[t] == RF_F16;
+                    if (!product_wanted(i, layout, kinds[d]) || beyond) continue;
                     const struct sizes *s = &product_shapes[i].sizes;
-                    struct rf_op_case one = {.count = 3, .data = kinds[d], .attributes = {.f = {0.3}}};
-                    one.tensors[0] = rf_heads_desc(float_types[t], layout, s->batch, s->heads_q, s->q_rows, s->dim);
-                    one.tensors[1] = rf_heads_desc(float_types[t], layout, s->batch, s->heads_kv, s->k_rows, s->dim);
-                    one.tensors[2] = rf_heads_desc(RF_F32, layout, s->batch, s->heads_q, s->q_rows, s->k_rows);
-                    product_tolerance(&one, RF_F32, s->dim);
+                    struct rf_op_case one = {.count = 3, .data = kinds[d]};
+                    if (!p->weighted) one.attributes.f[0] = 0.3;
+                    for (int which = LEFT; which <= OUT; which++) {
+                        struct expected e = expected_of(p, which, float_types[t], s);
+                        one.tensors[which] =
+                            rf_heads_desc(e.dtype, layout, e.shape[0], e.shape[1], e.shape[2], e.shape[3]);
+                    }
+                    product_tolerance(&one, one.tensors[OUT].dtype, p->weighted ? s->k_rows : s->dim);
                     product_label(&one, i, float_types[t], layout);
                     rf_case_add(list, &one);
                 }
 }
+
+/* The functions of a row. */
+#define PRODUCT_ROW(name)                                                                                            \
+    static rf_status name##_check(const struct rf_op_call *call) {                                                   \
+        return product_check(&name, call);                                                                           \
+    }                                                                                                                \
+    static void name##_reference(const struct rf_op_call *call) {                                                    \
+        product_reference(&name, call);                                                                              \
+    }                                                                                                                \
+    static rf_status name##_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {                                 \
+        return product_cpu(&name, cpu, call);                                                                        \
+    }                                                                                                                \
+    static rf_status name##_gpu(struct rf_queue *queue, const struct rf_op_call *call) {                             \
+        return product_gpu(&name, queue, call);                                                                      \
+    }                                                                                                                \
+    static void name##_cases(struct rf_case_list *list) {                                                            \
+        product_cases(&name, list);                                                                                  \
+    }                                                                                                                \
+    static void name##_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {                       \
+        product_cost(&name, call, bytes, flops);                                                                     \
+    }
+PRODUCT_ROW(qkt)
+PRODUCT_ROW(weighted)
+
 const struct rf_op rf_op_qkt_matmul = {
     .name = "qkt_matmul",
     .summary = "scores[b][h][i][j] = f[0] * q[b][h][i] . k[b][h / group][j], in f32",
@@ -177,92 +239,6 @@ const struct rf_op rf_op_qkt_matmul = {
     .cases = qkt_cases,
     .cost = qkt_cost,
 };
-
-/* ---- weighted_matmul ---- */
-
-static struct sizes weighted_sizes(const struct rf_op_call *call) {
-    const uint64_t *w = rf_op_in(call, 0)->desc.shape, *v = rf_op_in(call, 1)->desc.shape;
-    return (struct sizes){w[0], w[1], v[1], w[2], w[3], v[3]};
-}
-static rf_status weighted_check(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *weights = &rf_op_in(call, 0)->desc, *v = &rf_op_in(call, 1)->desc;
-    rf_status status = rf_heads_check_float(v->dtype);
-    if (!status) status = rf_heads_check_rank("weights", weights);
-    if (!status) status = rf_heads_check_rank("v", v);
-    if (status) return status;
-    struct sizes s = weighted_sizes(call);
-    status = rf_heads_check_group(s.heads_q, s.heads_kv);
-    if (!status)
-        status = rf_heads_check("weights", weights, RF_F32, (uint64_t[]){s.batch, s.heads_q, s.q_rows, s.k_rows}, 1,
-                                false);
-    if (!status)
-        status = rf_heads_check("v", v, v->dtype, (uint64_t[]){s.batch, s.heads_kv, s.k_rows, s.dim}, 1, false);
-    if (!status)
-        status = rf_heads_check("out", &rf_op_out(call, 0)->desc, v->dtype,
-                                (uint64_t[]){s.batch, s.heads_q, s.q_rows, s.dim}, 1, true);
-    return status;
-}
-static struct rf_ref_attention weighted_arguments(const struct rf_op_call *call) {
-    const struct rf_op_tensor *weights = rf_op_in(call, 0), *v = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    struct sizes s = weighted_sizes(call);
-    return (struct rf_ref_attention){.dtype = v->desc.dtype,
-                                     .batch = s.batch,
-                                     .heads_q = s.heads_q,
-                                     .heads_kv = s.heads_kv,
-                                     .q_rows = s.q_rows,
-                                     .k_rows = s.k_rows,
-                                     .dim = s.dim,
-                                     .v_strides = rf_heads_strides(&v->desc),
-                                     .out_strides = rf_heads_strides(&out->desc),
-                                     .scores_strides = rf_heads_strides(&weights->desc)};
-}
-static void weighted_reference(const struct rf_op_call *call) {
-    struct rf_ref_attention a = weighted_arguments(call);
-    rf_ref_weighted_matmul(&a, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)),
-                           rf_op_host(rf_op_in(call, 1)));
-}
-static rf_status weighted_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_attention a = weighted_arguments(call);
-    return rf_cpu_weighted_matmul(cpu, &a, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)),
-                                  rf_op_host(rf_op_in(call, 1)));
-}
-static rf_status weighted_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *weights = rf_op_in(call, 0), *v = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    struct sizes s = weighted_sizes(call);
-    struct rf_weighted_matmul_args args = {.dtype = v->desc.dtype,
-                                           .batch = s.batch,
-                                           .heads_q = s.heads_q,
-                                           .heads_kv = s.heads_kv,
-                                           .q_rows = s.q_rows,
-                                           .k_rows = s.k_rows,
-                                           .dim = s.dim,
-                                           .out = rf_heads_view(out),
-                                           .weights = rf_heads_view(weights),
-                                           .v = rf_heads_view(v)};
-    return rf_gpu_weighted_matmul(queue, &args);
-}
-static void weighted_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    struct sizes s = weighted_sizes(call);
-    cost_product(call, &s, bytes, flops);
-}
-static void weighted_cases(struct rf_case_list *list) {
-    static const enum rf_case_data kinds[] = {RF_DATA_NORMAL, RF_DATA_EXTREME};
-    for (size_t t = 0; t < RF_COUNT(float_types); t++)
-        for (size_t i = 0; i < RF_COUNT(product_shapes); i++)
-            for (int layout = 0; layout < RF_LAYOUTS; layout++)
-                for (size_t d = 0; d < RF_COUNT(kinds); d++) {
-                    /* Products of extreme numbers are beyond f16. */
-                    if (!product_wanted(i, layout, kinds[d]) || (d && float_types[t] == RF_F16)) continue;
-                    const struct sizes *s = &product_shapes[i].sizes;
-                    struct rf_op_case one = {.count = 3, .data = kinds[d]};
-                    one.tensors[0] = rf_heads_desc(RF_F32, layout, s->batch, s->heads_q, s->q_rows, s->k_rows);
-                    one.tensors[1] = rf_heads_desc(float_types[t], layout, s->batch, s->heads_kv, s->k_rows, s->dim);
-                    one.tensors[2] = rf_heads_desc(float_types[t], layout, s->batch, s->heads_q, s->q_rows, s->dim);
-                    product_tolerance(&one, float_types[t], s->k_rows);
-                    product_label(&one, i, float_types[t], layout);
-                    rf_case_add(list, &one);
-                }
-}
 const struct rf_op rf_op_weighted_matmul = {
     .name = "weighted_matmul",
     .summary = "out[b][h][i] = sum over j of weights[b][h][i][j] (f32) * v[b][h / group][j]",

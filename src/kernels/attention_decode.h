@@ -398,12 +398,12 @@ RF_DEVICE void rf_decode_merge(struct rf_decode_shape shape, float lift, float *
     }
 }
 
-/* heads: 1 to 8, from q on. Keys first (a multiple of 64) to end; those before settled may be read before the kernel's
- * turn, which is waited for here. type: of keys and values, F16 where packed; q is of
- * out's type. */
+/* heads: 1 to 8, from q on. Keys first (a multiple of 64) to end; those before settled may be read before the
+ * kernel's turn, which is waited for here. type: of keys and values, F16 where packed; q is of out's type. */
 RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, const void *q, uint64_t q_head,
                                uint32_t heads, const struct rf_keys *keys, uint32_t first, uint32_t end,
-                               uint32_t settled, uint32_t dim, float scale, const struct rf_decode_out *to, uint16_t *shared) {
+                               uint32_t settled, uint32_t dim, float scale, const struct rf_decode_out *to,
+                               uint16_t *shared) {
     struct rf_decode_room room = rf_decode_divide(shape, shared);
     uint32_t tile = 2 * RF_DECODE_KEYS * rf_decode_pitch(shape),
              raw = 2 * RF_DECODE_KEYS * rf_decode_raw_words(shape);

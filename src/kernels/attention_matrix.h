@@ -247,6 +247,34 @@ RF_DEVICE void rf_matrix_weigh(enum rf_type type, struct rf_matrix_shape shape, 
     }
 }
 
+/* Where this thread's wave begins, and how many keys the block's and the wave's queries see at most. */
+struct rf_matrix_place {
+    uint32_t row, end, wave_end;
+};
+RF_DEVICE struct rf_matrix_place rf_matrix_find(struct rf_matrix_shape shape, const struct rf_query_view *view,
+                                                uint32_t first_query) {
+    uint32_t each = shape.queries / shape.waves, row = first_query + rf_thread_x() / RF_WAVE * each;
+    /* The last row that exists sees most. */
+    uint32_t last = first_query + shape.queries < view->rows ? first_query + shape.queries - 1 : view->rows - 1;
+    uint32_t wave_last = row + each < view->rows ? row + each - 1 : view->rows - 1;
+    struct rf_matrix_place place = {row, rf_query_sees(view, last),
+                                    row < view->rows ? rf_query_sees(view, wave_last) : 0};
+    return place;
+}
+RF_DEVICE void rf_matrix_begin(struct rf_matrix_shape shape, struct rf_matrix_rows *rows,
+                               struct rf_sums result[2][16]) {
+    RF_TILE_UNROLL
+    for (uint32_t m = 0; m < shape.queries / shape.waves / 16; m++) {
+        RF_TILE_UNROLL
+        for (uint32_t r = 0; r < RF_SUM_ROWS; r++) {
+            rows->max[m][r] = -RF_INFINITY;
+            rows->sum[m][r] = 0.0f;
+        }
+        RF_TILE_UNROLL
+        for (uint32_t j = 0; j < shape.dim / 16; j++) rf_matrix_clear(&result[m][j]);
+    }
+}
+
 /* out, q: of this batch and head, with their row strides, of the type or f32 (q_type; need not be a constant). dim: a
  * multiple of 8, at most shape.dim; rows are aligned to 16 bytes. shared: (queries + 2 * keys) * (shape.dim + 8)
  * elements of 16 bits, and where paged 2 * keys words behind them; in no case less than
@@ -255,29 +283,16 @@ RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_
                                 void *out, uint64_t out_row, const void *q, uint64_t q_row,
                                 const struct rf_keys *keys, const struct rf_query_view *view, uint32_t first_query,
                                 uint32_t dim, float scale, uint16_t *shared) {
-    uint32_t pitch = rf_matrix_pitch(shape), groups = shape.queries / shape.waves / 16, tile = shape.keys * pitch;
+    uint32_t pitch = rf_matrix_pitch(shape), tile = shape.keys * pitch;
     uint16_t *query_tile = shared, *key_tile = query_tile + shape.queries * pitch;
     uint16_t *value_tile = key_tile + tile;
     uint32_t *present = (uint32_t *)(value_tile + tile);
-    uint32_t wave = rf_thread_x() / RF_WAVE, wave_row = first_query + wave * groups * 16;
-    uint32_t last = first_query + shape.queries < view->rows ? first_query + shape.queries - 1 : view->rows - 1;
-    uint32_t key_end = rf_query_sees(view, last);
-    /* A wave's last row that exists sees most. */
-    uint32_t wave_last = wave_row + groups * 16 < view->rows ? wave_row + groups * 16 - 1 : view->rows - 1;
-    uint32_t wave_end = wave_row < view->rows ? rf_query_sees(view, wave_last) : 0;
-    const uint16_t *wave_queries = query_tile + wave * groups * 16 * pitch;
+    struct rf_matrix_place place = rf_matrix_find(shape, view, first_query);
+    uint32_t wave_row = place.row, key_end = place.end;
+    const uint16_t *wave_queries = query_tile + (wave_row - first_query) * pitch;
     struct rf_matrix_rows rows;
     struct rf_sums result[2][16];
-    RF_TILE_UNROLL
-    for (uint32_t m = 0; m < groups; m++) {
-        RF_TILE_UNROLL
-        for (uint32_t r = 0; r < RF_SUM_ROWS; r++) {
-            rows.max[m][r] = -RF_INFINITY;
-            rows.sum[m][r] = 0.0f;
-        }
-        RF_TILE_UNROLL
-        for (uint32_t j = 0; j < shape.dim / 16; j++) rf_matrix_clear(&result[m][j]);
-    }
+    rf_matrix_begin(shape, &rows, result);
     rf_matrix_stage_queries(type, shape, query_tile, q_type, q, q_row, first_query, view->rows, dim);
     rf_matrix_stage_keys(shape, paged, false, key_tile, keys, 0, key_end, dim, present);
     rf_copy_batch();
@@ -286,7 +301,7 @@ RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_
     RF_NO_UNROLL
     for (uint32_t first_key = 0; first_key < key_end; first_key += shape.keys, turn ^= 1) {
         struct rf_sums scores[2][4];
-        bool busy = first_key < wave_end, more = first_key + shape.keys < key_end;
+        bool busy = first_key < place.wave_end, more = first_key + shape.keys < key_end;
         /* Lest the addresses of all fragments live in registers around the loop. */
         uint32_t none = RF_MATRIX_NO_OFFSET;
         rf_matrix_stage_keys(shape, paged, true, value_tile, keys, first_key, key_end, dim, present);

@@ -212,25 +212,16 @@ RF_DEVICE void rf_attend_wide(enum rf_type type, struct rf_matrix_shape shape, u
     uint32_t half = shape.step * pitch;
     uint16_t *query_tile = shared, *key_tile = query_tile + shape.queries * pitch, *value_tile = key_tile + 2 * tile;
     struct rf_wide_notes *notes = (struct rf_wide_notes *)(void *)(value_tile + 2 * tile);
-    uint32_t number = rf_thread_x() / RF_WAVE, row = first_query + number * groups * 16;
-    uint32_t last = first_query + shape.queries < view->rows ? first_query + shape.queries - 1 : view->rows - 1;
-    uint32_t end = rf_query_sees(view, last);
-    /* A wave's last row that exists sees most. */
-    uint32_t wave_last = row + groups * 16 < view->rows ? row + groups * 16 - 1 : view->rows - 1;
-    struct rf_wide_wave wave = {view, notes, row < view->rows ? rf_query_sees(view, wave_last) : 0, scale * RF_LOG2_E,
-                                query_tile + number * groups * 16 * pitch};
+    struct rf_matrix_place place = rf_matrix_find(shape, view, first_query);
+    uint32_t end = place.end;
+    struct rf_wide_wave wave = {view, notes, place.wave_end, scale * RF_LOG2_E,
+                                query_tile + (place.row - first_query) * pitch};
     struct rf_matrix_rows rows;
     struct rf_left weights[2][2];
     struct rf_sums result[2][16];
+    rf_matrix_begin(shape, &rows, result);
     RF_TILE_UNROLL
     for (uint32_t m = 0; m < groups; m++) {
-        RF_TILE_UNROLL
-        for (uint32_t r = 0; r < RF_SUM_ROWS; r++) {
-            rows.max[m][r] = -RF_INFINITY;
-            rows.sum[m][r] = 0.0f;
-        }
-        RF_TILE_UNROLL
-        for (uint32_t j = 0; j < shape.dim / 16; j++) rf_matrix_clear(&result[m][j]);
         RF_TILE_UNROLL
         for (uint32_t i = 0; i < 2 * RF_TILE_WORDS; i++) weights[m][i / RF_TILE_WORDS].words[i % RF_TILE_WORDS] = 0;
     }

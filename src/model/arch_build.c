@@ -167,7 +167,8 @@ static rf_tensor_id norm_rows(struct rf_builder *builder, rf_tensor_id x, const 
     rf_tensor_id weight = add_weight(builder, full_name(builder, name, ".weight", text), 1, NULL);
     if (!weight) return 0;
     uint64_t columns = rf_gguf_find_tensor(builder->gguf, text)->elements;
-    return add_value(builder, (struct step){"rms_norm", name, (double)builder->hparams->norm_epsilon, 0},
+    return add_value(builder,
+                     (struct step){.op = "rms_norm", .name = name, .f = (double)builder->hparams->norm_epsilon},
                      (rf_tensor_id[]){x, weight}, 2, matrix(RF_F32, rows, columns), NULL);
 }
 rf_tensor_id rf_build_norm(struct rf_builder *builder, rf_tensor_id x, const char *name) {
@@ -226,8 +227,8 @@ static void norm_products(struct rf_builder *builder, const char *op, const char
     for (size_t i = 0; i < result_count; i++)
         results[i] = add_tensor(builder, (struct rf_graph_tensor){.layout = RF_LAYOUT_STRIDED,
                                                                   .desc = matrix(RF_F32, builder->rows, columns[i])});
-    add_node(builder, (struct step){op, names[0], (double)builder->hparams->norm_epsilon, 0}, inputs, 2 + count,
-             results, result_count);
+    add_node(builder, (struct step){.op = op, .name = names[0], .f = (double)builder->hparams->norm_epsilon}, inputs,
+             2 + count, results, result_count);
 }
 
 /* ---- attention ---- */
@@ -261,7 +262,8 @@ static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
             add_view(builder, positions,
                      (struct rf_tensor_desc){
                          .dtype = RF_I32, .rank = 1, .shape = {wanted}, .byte_offset = skipped * sizeof(int32_t)});
-    return add_value(builder, (struct step){"rope", "rope_q", (double)hparams->rope_magnitude, hparams->rope_halves},
+    return add_value(builder,
+                     (struct step){"rope", "rope_q", (double)hparams->rope_magnitude, hparams->rope_halves, 0},
                      (rf_tensor_id[]){q, positions, builder->steps}, 3, describe_queries(builder), NULL);
 }
 
@@ -325,7 +327,7 @@ rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
                              keys, values};
     bool no_queries = last_layer(builder) && shape->no_logits, together = shape->tokens <= APPEND_TOKENS;
     bool fewer = !at_once && last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows;
-    struct step step = {"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves};
+    struct step step = {"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves, 0};
     together = together && !no_queries && !fewer;
     if (!together) add_node(builder, step, append + 1, RF_COUNT(append) - 1, NULL, 0);
     if (no_queries) return 0;

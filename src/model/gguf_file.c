@@ -91,7 +91,10 @@ void rf_gguf_close(struct rf_gguf **pointer) {
     struct rf_gguf *gguf = *pointer;
     for (size_t i = 0; i < gguf->part_count; i++) {
         struct gguf_part *part = &gguf->parts[i];
-        if (part->mapped) munmap((void *)part->bytes, (size_t)part->size);
+        if (part->mapped) {
+            gguf_map_remove(part->bytes);
+            munmap((void *)part->bytes, (size_t)part->size);
+        }
         if (part->descriptor >= 0) close(part->descriptor);
         free(part->values.items);
         free(part->values.sorted);
@@ -143,6 +146,7 @@ static rf_status map_part(struct rf_gguf *gguf, size_t index, const char *path) 
     part->size = (uint64_t)info.st_size;
     part->mapped = true;
     part->modified = info.st_mtim;
+    if (!gguf_map_add(map, part->size)) return rf_fail(RF_E_NO_MEMORY, "no host memory to open %s", path);
     return RF_OK;
 }
 

@@ -44,6 +44,10 @@ struct rf_gguf {
     struct gguf_names *names;
 };
 
+/* What rf_gguf_mapped() knows. False: no memory. Removed before it is unmapped. */
+bool gguf_map_add(const void *address, uint64_t bytes);
+void gguf_map_remove(const void *address);
+
 /* Reads part number `index`, whose bytes and size are set: its values, and its tensors, which are
  * appended. */
 rf_status gguf_parse(struct rf_gguf *gguf, size_t index);

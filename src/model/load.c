@@ -15,7 +15,6 @@
  */
 #include "model/load.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -202,12 +201,6 @@ static void start_readers(struct loader *loader, unsigned most) {
 
 /* ---- the caller's side ---- */
 
-static unsigned usable_cores(void) {
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return (unsigned)RF_MAX(count, 1);
-}
-
 static rf_status begin(struct loader *loader) {
     struct rf_load *load = loader->load;
     uint64_t largest = 0, room = rf_host_room(rf_device_host_budget(load->device), true) / 2;
@@ -231,7 +224,7 @@ static rf_status begin(struct loader *loader) {
     rf_status status = rf_queue_create(load->device, &params, &loader->queue);
     if (!status) status = add_first_slot(loader);
     if (status) return status;
-    unsigned readers = load->readers ? load->readers : usable_cores();
+    unsigned readers = load->readers ? load->readers : rf_usable_cores();
     readers = RF_MIN(RF_MIN(readers, (unsigned)READERS_MOST), loader->slots_most);
     start_readers(loader, (unsigned)RF_MIN((uint64_t)readers, loader->total / loader->piece_bytes + 1));
     return RF_OK;

@@ -406,13 +406,19 @@ static int refuse_captured(struct sim_stream *stream) {
     return code;
 }
 
-hipError_t hipStreamQuery(hipStream_t handle) {
-    int code = sim_enter(SIM_ENTRY_hipStreamQuery);
+/* What both that ask for a stream's state begin with. */
+static int enter_asking(enum sim_entry entry, hipStream_t handle, struct sim_stream **stream) {
+    int code = sim_enter(entry);
     if (!code) code = sim_capture_forbids();
     if (code) return code;
-    struct sim_stream *stream = sim_stream_of(handle);
-    if (!stream) return SIM_INVALID_HANDLE;
-    if ((code = refuse_captured(stream))) return code;
+    *stream = sim_stream_of(handle);
+    return *stream ? refuse_captured(*stream) : SIM_INVALID_HANDLE;
+}
+
+hipError_t hipStreamQuery(hipStream_t handle) {
+    struct sim_stream *stream;
+    int code = enter_asking(SIM_ENTRY_hipStreamQuery, handle, &stream);
+    if (code) return code;
     sim_lock(&sim.lock);
     bool idle = stream->completed == stream->submitted;
     code = atomic_load(&stream->device->lost);
@@ -424,12 +430,9 @@ hipError_t hipStreamQuery(hipStream_t handle) {
 }
 
 hipError_t hipStreamSynchronize(hipStream_t handle) {
-    int code = sim_enter(SIM_ENTRY_hipStreamSynchronize);
-    if (!code) code = sim_capture_forbids();
+    struct sim_stream *stream;
+    int code = enter_asking(SIM_ENTRY_hipStreamSynchronize, handle, &stream);
     if (code) return code;
-    struct sim_stream *stream = sim_stream_of(handle);
-    if (!stream) return SIM_INVALID_HANDLE;
-    if ((code = refuse_captured(stream))) return code;
     sim_lock(&sim.lock);
     uint64_t until = stream->submitted;
     stream->refs++;

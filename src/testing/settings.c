@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,11 +119,6 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int core_count(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static bool parse_whole(const char *text, uint64_t low, uint64_t high, uint64_t *value) {
     char *end;
     errno = 0;
@@ -225,7 +219,7 @@ static bool take(struct rf_test_settings *settings, int option, const char *valu
 
 enum rf_test_parsed rf_test_settings_parse(struct rf_test_settings *settings, int argc, char **argv,
                                            bool executables) {
-    *settings = (struct rf_test_settings){.jobs = core_count(),
+    *settings = (struct rf_test_settings){.jobs = (int)rf_usable_cores(),
                                           .gpu_jobs = 1,
                                           .repeat = 0,
                                           .slowest = -1,

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <ftw.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -171,6 +172,56 @@ RF_TEST(hostmem, version_1_limits) {
     write_file("/sys/fs/cgroup/memory/job/memory.stat", "cache 1\ntotal_inactive_file 536870912\n");
     expect_memory(3 * GIB / 2, 3 * GIB);
     remove_root();
+}
+
+RF_TEST(cores, a_quota_is_rounded_up) {
+    make_root();
+    RF_EXPECT(rf_quota_cores(root) == UINT64_MAX); /* no groups at all */
+    write_file("/proc/self/cgroup", "0::/user.slice/app.scope\n");
+    RF_EXPECT(rf_quota_cores(root) == UINT64_MAX);
+    static const struct {
+        const char *text;
+        uint64_t cores;
+    } known[] = {{"max 100000\n", UINT64_MAX}, {"200000 100000\n", 2}, {"200001 100000\n", 3},
+                 {"5000 100000\n", 1},         {"150000 50000\n", 3},  {"100000\n", UINT64_MAX},
+                 {"0 0\n", UINT64_MAX},        {"", UINT64_MAX},       {"-1 100000\n", UINT64_MAX}};
+    for (size_t i = 0; i < RF_COUNT(known); i++) {
+        write_file("/sys/fs/cgroup/user.slice/app.scope/cpu.max", known[i].text);
+        RF_EXPECT_UINT(rf_quota_cores(root), known[i].cores);
+    }
+    /* the tightest wins, above and at the mount too */
+    write_file("/sys/fs/cgroup/user.slice/app.scope/cpu.max", "400000 100000\n");
+    write_file("/sys/fs/cgroup/user.slice/cpu.max", "250000 100000\n");
+    RF_EXPECT_UINT(rf_quota_cores(root), 3);
+    write_file("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+    RF_EXPECT_UINT(rf_quota_cores(root), 1);
+    remove_root();
+}
+
+RF_TEST(cores, version_1_quotas) {
+    make_root();
+    write_file("/proc/self/cgroup", "4:cpuset:/job\n3:cpu,cpuacct:/job/step\n");
+    write_file("/sys/fs/cgroup/cpu/job/step/cpu.cfs_quota_us", "-1\n");
+    write_file("/sys/fs/cgroup/cpu/job/step/cpu.cfs_period_us", "100000\n");
+    RF_EXPECT(rf_quota_cores(root) == UINT64_MAX);
+    write_file("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "150000\n");
+    RF_EXPECT(rf_quota_cores(root) == UINT64_MAX); /* a quota without its period */
+    write_file("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    RF_EXPECT_UINT(rf_quota_cores(root), 2);
+    remove_root();
+}
+
+RF_TEST(cores, of_this_thread) {
+    cpu_set_t set, one;
+    RF_ASSERT(sched_getaffinity(0, sizeof set, &set) == 0);
+    uint64_t quota = rf_quota_cores(""), here = (uint64_t)CPU_COUNT(&set);
+    RF_EXPECT_UINT(rf_usable_cores(), RF_MIN(quota, here));
+    int first = 0;
+    while (!CPU_ISSET(first, &set)) first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    RF_ASSERT(sched_setaffinity(0, sizeof one, &one) == 0);
+    RF_EXPECT_UINT(rf_usable_cores(), 1);
 }
 
 RF_TEST(hostmem, this_machine) {

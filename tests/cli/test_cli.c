@@ -1,14 +1,12 @@
 /* The command as a user meets it: exit status, one line for bad input, JSON that is JSON, and
  * a driver that dies without taking the command with it. */
-#include <rocmforge/test.h>
+#include "run_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-static char output[1 << 20]; /* of the last run */
 static char folder[] = "/tmp/rf-test-cli-XXXXXX";
 
 static void remove_folder(void) {
@@ -24,29 +22,23 @@ static int run(const char *environment, const char *arguments) {
     char command[2048];
     snprintf(command, sizeof command, "env -u RF_DRIVER -u RF_BUDGET RF_LEASE_DIR=%s %s '%s' %s", folder, environment,
              ROCMFORGE, arguments);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT(pipe != NULL);
-    size_t length = fread(output, 1, sizeof output - 1, pipe);
-    output[length] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return run_shell(command);
 }
 
 static void expect_one_line(const char *environment, const char *arguments, int code, const char *part) {
     char with_errors[512];
     snprintf(with_errors, sizeof with_errors, "%s 2>&1 >/dev/null", arguments);
     int actual = run(environment, with_errors);
-    if (actual != code) RF_FAIL("rocmforge %s: exit status %d, expected %d: %s", arguments, actual, code, output);
-    const char *end = strchr(output, '\n');
-    if (!end || end[1] || strncmp(output, "rocmforge", 9) != 0)
-        RF_FAIL("rocmforge %s is not answered with one line: %s", arguments, output);
-    RF_ASSERT_CONTAINS(output, part);
+    if (actual != code) RF_FAIL("rocmforge %s: exit status %d, expected %d: %s", arguments, actual, code, report);
+    const char *end = strchr(report, '\n');
+    if (!end || end[1] || strncmp(report, "rocmforge", 9) != 0)
+        RF_FAIL("rocmforge %s is not answered with one line: %s", arguments, report);
+    RF_ASSERT_CONTAINS(report, part);
 }
 
 RF_TEST(cli, help_everywhere) {
     RF_ASSERT_INT(run("", "help"), 0);
-    RF_ASSERT_CONTAINS(output, "doctor");
+    RF_ASSERT_CONTAINS(report, "doctor");
     RF_ASSERT_INT(run("", "--help"), 0);
     static const char *const commands[] = {"doctor", "run",      "bench",      "logits", "kernels", "check",
                                            "info",   "tokenize", "detokenize", "test",   "demo",    "version"};
@@ -55,15 +47,15 @@ RF_TEST(cli, help_everywhere) {
         snprintf(usage, sizeof usage, "usage: rocmforge %s", commands[i]);
         snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
         RF_ASSERT_INT(run("", arguments), 0);
-        RF_ASSERT_CONTAINS(output, usage);
+        RF_ASSERT_CONTAINS(report, usage);
         snprintf(arguments, sizeof arguments, "help %s", commands[i]);
         RF_ASSERT_INT(run("", arguments), 0);
-        RF_ASSERT_CONTAINS(output, usage);
+        RF_ASSERT_CONTAINS(report, usage);
     }
     RF_ASSERT_INT(run("", "--version"), 0);
     char version[64];
     snprintf(version, sizeof version, "rocmforge %s\n", rf_version());
-    RF_ASSERT_TEXT(output, version);
+    RF_ASSERT_TEXT(report, version);
     RF_ASSERT_INT(run("", "2>/dev/null"), 2);
 }
 
@@ -96,22 +88,22 @@ static void expect_json(const char *environment, const char *arguments, const ch
     snprintf(with_python, sizeof with_python,
              "%s | python3 -c 'import json, sys; r = json.load(sys.stdin); print(%s)'", arguments, condition);
     run(environment, with_python);
-    if (strcmp(output, "True\n") != 0) RF_FAIL("rocmforge %s: %s is not so: %s", arguments, condition, output);
+    if (strcmp(report, "True\n") != 0) RF_FAIL("rocmforge %s: %s is not so: %s", arguments, condition, report);
 }
 
 RF_TEST(doctor, no_gpu_is_no_failure) {
     RF_ASSERT_INT(run("RF_DRIVER=none", "doctor"), 0);
-    RF_ASSERT_CONTAINS(output, "No usable GPU: ");
+    RF_ASSERT_CONTAINS(report, "No usable GPU: ");
     RF_ASSERT_INT(run("RF_DRIVER=hip RF_HIP_LIBRARY=/nonexistent.so", "doctor"), 0);
-    RF_ASSERT_CONTAINS(output, "/nonexistent.so");
+    RF_ASSERT_CONTAINS(report, "/nonexistent.so");
     expect_json("RF_DRIVER=none", "doctor --json",
                 "r[\"gpu_available\"] is False and r[\"devices\"] == [] and len(r[\"reason\"]) > 5");
 }
 
 RF_TEST(doctor, shows_the_simulated_device) {
     RF_ASSERT_INT(run("RF_DRIVER=sim", "doctor"), 0);
-    RF_ASSERT_CONTAINS(output, "Simulated GPU 0");
-    RF_ASSERT_CONTAINS(output, "70% of ");
+    RF_ASSERT_CONTAINS(report, "Simulated GPU 0");
+    RF_ASSERT_CONTAINS(report, "70% of ");
     expect_json("RF_DRIVER=sim RFSIM=devices=2,vram=8G", "doctor --json --options",
                 "r[\"gpu_available\"] and [d[\"index\"] for d in r[\"devices\"]] == [0, 1]"
                 " and all(d[\"total\"] == 8 << 30 and d[\"simulated\"] and d[\"usable\"] for d in r[\"devices\"])"
@@ -128,22 +120,22 @@ RF_TEST(doctor, shows_the_simulated_device) {
 RF_TEST(doctor, outlives_its_driver) {
     /* The probe does not load modules; opening the device does, and dies of it. */
     RF_ASSERT_INT(run(CRASH, "doctor 2>/dev/null"), 0);
-    RF_ASSERT_CONTAINS(output, "unknown: the worker process died of SIG");
+    RF_ASSERT_CONTAINS(report, "unknown: the worker process died of SIG");
     RF_ASSERT_INT(
         run("RF_DRIVER=sim RF_PROBE_TIMEOUT_MS=1500 RFSIM=fault=hipModuleLoadData:1:hang", "doctor 2>/dev/null"), 0);
-    RF_ASSERT_CONTAINS(output, "unknown: the driver did not answer within 3.0 s");
+    RF_ASSERT_CONTAINS(report, "unknown: the driver did not answer within 3.0 s");
     RF_ASSERT_INT(run(CRASH, "demo --device gpu 2>&1"), 1);
-    RF_ASSERT_CONTAINS(output, "died of SIG");
+    RF_ASSERT_CONTAINS(report, "died of SIG");
 }
 
 RF_TEST(demo, on_the_simulated_driver) {
     RF_ASSERT_INT(run("", "demo --device sim 2>&1"), 0);
-    RF_ASSERT_CONTAINS(output, ": right\n");
-    RF_ASSERT_CONTAINS(output, "Refused ");
-    RF_ASSERT_CONTAINS(output, "RF_BUDGET");
-    RF_ASSERT_CONTAINS(output, "0 live allocations, 0 B in use");
+    RF_ASSERT_CONTAINS(report, ": right\n");
+    RF_ASSERT_CONTAINS(report, "Refused ");
+    RF_ASSERT_CONTAINS(report, "RF_BUDGET");
+    RF_ASSERT_CONTAINS(report, "0 live allocations, 0 B in use");
     RF_ASSERT_INT(run("RF_DRIVER=none", "demo 2>&1"), 0);
-    RF_ASSERT_CONTAINS(output, "The simulated driver stands in for it.");
+    RF_ASSERT_CONTAINS(report, "The simulated driver stands in for it.");
     RF_ASSERT_INT(run("RF_CHECK=guard,poison,handle,launch", "demo -dsim 2>&1"), 0);
-    RF_ASSERT_CONTAINS(output, ": right\n");
+    RF_ASSERT_CONTAINS(report, ": right\n");
 }

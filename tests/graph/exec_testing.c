@@ -577,6 +577,17 @@ struct rf_memory_info exec_memory(struct rf_device *device) {
     return info;
 }
 
+struct rf_executor_params exec_params(const struct rf_graph *graph, const struct exec_gpus *gpus) {
+    RF_PARAMS(struct rf_executor_params, params);
+    params.graph = graph;
+    params.cpu_threads = 1;
+    if (gpus) {
+        params.devices = (struct rf_device *const *)gpus->devices;
+        params.device_count = gpus->count;
+    }
+    return params;
+}
+
 void exec_close(struct exec_gpus *gpus) {
     for (size_t i = 0; i < gpus->count; i++) {
         struct rf_memory_info info = exec_memory(gpus->devices[i]);

@@ -77,6 +77,8 @@ struct exec_gpus {
 void exec_open(struct exec_gpus *gpus, size_t count, const char *rfsim, const char *budget,
                const char *const *options);
 void exec_close(struct exec_gpus *gpus); /* asserts that nothing is held */
+/* One thread on the CPU; gpus may be NULL. */
+struct rf_executor_params exec_params(const struct rf_graph *graph, const struct exec_gpus *gpus);
 struct rf_memory_info exec_memory(struct rf_device *device);
 
 #endif

@@ -3,6 +3,8 @@
  * runs again: on the device, or on the CPU where that is lost. */
 #include "exec_testing.h"
 
+#include "../refused_memory.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,49 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- host memory that fails at will: the linker puts these in front of the C library's ---- */
-
-static _Atomic long countdown_at; /* the allocation that makes it 0 fails; below: none does */
-static _Atomic long allocations;
-
-static bool fails(void) {
-    atomic_fetch_add(&allocations, 1);
-    if (atomic_load(&countdown_at) <= 0 || atomic_fetch_sub(&countdown_at, 1) != 1) return false;
-    errno = ENOMEM;
-    return true;
-}
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-char *__wrap_strdup(const char *text);
-void *__wrap_malloc(size_t bytes) {
-    return fails() ? NULL : __real_malloc(bytes);
-}
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return fails() ? NULL : __real_calloc(count, bytes);
-}
-void *__wrap_realloc(void *old, size_t bytes) {
-    return fails() ? NULL : __real_realloc(old, bytes);
-}
-char *__wrap_strdup(const char *text) {
-    return fails() ? NULL : __real_strdup(text);
-}
-
-/* ---- */
-
-static struct rf_executor_params params_of(const struct rf_graph *graph, const struct exec_gpus *gpus) {
-    struct rf_executor_params params = {.struct_size = sizeof params, .graph = graph, .cpu_threads = 1};
-    if (gpus) {
-        params.devices = gpus->devices;
-        params.device_count = gpus->count;
-    }
-    return params;
-}
 
 static int alternate(void *user, const char *node) {
     int *devices = user;
@@ -80,7 +39,7 @@ RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 300000) {
         char option[48];
         snprintf(option, sizeof option, "RF_FAIL_ALLOC=%ld", nth);
         exec_open(&gpus, 2, "", NULL, (const char *[]){option, NULL});
-        struct rf_executor_params params = params_of(graph, &gpus);
+        struct rf_executor_params params = exec_params(graph, &gpus);
         int devices = 2;
         if (nth % 2) params.place = alternate, params.user = &devices;
         rf_status status = exec_run(&params, SEED, 1, &got);
@@ -103,7 +62,7 @@ RF_TEST(exec_faults, every_host_allocation_fails_once, .timeout_ms = 300000) {
     struct exec_results want = exec_reference(graph, SEED, 2), got = {0};
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 2, "", NULL, NULL);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     int devices = 2;
     long failed = 0, nth = 1;
     params.place = alternate;
@@ -112,10 +71,10 @@ RF_TEST(exec_faults, every_host_allocation_fails_once, .timeout_ms = 300000) {
     params.replay = true;
     for (bool reached = true; reached; nth++) {
         struct rf_executor *executor = NULL;
-        atomic_store(&countdown_at, nth);
+        atomic_store(&countdown, nth - 1);
         rf_status status = rf_executor_create(&params, &executor);
         if (!status) status = rf_executor_replan(executor, gpus.devices, 2, NULL);
-        reached = atomic_exchange(&countdown_at, 0) <= 0;
+        reached = atomic_exchange(&countdown, -1) < 0;
         if (status) {
             failed++;
             RF_EXPECT(status == RF_E_NO_MEMORY || status == RF_E_BUDGET || status == RF_E_DEVICE_MEMORY);
@@ -139,7 +98,7 @@ RF_TEST(exec_faults, a_run_allocates_nothing) {
     struct rf_graph *graph = exec_block_graph(&block);
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 2, "", NULL, NULL);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     int devices = 2;
     params.place = alternate;
@@ -301,7 +260,7 @@ RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 120000) {
     exec_open(&gpus, 1, "fault=hipModuleLaunchKernel:2:work/700", NULL, NULL);
     struct rf_graph *graph = short_graph();
     struct exec_results want = exec_reference(graph, 5, 1), got = {0};
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     params.place = by_name;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
@@ -329,7 +288,7 @@ RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 120000) {
     exec_open(&gpus, 1, "fault=hipModuleLaunchKernel:1:work/hang", NULL, NULL);
     struct rf_graph *graph = short_graph();
     struct exec_results want = exec_reference(graph, 5, 1), got = {0};
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     params.place = by_name;
     params.timeout_ns = RF_MS(200);
@@ -361,7 +320,7 @@ struct worker {
 
 static void *work(void *user) {
     struct worker *worker = user;
-    struct rf_executor_params params = params_of(worker->graph, worker->gpus);
+    struct rf_executor_params params = exec_params(worker->graph, worker->gpus);
     struct rf_executor *executor = NULL;
     params.replay = worker->seed % 2;
     /* Half of them make an executor anew now and then, so that memory moves too. */

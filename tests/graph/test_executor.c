@@ -9,15 +9,6 @@
 
 static const double TOLERANCE = 2e-3;
 
-static struct rf_executor_params params_of(const struct rf_graph *graph, const struct exec_gpus *gpus) {
-    struct rf_executor_params params = {.struct_size = sizeof params, .graph = graph, .cpu_threads = 1};
-    if (gpus) {
-        params.devices = gpus->devices;
-        params.device_count = gpus->count;
-    }
-    return params;
-}
-
 static void expect_same(const struct rf_executor_params *params, uint64_t seed, int runs,
                         const struct exec_results *want, double tolerance, const char *what) {
     struct exec_results got = {0};
@@ -32,8 +23,8 @@ static void agree(uint64_t seed, struct exec_gpus *gpus) {
     struct rf_graph *graph = exec_random_graph(seed);
     struct exec_results want = exec_reference(graph, seed, 2);
     struct exec_gpus one = {.devices = {gpus->devices[0]}, .count = 1};
-    struct rf_executor_params cpu = params_of(graph, NULL), gpu = params_of(graph, &one),
-                              split = params_of(graph, gpus);
+    struct rf_executor_params cpu = exec_params(graph, NULL), gpu = exec_params(graph, &one),
+                              split = exec_params(graph, gpus);
     expect_same(&cpu, seed, 2, &want, TOLERANCE, "CPU");
     expect_same(&gpu, seed, 2, &want, TOLERANCE, "GPU");
     struct exec_split places = {seed, (int)gpus->count};
@@ -82,7 +73,7 @@ RF_TEST(executor, a_transformer_agrees, .timeout_ms = 120000) {
     struct exec_block block = EXEC_SMALL_BLOCK;
     struct rf_graph *graph = exec_block_graph(&block);
     struct exec_results want = exec_reference(graph, 5, 1);
-    struct rf_executor_params cpu = params_of(graph, NULL), gpu = params_of(graph, &gpus);
+    struct rf_executor_params cpu = exec_params(graph, NULL), gpu = exec_params(graph, &gpus);
     expect_same(&cpu, 5, 1, &want, 1e-4, "CPU");
     expect_same(&gpu, 5, 1, &want, 1e-4, "GPU");
     exec_results_free(&want);
@@ -98,7 +89,7 @@ RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
     exec_open(&gpus, 2, "", NULL, NULL);
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct rf_graph *graph = exec_random_graph(seed);
-        struct rf_executor_params params = params_of(graph, &gpus);
+        struct rf_executor_params params = exec_params(graph, &gpus);
         struct exec_split places = {seed, 2};
         struct rf_executor *executor = NULL;
         if (seed % 2) params.place = exec_split_place, params.user = &places;
@@ -146,7 +137,7 @@ RF_TEST(executor, what_a_device_lacks_the_cpu_does, .timeout_ms = 60000) {
     for (uint64_t seed = 0; seed < 10; seed++) {
         struct rf_graph *graph = exec_random_graph(seed);
         struct exec_results want = exec_reference(graph, seed, 2);
-        struct rf_executor_params params = params_of(graph, &gpus);
+        struct rf_executor_params params = exec_params(graph, &gpus);
         expect_same(&params, seed, 2, &want, TOLERANCE, "few kernels");
         params.no_cpu = true;
         struct rf_executor *executor = NULL;
@@ -170,7 +161,7 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
     exec_open(&gpus, 1, "", NULL, NULL);
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct rf_graph *graph = exec_random_graph(seed);
-        struct rf_executor_params params = params_of(graph, &gpus);
+        struct rf_executor_params params = exec_params(graph, &gpus);
         struct exec_results plain = {0};
         RF_ASSERT_OK(exec_run(&params, seed, 3, &plain));
         params.replay = true;
@@ -216,7 +207,7 @@ RF_TEST(executor, only_what_no_node_writes_is_constant) {
     GRAPH_NODE(graph, NULL, "scale", F0(2), k, v);
     GRAPH_NODE(graph, NULL, "kv_append", F0(1), k, v, at, 0, 0, 0, kc, vc);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor_params params = exec_params(graph, NULL);
     struct rf_executor *executor = NULL;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     static const struct {
@@ -233,7 +224,7 @@ RF_TEST(executor, only_what_no_node_writes_is_constant) {
 
 RF_TEST(executor, check_finds_an_overwritten_band) {
     struct rf_graph *graph = exec_random_graph(3);
-    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor_params params = exec_params(graph, NULL);
     struct rf_executor *executor = NULL;
     params.check = true;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
@@ -252,7 +243,7 @@ RF_TEST(executor, a_trace_has_every_node) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct rf_graph *graph = exec_random_graph(4);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct exec_split places = {4, 1};
     struct exec_results got = {0};
     char path[512];
@@ -296,25 +287,25 @@ RF_TEST(executor, bad_input_is_refused) {
     GRAPH_NODE(graph, "double", "add", NONE, x, x, y);
     GRAPH_NODE(graph, "again", "add", NONE, y, y, z);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor_params params = exec_params(graph, NULL);
     struct rf_executor *executor = NULL;
     float data[8] = {1, 2, 3, 4};
     RF_EXPECT_STATUS(rf_executor_create(NULL, &executor), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_executor_create(&params, NULL), RF_E_INVALID);
     params.struct_size = 0;
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
-    params = params_of(unfinished, NULL);
+    params = exec_params(unfinished, NULL);
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
-    params = params_of(graph, NULL);
+    params = exec_params(graph, NULL);
     params.no_cpu = true;
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
-    params = params_of(graph, NULL);
+    params = exec_params(graph, NULL);
     params.cpu_simd = "mmx";
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
-    params = params_of(graph, NULL);
+    params = exec_params(graph, NULL);
     params.timeout_ns = -5;
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
-    params = params_of(graph, &gpus);
+    params = exec_params(graph, &gpus);
     params.devices = (struct rf_device *[]){gpus.devices[0], gpus.devices[0]};
     params.device_count = 2;
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
@@ -325,7 +316,7 @@ RF_TEST(executor, bad_input_is_refused) {
     RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_INVALID);
     RF_EXPECT(executor == NULL);
 
-    params = params_of(graph, &gpus);
+    params = exec_params(graph, &gpus);
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     RF_EXPECT_STATUS(rf_executor_write(executor, 0, data, 16), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_executor_write(executor, 99, data, 16), RF_E_INVALID);
@@ -360,13 +351,13 @@ RF_TEST(executor, the_dummy_counts_and_computes_nothing) {
     struct rf_executor *executor = NULL;
     RF_ASSERT_OK(rf_dummy_create(&dummy));
     for (size_t nth = 1; nth <= 2; nth++) {
-        struct rf_executor_params params = params_of(graph, NULL);
+        struct rf_executor_params params = exec_params(graph, NULL);
         params.dummy = dummy;
         rf_dummy_fail_at(dummy, nth);
         RF_EXPECT_STATUS(rf_executor_create(&params, &executor), RF_E_DEVICE_MEMORY);
         rf_dummy_reset(dummy);
     }
-    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor_params params = exec_params(graph, NULL);
     params.dummy = dummy;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     RF_ASSERT_OK(rf_executor_run(executor));

@@ -8,15 +8,6 @@
 
 #include "graph/executor_impl.h"
 
-static struct rf_executor_params params_of(const struct rf_graph *graph, const struct exec_gpus *gpus) {
-    struct rf_executor_params params = {.struct_size = sizeof params, .graph = graph, .cpu_threads = 1};
-    if (gpus) {
-        params.devices = gpus->devices;
-        params.device_count = gpus->count;
-    }
-    return params;
-}
-
 static struct rf_plan_info info_of(const struct rf_executor *executor) {
     RF_PARAMS(struct rf_plan_info, info);
     RF_ASSERT_OK(rf_executor_plan_info(executor, &info));
@@ -54,7 +45,7 @@ static void sweep(bool loose, uint64_t least_levels) {
     block.tokens = 1;
     struct rf_graph *graph = exec_block_graph(&block);
     struct exec_results want = exec_reference(graph, 5, 1);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     uint64_t before = exec_memory(gpus.devices[0]).held_bytes, need = 0, last_on_cpu = UINT64_MAX;
     struct rf_executor *whole = NULL;
     RF_ASSERT_OK(rf_executor_create(&params, &whole));
@@ -65,7 +56,7 @@ static void sweep(bool loose, uint64_t least_levels) {
 
     /* The peak is of the device's whole life: a new one, and budgets that only grow. */
     exec_open(&gpus, 1, "", NULL, NULL);
-    params = params_of(graph, &gpus);
+    params = exec_params(graph, &gpus);
     before = exec_memory(gpus.devices[0]).held_bytes;
     uint64_t levels = 0;
     for (uint64_t step = 0; step <= STEPS; step++) {
@@ -117,7 +108,7 @@ RF_TEST(placement, a_limit_per_device_is_kept, .gpu = true, .timeout_ms = 300000
         struct rf_graph *graph = exec_random_graph(seed);
         struct exec_results want = exec_reference(graph, seed, 1);
         for (uint64_t limit = 1; limit < 9 * MIB; limit += 2 * MIB) {
-            struct rf_executor_params params = params_of(graph, &gpus);
+            struct rf_executor_params params = exec_params(graph, &gpus);
             struct rf_executor *executor = NULL;
             struct exec_results got = {0};
             uint64_t before = exec_memory(gpus.devices[0]).held_bytes;
@@ -145,7 +136,7 @@ RF_TEST(placement, without_the_cpu_it_refuses, .gpu = true) {
     exec_open(&gpus, 1, "", NULL, NULL);
     struct exec_block block = EXEC_SMALL_BLOCK;
     struct rf_graph *graph = exec_block_graph(&block);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     uint64_t limit = 65536;
     params.device_bytes = &limit;
@@ -179,7 +170,7 @@ static void several(size_t count) {
     block.tokens = 1;
     struct rf_graph *graph = exec_block_graph(&block);
     struct exec_results want = exec_reference(graph, 5, 1), got = {0};
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct {
         const struct rf_graph *graph;
         int devices;
@@ -233,7 +224,7 @@ RF_TEST(placement, replanning_loses_nothing, .timeout_ms = 300000) {
     for (uint64_t seed = 0; seed < 40; seed++) {
         struct rf_graph *graph = exec_random_graph(seed);
         struct exec_results want = exec_reference(graph, seed, 5), got = {0};
-        struct rf_executor_params params = params_of(graph, &gpus);
+        struct rf_executor_params params = exec_params(graph, &gpus);
         struct rf_executor *executor = NULL;
         uint64_t state = seed + 99;
         if (seed % 2) params.passes = RF_PASSES_ALL;
@@ -267,7 +258,7 @@ RF_TEST(placement, a_replan_that_fails_keeps_the_contents, .gpu = true) {
     struct exec_block block = EXEC_SMALL_BLOCK;
     struct rf_graph *graph = exec_block_graph(&block);
     struct exec_results want = exec_reference(graph, 7, 2), got = {0};
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     uint64_t limit = 8192;
     params.no_cpu = true;
@@ -294,7 +285,7 @@ RF_TEST(placement, a_replan_that_fails_keeps_the_contents, .gpu = true) {
 RF_TEST(placement, arenas_are_hardly_larger_than_what_lives, .timeout_ms = 120000) {
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct rf_graph *graph = exec_random_graph(seed);
-        struct rf_executor_params params = params_of(graph, NULL);
+        struct rf_executor_params params = exec_params(graph, NULL);
         struct rf_executor *executor = NULL;
         params.passes = seed % 2 ? RF_PASSES_ALL : 0;
         RF_ASSERT_OK(rf_executor_create(&params, &executor));
@@ -309,7 +300,7 @@ RF_TEST(placement, arenas_are_hardly_larger_than_what_lives, .timeout_ms = 12000
     struct exec_block block = EXEC_SMALL_BLOCK;
     block.layers = 32;
     struct rf_graph *graph = exec_block_graph(&block);
-    struct rf_executor_params params = params_of(graph, NULL);
+    struct rf_executor_params params = exec_params(graph, NULL);
     struct rf_executor *executor = NULL;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     RF_EXPECT(info_of(executor).peak_bytes * 10 <= info_of(executor).live_bytes * 11);
@@ -331,7 +322,7 @@ RF_TEST(placement, devices_get_their_work_ahead_of_the_cpu, .gpu = true) {
     struct exec_block block = EXEC_SMALL_BLOCK;
     block.chunks = 4;
     struct rf_graph *graph = exec_block_graph(&block);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     params.place = first_layer;
     params.user = graph;
@@ -363,7 +354,7 @@ RF_TEST(placement, plans_can_be_read, .gpu = true) {
     exec_open(&gpus, 1, "", NULL, NULL);
     struct exec_block block = EXEC_MEDIUM_BLOCK;
     struct rf_graph *graph = exec_block_graph(&block);
-    struct rf_executor_params params = params_of(graph, &gpus);
+    struct rf_executor_params params = exec_params(graph, &gpus);
     struct rf_executor *executor = NULL;
     uint64_t limit = 10 * MIB; /* one layer of two */
     params.device_bytes = &limit;

@@ -188,11 +188,14 @@ void model_close(struct model *model) {
 
 /* ---- the truth ---- */
 
+static const struct rf_gguf_tensor *tensor_of(const struct model *model, int layer, const char *name) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "blk.%d.%s", layer, name);
+    return rf_gguf_find_tensor(model->gguf, layer < 0 ? name : whole);
+}
 /* A tensor in f32; NULL where there is none. The caller frees. */
 static float *widened(const struct model *model, int layer, const char *name) {
-    char whole[64];
-    snprintf(whole, sizeof whole, "blk.%d.%s", layer, name);
-    const struct rf_gguf_tensor *tensor = rf_gguf_find_tensor(model->gguf, layer < 0 ? name : whole);
+    const struct rf_gguf_tensor *tensor = tensor_of(model, layer, name);
     if (!tensor) return NULL;
     float *values = allocate(tensor->elements, sizeof *values);
     if (tensor->dtype == RF_F32)
@@ -202,14 +205,32 @@ static float *widened(const struct model *model, int layer, const char *name) {
     return values;
 }
 
-static void product(const struct model *model, int layer, const char *name, const double *x, uint32_t rows,
+/* x as the CPU's products with these weights take it. The caller frees. */
+static double *taken(const struct model *model, const struct rf_gguf_tensor *weights, const double *x,
+                     uint64_t count) {
+    double *values = allocate(count, sizeof *values);
+    bool rounds = model->rounded && (weights->dtype == RF_Q8_0 || weights->dtype == RF_Q4_0 ||
+                                     weights->dtype == RF_Q4_K || weights->dtype == RF_Q6_K);
+    memcpy(values, x, count * sizeof *values);
+    for (uint64_t i = 0; rounds && i < count; i += RF_Q8_BLOCK) {
+        float narrow[RF_Q8_BLOCK];
+        struct rf_q8_block block;
+        for (int e = 0; e < RF_Q8_BLOCK; e++) narrow[e] = (float)x[i + (uint64_t)e];
+        rf_ref_quantize_q8(RF_F32, narrow, &block, RF_Q8_BLOCK);
+        for (int e = 0; e < RF_Q8_BLOCK; e++) values[i + (uint64_t)e] = (double)block.scale * (double)block.quants[e];
+    }
+    return values;
+}
+
+static void product(const struct model *model, int layer, const char *name, const double *from, uint32_t rows,
                     uint64_t n, uint64_t k, double *out) {
     char text[64];
     snprintf(text, sizeof text, "%s.weight", name);
     float *weights = widened(model, layer, text);
+    RF_ASSERT(weights != NULL);
+    double *x = taken(model, tensor_of(model, layer, text), from, rows * k);
     snprintf(text, sizeof text, "%s.bias", name);
     float *bias = widened(model, layer, text);
-    RF_ASSERT(weights != NULL);
     for (uint32_t r = 0; r < rows; r++)
         for (uint64_t i = 0; i < n; i++) {
             double sum = bias ? (double)bias[i] : 0;
@@ -218,6 +239,7 @@ static void product(const struct model *model, int layer, const char *name, cons
         }
     free(weights);
     free(bias);
+    free(x);
 }
 
 static void norm(const struct model *model, int layer, const char *name, const double *x, uint64_t rows,

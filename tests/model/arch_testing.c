@@ -28,7 +28,7 @@ double error_of(const float *a, const double *b, size_t count) {
         error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
         size += b[i] * b[i];
     }
-    return size > 0 ? error / size : INFINITY;
+    return size > 0 ? error / size : error > 0 ? INFINITY : 0;
 }
 double error_of_floats(const float *a, const float *b, size_t count) {
     double *wide = allocate(count, sizeof *wide);

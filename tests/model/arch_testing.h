@@ -40,6 +40,7 @@ struct model {
     struct rf_gguf *gguf;
     struct rf_hparams hparams;
     void *memory; /* where the file is there */
+    bool rounded; /* the truth rounds what quantized weights multiply to 8 bits, as the CPU does */
 };
 /* The file in memory; the caller frees. */
 void *spec_file(const struct spec *spec, size_t *bytes);

@@ -233,19 +233,25 @@ static const struct stop {
     {"empty_is_none", {""}, "Hel world!", RF_END_TOKEN},
     {"overlapping", {"l wx", " wo"}, "Hel", RF_END_STOP},
 };
-RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
+/* A model that says "Hel world!", and what stops it. */
+static struct rf_generate_params open_stopped(struct infer *infer, const struct stop *stop) {
     static struct script script;
-    struct infer infer;
-    struct heard heard = {0};
     script_begin(&script, false);
     /* Each token once: "l" and "o" come a second time, so they are tokens of their own there. */
     int32_t wo = script_add(&script, "wo", RF_TOKEN_NORMAL), rld = script_add(&script, "rl", RF_TOKEN_NORMAL);
     script_say(&script, 1, "Hel ", wo);
     script.next[wo] = rld;
     script_say(&script, rld, "d!", 2);
-    open_script(&infer, &script, 64);
-    struct rf_generate_params params = {.stops = c->stops};
-    while (params.stop_count < 3 && c->stops[params.stop_count]) params.stop_count++;
+    open_script(infer, &script, 64);
+    struct rf_generate_params params = {.stops = stop->stops};
+    while (params.stop_count < 3 && stop->stops[params.stop_count]) params.stop_count++;
+    return params;
+}
+
+RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
+    struct infer infer;
+    struct heard heard = {0};
+    struct rf_generate_params params = open_stopped(&infer, c);
     struct rf_generate_result result = generate(&infer, 1, params, &heard);
     RF_EXPECT_TEXT(heard.text, c->said);
     RF_EXPECT_INT(result.end, c->end);
@@ -311,16 +317,8 @@ RF_TEST(generate, goes_on_within_characters) {
 }
 
 RF_TEST_LABELLED_CASES(generate, goes_on_within_stop_texts, struct stop, stops) {
-    static struct script script;
     struct infer infer;
-    script_begin(&script, false);
-    int32_t wo = script_add(&script, "wo", RF_TOKEN_NORMAL), rld = script_add(&script, "rl", RF_TOKEN_NORMAL);
-    script_say(&script, 1, "Hel ", wo);
-    script.next[wo] = rld;
-    script_say(&script, rld, "d!", 2);
-    open_script(&infer, &script, 64);
-    struct rf_generate_params params = {.stops = c->stops};
-    while (params.stop_count < 3 && c->stops[params.stop_count]) params.stop_count++;
+    struct rf_generate_params params = open_stopped(&infer, c);
     go_on_everywhere(&infer, 1, params);
     infer_close(&infer);
 }

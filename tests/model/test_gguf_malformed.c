@@ -4,6 +4,7 @@
 #include <rocmforge/test.h>
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -690,6 +691,65 @@ RF_TEST(gguf, a_file_that_shrinks) {
     RF_ASSERT_OK(rf_gguf_read(gguf, tensor, 0, data, 10));
     RF_ASSERT_STATUS(rf_gguf_unchanged(gguf), RF_E_IO);
     rf_gguf_close(&gguf);
+    free(bytes);
+}
+
+RF_TEST(gguf, tells_where_files_are_mapped) {
+    size_t size;
+    unsigned char *bytes = small_model(&size);
+    const char *path = scratch_path("mapped.gguf");
+    write_bytes(path, bytes, size);
+    RF_EXPECT(!rf_gguf_mapped(NULL) && !rf_gguf_mapped(bytes));
+    for (int round = 0; round < 3; round++) {
+        struct rf_gguf *open[3] = {NULL};
+        const unsigned char *first[3];
+        for (int i = 0; i < 3; i++) {
+            RF_ASSERT_OK(rf_gguf_open(path, &open[i]));
+            const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(open[i], 0);
+            first[i] = (const unsigned char *)tensor->data - tensor->offset;
+            RF_EXPECT(rf_gguf_mapped(first[i]) && rf_gguf_mapped(first[i] + size - 1));
+            RF_EXPECT(!rf_gguf_mapped(first[i] + size) && !rf_gguf_mapped(first[i] - 1));
+        }
+        for (int i = 0; i < 3; i++) {
+            int which = (i + round) % 3;
+            rf_gguf_close(&open[which]);
+            RF_EXPECT(!rf_gguf_mapped(first[which]));
+            for (int j = i + 1; j < 3; j++) RF_EXPECT(rf_gguf_mapped(first[(j + round) % 3]));
+        }
+    }
+    struct rf_gguf *borrowed = NULL; /* memory is not a map of ours */
+    RF_ASSERT_OK(rf_gguf_open_memory(bytes, size, NULL, &borrowed));
+    RF_EXPECT(!rf_gguf_mapped(bytes));
+    rf_gguf_close(&borrowed);
+    free(bytes);
+}
+
+/* While others open and close theirs, one's own file is always known, and nothing else is. */
+static void *open_and_ask(void *user) {
+    const char *path = user;
+    bool right = true;
+    for (int round = 0; round < 50 && right; round++) {
+        struct rf_gguf *gguf = NULL;
+        if (rf_gguf_open(path, &gguf)) return NULL;
+        right = rf_gguf_mapped(rf_gguf_tensor_at(gguf, 0)->data) && !rf_gguf_mapped(&round);
+        rf_gguf_close(&gguf);
+    }
+    return right ? user : NULL;
+}
+RF_TEST(gguf, tells_where_files_are_mapped_to_many_threads) {
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    size_t size;
+    unsigned char *bytes = small_model(&size);
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("many.gguf"));
+    write_bytes(path, bytes, size);
+    for (int i = 0; i < THREADS; i++) RF_ASSERT(pthread_create(&threads[i], NULL, open_and_ask, path) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *right = NULL;
+        RF_ASSERT(pthread_join(threads[i], &right) == 0);
+        RF_EXPECT(right == path);
+    }
     free(bytes);
 }
 

@@ -1,42 +1,14 @@
 /* Each allocation of the GGUF reader and writer refused in turn: RF_E_NO_MEMORY with a reason, and
- * everything given back (a leak sanitizer sees to the latter). The library's calls reach
- * __wrap_malloc and its kin here by the linker's --wrap. */
+ * everything given back (a leak sanitizer sees to the latter). */
 #include <rocmforge/test.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../refused_memory.h"
 #include "gguf_testing.h"
 #include "model/gguf_write.h"
-
-static long countdown = -1; /* allocations until one is refused; below 0: none */
-
-static bool refused(void) {
-    return countdown >= 0 && countdown-- == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t size) {
-    return refused() ? NULL : __real_malloc(size);
-}
-void *__wrap_calloc(size_t count, size_t size) {
-    return refused() ? NULL : __real_calloc(count, size);
-}
-void *__wrap_realloc(void *old, size_t size) {
-    return refused() ? NULL : __real_realloc(old, size);
-}
-char *__wrap_strdup(const char *text) {
-    return refused() ? NULL : __real_strdup(text);
-}
 
 static bool skip_part(void *user, const struct rf_model_part *part) {
     (void)user, (void)part;

@@ -5,39 +5,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "gguf_testing.h"
+#include "run_report.h"
 
 #define MODEL TEST_DATA "/oracle/llama-q4_0.gguf"
-
-static char output[1 << 20]; /* of the last run */
 
 static int run(const char *arguments) {
     char command[1024];
     snprintf(command, sizeof command, "'%s' info %s", ROCMFORGE, arguments);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT(pipe != NULL);
-    size_t length = fread(output, 1, sizeof output - 1, pipe);
-    output[length] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return run_shell(command);
 }
 
 static void expect_one_line(const char *arguments, int code, const char *part) {
     char with_errors[600];
     snprintf(with_errors, sizeof with_errors, "%s 2>&1 >/dev/null", arguments);
     RF_EXPECT_INT(run(with_errors), code);
-    const char *end = strchr(output, '\n');
-    if (!end || end[1] || strncmp(output, "rocmforge: info: ", 17) != 0)
-        RF_FAIL("rocmforge info %s is not answered with one line: %s", arguments, output);
-    RF_EXPECT_CONTAINS(output, part);
+    const char *end = strchr(report, '\n');
+    if (!end || end[1] || strncmp(report, "rocmforge: info: ", 17) != 0)
+        RF_FAIL("rocmforge info %s is not answered with one line: %s", arguments, report);
+    RF_EXPECT_CONTAINS(report, part);
 }
 
 RF_TEST(info, shows_a_model) {
     RF_ASSERT_INT(run("--help"), 0);
-    RF_EXPECT_CONTAINS(output, "usage: rocmforge info FILE.gguf");
+    RF_EXPECT_CONTAINS(report, "usage: rocmforge info FILE.gguf");
     RF_ASSERT_INT(run(MODEL), 0);
     static const char *const parts[] = {"llama",
                                         "GGUF version 3",
@@ -54,10 +46,10 @@ RF_TEST(info, shows_a_model) {
                                         "KV cache",
                                         "per 1024 tokens in f16;",
                                         "  token_embd.weight"};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) RF_EXPECT_CONTAINS(output, parts[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) RF_EXPECT_CONTAINS(report, parts[i]);
     RF_ASSERT_INT(run("--brief " MODEL), 0);
-    RF_EXPECT(strstr(output, "blk.0.attn_q.weight") == NULL);
-    RF_EXPECT_CONTAINS(output, "weights in all");
+    RF_EXPECT(strstr(report, "blk.0.attn_q.weight") == NULL);
+    RF_EXPECT_CONTAINS(report, "weights in all");
 }
 
 RF_TEST(info, json_is_json) {
@@ -70,7 +62,7 @@ RF_TEST(info, json_is_json) {
                       "m = {k[\"key\"]: k for k in d[\"metadata\"]}; "
                       "assert m[\"llama.block_count\"][\"value\"] >= 1; print(\"good\")'"),
                   0);
-    RF_ASSERT_TEXT(output, "good\n");
+    RF_ASSERT_TEXT(report, "good\n");
 }
 
 RF_TEST(info, bad_input_is_one_line) {
@@ -91,5 +83,5 @@ RF_TEST(info, bad_input_is_one_line) {
     expect_one_line(path, 1, "big-endian");
     free(bytes);
     RF_EXPECT_INT(run("--json " MODEL " 2>&1 > /dev/full"), 1);
-    RF_EXPECT_CONTAINS(output, "standard output could not be written");
+    RF_EXPECT_CONTAINS(report, "standard output could not be written");
 }

@@ -1,6 +1,5 @@
 /* Each allocation of the tokenizer refused in turn: RF_E_NO_MEMORY with a reason, results untouched,
- * everything given back (a leak sanitizer sees to the latter). The library's calls reach
- * __wrap_malloc and its kin here by the linker's --wrap. And the fuzzer's seeds, replayed. */
+ * everything given back (a leak sanitizer sees to the latter). And the fuzzer's seeds, replayed. */
 #include <rocmforge/test.h>
 
 #include <glob.h>
@@ -8,33 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../refused_memory.h"
 #include "gguf_testing.h"
 #include "model/gguf_write.h"
 #include "model/tokenizer.h"
 #include "tokenizer_property.h"
-
-static long countdown = -1; /* allocations until one is refused; below 0: none */
-
-static bool refused(void) {
-    return countdown >= 0 && countdown-- == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    return refused() ? NULL : __real_malloc(size);
-}
-void *__wrap_calloc(size_t count, size_t size) {
-    return refused() ? NULL : __real_calloc(count, size);
-}
-void *__wrap_realloc(void *old, size_t size) {
-    return refused() ? NULL : __real_realloc(old, size);
-}
 
 #define TEXT "ab<x>  abab\n\nxab 123"
 

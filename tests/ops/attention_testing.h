@@ -20,6 +20,7 @@ enum layout {
 
 struct heads {
     enum rf_dtype dtype;
+    uint64_t batch, heads, rows, dim;
     struct rf_buffer *buffer;
     void *host;     /* the whole buffer's copy */
     uint64_t skip;  /* elements before the first */
@@ -40,7 +41,7 @@ static inline void heads_upload(struct rf_queue *queue, const struct heads *t) {
 static inline struct heads heads_make(struct rf_queue *queue, struct rf_random *random, enum rf_dtype dtype,
                                       enum layout layout, uint64_t batch, uint64_t heads, uint64_t rows,
                                       uint64_t dim) {
-    struct heads t = {.dtype = dtype, .strides = rf_ref_heads_dense(heads, rows, dim)};
+    struct heads t = {dtype, batch, heads, rows, dim, .strides = rf_ref_heads_dense(heads, rows, dim)};
     uint64_t bytes = rf_dtype_bytes(dtype);
     if (layout == SPREAD) {
         uint64_t row = dim + 8;
@@ -64,6 +65,39 @@ static inline struct heads heads_make(struct rf_queue *queue, struct rf_random *
 static inline void heads_drop(struct heads *t) {
     RF_ASSERT_OK(rf_buffer_destroy(&t->buffer));
     free(t->host);
+}
+
+/* What the reference and the device are told of q, k, v and out; the scale, and more, is the caller's. */
+static inline struct rf_ref_attention heads_reference(const struct heads *q, const struct heads *k,
+                                                      const struct heads *v, const struct heads *out, float scale) {
+    return (struct rf_ref_attention){.dtype = q->dtype,
+                                     .batch = q->batch,
+                                     .heads_q = q->heads,
+                                     .heads_kv = k->heads,
+                                     .q_rows = q->rows,
+                                     .k_rows = k->rows,
+                                     .dim = k->dim,
+                                     .q_strides = q->strides,
+                                     .k_strides = k->strides,
+                                     .v_strides = v->strides,
+                                     .out_strides = out->strides,
+                                     .scale = scale};
+}
+static inline struct rf_flash_attention_args heads_flash(const struct heads *q, const struct heads *k,
+                                                         const struct heads *v, const struct heads *out,
+                                                         float scale) {
+    return (struct rf_flash_attention_args){.dtype = q->dtype,
+                                            .batch = q->batch,
+                                            .heads_q = q->heads,
+                                            .heads_kv = k->heads,
+                                            .q_rows = q->rows,
+                                            .k_rows = k->rows,
+                                            .dim = k->dim,
+                                            .scale = scale,
+                                            .out = out->view,
+                                            .q = q->view,
+                                            .k = k->view,
+                                            .v = v->view};
 }
 
 /* The whole buffer is what the host's copy, where the reference wrote, says: what lies between the rows too. */

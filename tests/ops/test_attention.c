@@ -39,37 +39,13 @@ static void flash(struct gpu *gpu, struct rf_random *random, const struct flash_
         for (uint64_t j = 0; j < c->k_rows; j++) m[j] = -INFINITY; /* the first query sees nothing */
     heads_upload(gpu->queue, &mask);
     float scale = 1 / sqrtf((float)c->dim);
-    struct rf_ref_attention ref = {.dtype = c->dtype,
-                                   .batch = c->batch,
-                                   .heads_q = c->heads_q,
-                                   .heads_kv = c->heads_kv,
-                                   .q_rows = c->q_rows,
-                                   .k_rows = c->k_rows,
-                                   .dim = c->dim,
-                                   .q_strides = q.strides,
-                                   .k_strides = k.strides,
-                                   .v_strides = v.strides,
-                                   .out_strides = out.strides,
-                                   .scale = scale,
-                                   .causal = c->causal,
-                                   .offset = c->offset,
-                                   .mask = c->mask ? m : NULL,
-                                   .mask_strides = {c->q_rows * c->k_rows, 0, c->k_rows}};
-    struct rf_flash_attention_args args = {.dtype = c->dtype,
-                                           .batch = c->batch,
-                                           .heads_q = c->heads_q,
-                                           .heads_kv = c->heads_kv,
-                                           .q_rows = c->q_rows,
-                                           .k_rows = c->k_rows,
-                                           .dim = c->dim,
-                                           .scale = scale,
-                                           .causal = c->causal,
-                                           .offset = c->offset,
-                                           .out = out.view,
-                                           .q = q.view,
-                                           .k = k.view,
-                                           .v = v.view,
-                                           .path = c->path};
+    struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, scale);
+    struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, scale);
+    ref.causal = args.causal = c->causal;
+    ref.offset = args.offset = c->offset;
+    ref.mask = c->mask ? m : NULL;
+    ref.mask_strides = (struct rf_ref_heads){c->q_rows * c->k_rows, 0, c->k_rows};
+    args.path = c->path;
     if (c->mask) args.mask = (struct rf_head_view){mask.buffer, 0, c->q_rows * c->k_rows, 0, c->k_rows};
     rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
     RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
@@ -152,9 +128,10 @@ static void flash_same_bits(struct gpu *gpu) {
         struct heads k = heads_make(gpu->queue, &random, dtype, DENSE, 1, 1, 90, 64);
         struct heads v = heads_make(gpu->queue, &random, dtype, DENSE, 1, 1, 90, 64);
         struct heads out = heads_make(gpu->queue, &random, dtype, DENSE, 1, 2, 50, 64);
-        struct rf_flash_attention_args args = {
-            dtype, 1,  2,   1,        50,     90,     64,     0.125f,
-            true,  40, {0}, out.view, q.view, k.view, v.view, (enum rf_attention_path)path};
+        struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, 0.125f);
+        args.causal = true;
+        args.offset = 40;
+        args.path = (enum rf_attention_path)path;
         for (int run = 0; run < 3; run++) {
             RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
             if (run == 0) {
@@ -182,22 +159,11 @@ static void products(struct gpu *gpu, struct rf_random *random, enum rf_dtype dt
     struct heads k = heads_make(gpu->queue, random, dtype, layout, batch, heads_kv, k_rows, dim);
     struct heads out = heads_make(gpu->queue, random, dtype, layout, batch, heads_q, q_rows, dim);
     struct heads scores = heads_make(gpu->queue, random, RF_F32, DENSE, batch, heads_q, q_rows, k_rows);
-    struct rf_ref_attention ref = {.dtype = dtype,
-                                   .batch = batch,
-                                   .heads_q = heads_q,
-                                   .heads_kv = heads_kv,
-                                   .q_rows = q_rows,
-                                   .k_rows = k_rows,
-                                   .dim = dim,
-                                   .q_strides = q.strides,
-                                   .k_strides = k.strides,
-                                   .v_strides = k.strides,
-                                   .out_strides = out.strides,
-                                   .scale = 0.3f};
-    struct rf_qkt_matmul_args qkt = {dtype, batch, heads_q,     heads_kv, q_rows, k_rows,
-                                     dim,   0.3f,  scores.view, q.view,   k.view};
-    struct rf_weighted_matmul_args weighted = {dtype,  batch, heads_q,  heads_kv,    q_rows,
-                                               k_rows, dim,   out.view, scores.view, k.view};
+    struct rf_ref_attention ref = heads_reference(&q, &k, &k, &out, 0.3f);
+    struct rf_head_product_args qkt = {dtype, batch, heads_q,     heads_kv, q_rows, k_rows,
+                                       dim,   0.3f,  scores.view, q.view,   k.view};
+    struct rf_head_product_args weighted = {dtype, batch, heads_q,  heads_kv,    q_rows, k_rows,
+                                            dim,   0,     out.view, scores.view, k.view};
     /* The reference's scores are made probabilities, as the weights of a row are. */
     rf_ref_qkt_matmul(&ref, heads_data(&scores), heads_data(&q), heads_data(&k));
     RF_ASSERT_OK(rf_gpu_qkt_matmul(gpu->queue, &qkt));
@@ -325,33 +291,10 @@ RF_TEST(attention, extreme_scores_stay_finite, .gpu = true) {
         rf_element_set(RF_F16, k.host, 32 * 7, NAN); /* hidden from the first 7 queries, makes the others NaN */
         heads_upload(gpu.queue, &q);
         heads_upload(gpu.queue, &k);
-        struct rf_ref_attention ref = {.dtype = RF_F16,
-                                       .batch = 1,
-                                       .heads_q = 1,
-                                       .heads_kv = 1,
-                                       .q_rows = 20,
-                                       .k_rows = 40,
-                                       .dim = 32,
-                                       .q_strides = q.strides,
-                                       .k_strides = k.strides,
-                                       .v_strides = v.strides,
-                                       .out_strides = out.strides,
-                                       .scale = 1,
-                                       .causal = true};
-        struct rf_flash_attention_args args = {.dtype = RF_F16,
-                                               .batch = 1,
-                                               .heads_q = 1,
-                                               .heads_kv = 1,
-                                               .q_rows = 20,
-                                               .k_rows = 40,
-                                               .dim = 32,
-                                               .scale = 1,
-                                               .causal = true,
-                                               .out = out.view,
-                                               .q = q.view,
-                                               .k = k.view,
-                                               .v = v.view,
-                                               .path = (enum rf_attention_path)path};
+        struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, 1);
+        struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, 1);
+        ref.causal = args.causal = true;
+        args.path = (enum rf_attention_path)path;
         rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
         RF_ASSERT_OK(rf_gpu_flash_attention(gpu.queue, &args));
         /* f32 scores of 1e5 are 0.01 apart. */
@@ -423,12 +366,12 @@ RF_TEST(attention, bad_input_is_refused_before_a_launch, .gpu = true) {
     REFUSED(rf_gpu_flash_attention(gpu.queue, &bad), RF_E_INVALID, "strides of q");
     REFUSED(rf_gpu_flash_attention(gpu.queue, NULL), RF_E_INVALID, "NULL");
     REFUSED(rf_gpu_flash_attention(NULL, &good), RF_E_INVALID, "NULL");
-    struct rf_qkt_matmul_args qkt = {RF_I32, 1, 4, 4, 16, 16, 64, 1, o.view, t.view, t.view};
+    struct rf_head_product_args qkt = {RF_I32, 1, 4, 4, 16, 16, 64, 1, o.view, t.view, t.view};
     REFUSED(rf_gpu_qkt_matmul(gpu.queue, &qkt), RF_E_UNSUPPORTED, "qkt_matmul: no kernel for");
     qkt.dtype = RF_F32;
-    qkt.scores = t.view;
+    qkt.out = t.view;
     REFUSED(rf_gpu_qkt_matmul(gpu.queue, &qkt), RF_E_INVALID, "qkt_matmul: scores overlaps q");
-    struct rf_weighted_matmul_args weighted = {RF_F32, 1, 4, 4, 16, 17, 64, o.view, t.view, t.view};
+    struct rf_head_product_args weighted = {RF_F32, 1, 4, 4, 16, 17, 64, 0, o.view, t.view, t.view};
     REFUSED(rf_gpu_weighted_matmul(gpu.queue, &weighted), RF_E_INVALID, "weighted_matmul: v takes");
     struct rf_causal_mask_args mask = {RF_F32, 1, 4, 16, 65, 0, t.view};
     REFUSED(rf_gpu_causal_mask(gpu.queue, &mask), RF_E_INVALID, "causal_mask: scores takes");
@@ -470,61 +413,33 @@ static void *crowd_body(void *user) {
         weighted[i].v = heads_make(mine.queue, &random, RF_F32, DENSE, BATCH, HEADS, weighted[i].k, weighted[i].dim);
         weighted[i].out =
             heads_make(mine.queue, &random, RF_F32, DENSE, BATCH, HEADS, weighted[i].q, weighted[i].dim);
-        struct rf_ref_attention ref = {.dtype = RF_F32,
-                                       .batch = BATCH,
-                                       .heads_q = HEADS,
-                                       .heads_kv = HEADS,
-                                       .q_rows = weighted[i].q,
-                                       .k_rows = weighted[i].k,
-                                       .dim = weighted[i].dim,
-                                       .v_strides = weighted[i].v.strides,
-                                       .out_strides = weighted[i].out.strides};
+        struct heads *sums = &weighted[i].out, *v = &weighted[i].v;
+        struct rf_ref_attention ref = heads_reference(sums, v, v, sums, 0);
         rf_ref_weighted_matmul(&ref, heads_data(&weighted[i].out), heads_data(&weighted[i].weights),
                                heads_data(&weighted[i].v));
     }
     struct heads q = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
     struct heads k = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
     struct heads out = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
-    struct rf_ref_attention ref = {.dtype = RF_F32,
-                                   .batch = 1,
-                                   .heads_q = 1,
-                                   .heads_kv = 1,
-                                   .q_rows = 32,
-                                   .k_rows = 32,
-                                   .dim = 32,
-                                   .q_strides = q.strides,
-                                   .k_strides = k.strides,
-                                   .v_strides = k.strides,
-                                   .out_strides = out.strides,
-                                   .scale = 0.2f};
+    struct rf_ref_attention ref = heads_reference(&q, &k, &k, &out, 0.2f);
     rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&k));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < 3; i++) {
-            struct rf_weighted_matmul_args args = {RF_F32,
-                                                   BATCH,
-                                                   HEADS,
-                                                   HEADS,
-                                                   weighted[i].q,
-                                                   weighted[i].k,
-                                                   weighted[i].dim,
-                                                   weighted[i].out.view,
-                                                   weighted[i].weights.view,
-                                                   weighted[i].v.view};
+            struct rf_head_product_args args = {RF_F32,
+                                                BATCH,
+                                                HEADS,
+                                                HEADS,
+                                                weighted[i].q,
+                                                weighted[i].k,
+                                                weighted[i].dim,
+                                                0,
+                                                weighted[i].out.view,
+                                                weighted[i].weights.view,
+                                                weighted[i].v.view};
             RF_ASSERT_OK(rf_fill(mine.queue, weighted[i].out.buffer, 0, weighted[i].q * weighted[i].dim * 4, 0xff));
             RF_ASSERT_OK(rf_gpu_weighted_matmul(mine.queue, &args));
         }
-        struct rf_flash_attention_args args = {.dtype = RF_F32,
-                                               .batch = 1,
-                                               .heads_q = 1,
-                                               .heads_kv = 1,
-                                               .q_rows = 32,
-                                               .k_rows = 32,
-                                               .dim = 32,
-                                               .scale = 0.2f,
-                                               .out = out.view,
-                                               .q = q.view,
-                                               .k = k.view,
-                                               .v = k.view};
+        struct rf_flash_attention_args args = heads_flash(&q, &k, &k, &out, 0.2f);
         RF_ASSERT_OK(rf_fill(mine.queue, out.buffer, 0, 32 * 32 * 4, 0xff));
         RF_ASSERT_OK(rf_gpu_flash_attention(mine.queue, &args));
         for (int i = 0; i < 3; i++)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "cpu/quant.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
@@ -27,12 +28,18 @@ static struct rf_buffer *upload(struct gpu *gpu, const void *host, uint64_t byte
     return buffer;
 }
 
+/* Finding good scales takes longer than all else here: what lies behind the first blocks is drawn from them. */
 static void *random_weights(struct rf_random *random, enum rf_dtype dtype, uint64_t count, uint64_t *bytes) {
-    float *values = malloc(count * sizeof *values);
-    *bytes = count / rf_dtype_block(dtype) * rf_dtype_block_bytes(dtype);
-    void *weights = malloc(*bytes);
-    rf_random_normals(random, values, count, 0, 1);
-    rf_quantize_row(dtype, values, weights, count);
+    enum { FITTED = 2048 };
+    uint64_t block = rf_dtype_block(dtype), block_bytes = rf_dtype_block_bytes(dtype), fitted = RF_MIN(count, FITTED);
+    float *values = malloc(fitted * sizeof *values);
+    *bytes = count / block * block_bytes;
+    char *weights = malloc(*bytes);
+    rf_random_normals(random, values, fitted, 0, 1);
+    rf_quantize_row(dtype, values, weights, fitted);
+    for (uint64_t at = fitted / block; at < count / block; at++)
+        memcpy(weights + at * block_bytes, weights + rf_random_below(random, fitted / block) * block_bytes,
+               block_bytes);
     free(values);
     return weights;
 }
@@ -44,6 +51,73 @@ static void round_to_q8(float *x, uint64_t k) {
             x[i] = i % 32 == at / 32 % 32 ? 127.0f / 32 : (float)fmax(-127, fmin(127, round(x[i] * 32))) / 32;
 }
 
+/* The matrix units take quantized weights rounded to f16: that is what the op says it does (gpu_matmul.h), so what is
+ * expected is the product of the rounded weights, and the result is within the sum of |weight - rounded| |x| more of
+ * the exact weights' product. What is left for each output is the rounding of sums, bounded from its own data:
+ *
+ * Products of two f16 are exact in f32. In a turn a unit adds 16 of them to a sum, and on the way rounds or cuts off
+ * at most 16 times by at most 2^-23 of the largest partial sum (a chain of 16 fma: by 2^-24; one sum of aligned
+ * addends, as of NVIDIA's: each of 17, by 2^-24, and the result), so by 2^-19 of |sum behind the turn| + 2 * its 16
+ * magnitudes. Which turns make a sum is the kernel's affair: it splits k at multiples of 64 and may give the halves
+ * of each 64 to two slices. No sum of either slice is larger behind a turn than the farthest that its exact prefix
+ * sums have come from any earlier one, and no sum of both than these two distances together. Slices, up to 8 parts,
+ * bias and residual make 11 f32 additions more, and the reference's result is rounded too. Some units take subnormal
+ * operands for zeros. */
+enum { TURN = 16, SLICE = 32 };
+#define LATER_ROUNDINGS 12
+struct unit_case {
+    const struct shape *shape;
+    const float *weights, *x, *bias, *residual; /* the last two may be NULL */
+};
+static float *rounded_weights(enum rf_dtype dtype, const void *weights, uint64_t count) {
+    uint16_t *halves = malloc(count * sizeof *halves);
+    float *rounded = malloc(count * sizeof *rounded);
+    rf_ref_dequantize(dtype, weights, RF_F16, halves, count);
+    rf_dequantize_row(RF_F16, halves, rounded, count);
+    free(halves);
+    return rounded;
+}
+static double unit_bound(const struct unit_case *op, uint64_t row, uint64_t column) {
+    const struct shape *shape = op->shape;
+    const float *weights = op->weights + column * shape->k, *x = op->x + row * (shape->k + shape->x_pad);
+    double prefix[2] = {0}, low[2] = {0}, high[2] = {0}, bound = 0, most = 0;
+    for (uint64_t at = 0; at < shape->k; at += TURN) {
+        uint64_t slice = at / SLICE % 2;
+        double sizes = 0, far = 0;
+        for (uint64_t i = at; i < at + TURN; i++) {
+            double weight = (double)weights[i], product = weight * (double)x[i];
+            prefix[slice] += product;
+            sizes += fabs(product);
+            if (fmin(fabs(weight), fabs((double)x[i])) < 0x1p-14) bound += fabs(product);
+        }
+        low[slice] = fmin(low[slice], prefix[slice]);
+        high[slice] = fmax(high[slice], prefix[slice]);
+        for (int s = 0; s < 2; s++) far += fmax(prefix[s] - low[s], high[s] - prefix[s]);
+        bound += 0x1p-19 * (far + 2 * sizes);
+    }
+    for (int s = 0; s < 2; s++) most += high[s] - low[s];
+    if (op->bias) most += fabs((double)op->bias[column]);
+    if (op->residual) most += fabs((double)op->residual[row * (shape->n + shape->out_pad) + column]);
+    return bound + LATER_ROUNDINGS * 0x1p-24 * most;
+}
+
+/* Errors are compared in units of their bounds; what lies between rows must not have changed at all. */
+static void check_units(struct gpu *gpu, const struct unit_case *op, struct rf_buffer *on_out,
+                        const float *expected) {
+    uint64_t stride = op->shape->n + op->shape->out_pad, count = op->shape->m * stride;
+    float *actual = malloc(count * sizeof *actual), *zeros = calloc(count, sizeof *zeros);
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, actual, on_out, 0, count * sizeof *actual));
+    for (uint64_t i = 0; i < count; i++) {
+        double difference = (double)actual[i] - (double)expected[i];
+        double bound = i % stride < op->shape->n ? unit_bound(op, i / stride, i % stride) : 0;
+        actual[i] = (float)(difference == 0 ? 0 : difference / bound);
+    }
+    const uint64_t shape[] = {op->shape->m, stride};
+    RF_ASSERT_F32(actual, zeros, count, rf_shaped(rf_absolute(1), 2, shape));
+    free(actual);
+    free(zeros);
+}
+
 /* Kernels sum k products of size 1 in f32; f16 and bf16 results are rounded. */
 static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
     double sum = 1e-6 * sqrt((double)k) + 1e-6;
@@ -52,19 +126,19 @@ static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
 
 static void product(struct gpu *gpu, struct rf_random *random, struct kind kind, struct shape shape,
                     enum rf_matmul_path path, int extra) {
-    uint64_t element = rf_dtype_bytes(kind.type), weight_bytes, gate_bytes;
+    uint64_t element = rf_dtype_bytes(kind.type), weight_bytes, gate_bytes = 0;
     bool on_units = path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
     uint64_t x_stride = shape.k + shape.x_pad, out_stride = shape.n + shape.out_pad;
     uint64_t x_count = shape.m * x_stride, out_count = shape.m * out_stride;
     void *weights = random_weights(random, kind.weight, shape.n * shape.k, &weight_bytes);
-    void *gate = random_weights(random, kind.weight, shape.n * shape.k, &gate_bytes);
+    void *gate = extra == GATE ? random_weights(random, kind.weight, shape.n * shape.k, &gate_bytes) : NULL;
     void *x = malloc(x_count * element), *out = malloc(out_count * element), *residual = malloc(out_count * element);
     float *bias = malloc(shape.n * sizeof *bias);
     struct rf_q8_block *q8 = malloc(shape.m * (shape.k / 32 + 1) * sizeof *q8);
     for (uint64_t i = 0; i < x_count; i++) {
         double value = rf_random_normal(random);
         /* The matrix units round activations to 16 bits: here that changes nothing. */
-        if (on_units) value = rf_bf16_to_double(rf_bf16_from_double(value));
+        if (on_units) value = rf_f16_to_double(rf_f16_from_double(rf_bf16_to_double(rf_bf16_from_double(value))));
         rf_element_set(kind.type, x, i, value);
     }
     /* Few rows of x with quantized weights are rounded to 8 bits: here they have been already. */
@@ -75,14 +149,16 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
     for (uint64_t r = 0; kind.q8 && r < shape.m; r++)
         rf_ref_quantize_q8(kind.type, (char *)x + r * x_stride * element, q8 + r * (shape.k / 32), shape.k);
 
-    struct rf_buffer *on_weights = upload(gpu, weights, weight_bytes), *on_gate = upload(gpu, gate, gate_bytes);
+    struct rf_buffer *on_weights = upload(gpu, weights, weight_bytes),
+                     *on_gate = gate ? upload(gpu, gate, gate_bytes) : NULL;
     struct rf_buffer *on_x =
         kind.q8 ? upload(gpu, q8, shape.m * (shape.k / 32) * sizeof *q8) : upload(gpu, x, x_count * element);
-    struct rf_buffer *on_bias = upload(gpu, bias, shape.n * sizeof *bias);
-    struct rf_buffer *on_residual = upload(gpu, residual, out_count * element);
-    struct rf_buffer *on_out = upload(gpu, residual, out_count * element); /* the padding must stay as it is */
     bool with_bias = extra == BIAS || extra == BOTH,
          with_residual = extra == RESIDUAL || extra == BOTH || extra == IN_PLACE;
+    struct rf_buffer *on_bias = with_bias ? upload(gpu, bias, shape.n * sizeof *bias) : NULL;
+    struct rf_buffer *on_out = upload(gpu, residual, out_count * element); /* the padding must stay as it is */
+    struct rf_buffer *on_residual =
+        with_residual && extra != IN_PLACE ? upload(gpu, residual, out_count * element) : NULL;
     memcpy(out, residual, out_count * element);
 
     struct rf_matmul_args args = {.weight_type = kind.weight,
@@ -95,8 +171,8 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
     args.out = (struct rf_rows_view){on_out, 0, out_stride};
     args.weights.buffer = on_weights;
     args.x = (struct rf_rows_view){on_x, 0, kind.q8 ? 0 : x_stride};
-    if (extra == GATE) args.gate.buffer = on_gate;
-    if (with_bias) args.bias.buffer = on_bias;
+    args.gate.buffer = on_gate;
+    args.bias.buffer = on_bias;
     if (with_residual) args.residual = (struct rf_rows_view){extra == IN_PLACE ? on_out : on_residual, 0, out_stride};
     uint64_t workspace_bytes;
     RF_ASSERT_OK(rf_gpu_matmul_workspace(&args, &workspace_bytes));
@@ -105,6 +181,7 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
 
     struct rf_ref_matmul reference = {.weight_type = kind.weight,
                                       .weights = weights,
+                                      .gate = gate,
                                       .type = kind.type,
                                       .out = out,
                                       .m = shape.m,
@@ -112,33 +189,45 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
                                       .k = shape.k,
                                       .x_stride = x_stride,
                                       .out_stride = out_stride};
-    if (extra == GATE) reference.gate = gate;
     if (kind.q8) reference.x_q8 = q8;
     if (!kind.q8) reference.x = x;
     if (with_bias) reference.bias = bias;
     if (with_residual) reference.residual = residual;
+    float *rounded = NULL;
+    if (on_units && rf_dtype_block(kind.weight) > 1) {
+        rounded = rounded_weights(kind.weight, weights, shape.n * shape.k);
+        reference.weight_type = RF_F32;
+        reference.weights = rounded;
+    }
     rf_ref_matmul(&reference);
     struct rf_compare how = tolerance(kind.type, shape.k);
-    if (on_units && rf_dtype_block(kind.weight) > 1)      /* weights are rounded to f16: 11 bits */
-        how.absolute += 1e-3 * sqrt((double)shape.k) * 4; /* equal weights of a block err alike, up to 1e-3 at 4 */
-    if (extra == GATE) {                                  /* a product of two sums */
+    if (extra == GATE) { /* a product of two sums */
         how.absolute *= 4 * sqrt((double)shape.k);
         how.relative *= 2;
     }
-    RF_ASSERT_BUFFER(gpu->queue, on_out, kind.type, out, out_count, how);
+    if (rounded) {
+        struct unit_case units = {&shape, rounded, x, reference.bias, reference.residual};
+        check_units(gpu, &units, on_out, out);
+    } else {
+        RF_ASSERT_BUFFER(gpu->queue, on_out, kind.type, out, out_count, how);
+    }
 
     struct rf_buffer *buffers[] = {on_weights, on_gate, on_x, on_bias, on_residual, on_out, args.workspace.buffer};
     for (size_t i = 0; i < 7; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
-    void *memory[] = {weights, gate, x, out, residual, bias, q8};
-    for (size_t i = 0; i < 7; i++) free(memory[i]);
+    void *memory[] = {weights, gate, x, out, residual, bias, q8, rounded};
+    for (size_t i = 0; i < 8; i++) free(memory[i]);
 }
 
 static const enum rf_dtype quantized[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF_Q8_0,   RF_Q2_K,
                                           RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};
 static const enum rf_dtype floats[] = {RF_F32, RF_F16, RF_BF16};
 
+/* Every kernel meets every kind of edge either way. For a short run products in more tiles, which are the same
+ * whatever the weights were decoded from, go around among the types, and k is no longer than an edge needs. */
+enum extent { SHORT, FULL };
+
 /* Quantized weights: k in blocks. */
-static void quantized_products(struct gpu *gpu) {
+static void quantized_products(struct gpu *gpu, enum extent extent) {
     struct rf_random random = {rf_test_seed() + 1};
     for (size_t t = 0; t < 12; t++) {
         uint64_t block = rf_dtype_block(quantized[t]);
@@ -146,23 +235,32 @@ static void quantized_products(struct gpu *gpu) {
         struct shape shapes[] = {{1, 1, block, 0, 0},     {1, 5, 3 * block, 4, 3}, {2, 3, block, 8, 1},
                                  {4, 7, 2 * block, 0, 0}, {7, 4, block, 12, 5},    {8, 2, 9 * 256, 0, 0}};
         for (size_t i = 0; i < 6; i++) {
-            product(gpu, &random, kind, shapes[i], RF_MATMUL_AUTO, (int)i);
-            product(gpu, &random, kind_q8, shapes[i], RF_MATMUL_AUTO, (int)i);
+            bool blocks = (i + t) % 2; /* of 8 bits: what f32 activations become in the same kernel */
+            if (extent == FULL || !blocks) product(gpu, &random, kind, shapes[i], RF_MATMUL_AUTO, (int)i);
+            if (extent == FULL || blocks) product(gpu, &random, kind_q8, shapes[i], RF_MATMUL_AUTO, (int)i);
             product(gpu, &random, kind, shapes[i], RF_MATMUL_MATVEC, (int)i);
         }
         /* Several slices a row, rows that begin anywhere, more of them than a block has waves. */
-        product(gpu, &random, kind, (struct shape){1, 41, block == 32 ? 131 * 32 : 17 * 256, 0, 0}, RF_MATMUL_DOTS,
+        product(gpu, &random, kind,
+                (struct shape){1, extent == FULL ? 41 : 21, block == 32 ? 131 * 32 : 17 * 256, 0, 0}, RF_MATMUL_DOTS,
                 BOTH);
         product(gpu, &random, kind, (struct shape){3, 5, block == 32 ? 67 * 32 : 9 * 256, 4, 1}, RF_MATMUL_DOTS,
                 GATE);
         product(gpu, &random, kind_q8, (struct shape){11, 3, 256, 0, 0}, RF_MATMUL_AUTO, PLAIN); /* in two turns */
         product(gpu, &random, kind, (struct shape){9, 3, 256, 0, 0}, RF_MATMUL_AUTO, GATE);
-        product(gpu, &random, kind, (struct shape){9, 67, 256, 4, 1}, RF_MATMUL_TILED, BOTH);
+        if (extent == FULL || t % 3 == 0)
+            product(gpu, &random, kind, (struct shape){9, 67, 256, 4, 1}, RF_MATMUL_TILED, BOTH);
         product(gpu, &random, kind, (struct shape){65, 3, block, 0, 0}, RF_MATMUL_TILED, PLAIN);
-        product(gpu, &random, kind, (struct shape){3, 131, 256, 8, 1}, RF_MATMUL_MATRIX, BOTH);
-        product(gpu, &random, kind, (struct shape){130, 17, block, 0, 0}, RF_MATMUL_MATRIX, PLAIN);
-        product(gpu, &random, kind, (struct shape){3, 259, 512, 0, 1}, RF_MATMUL_WIDE, BOTH);
-        product(gpu, &random, kind, (struct shape){9, 3, 1280, 8, 0}, RF_MATMUL_MATRIX, IN_PLACE); /* k in parts */
+        product(gpu, &random, kind, (struct shape){extent == FULL || t == 1 ? 130 : 3, 17, block, 0, 0},
+                RF_MATMUL_MATRIX, PLAIN);
+        if (extent == FULL || t == 0)
+            product(gpu, &random, kind, (struct shape){3, 131, 256, 8, 1}, RF_MATMUL_MATRIX, BOTH);
+        if (extent == FULL || t == 2)
+            product(gpu, &random, kind, (struct shape){3, 259, extent == FULL ? 512 : 256, 0, 1}, RF_MATMUL_WIDE,
+                    BOTH);
+        if (extent == FULL || t == 4)
+            product(gpu, &random, kind, (struct shape){9, 3, 1280, 8, 0}, RF_MATMUL_MATRIX,
+                    IN_PLACE); /* k in parts */
     }
 }
 
@@ -181,7 +279,7 @@ static void float_products(struct gpu *gpu) {
 }
 
 /* 16-bit weights on the matrix units: tails in all three directions. */
-static void matrix_products(struct gpu *gpu) {
+static void matrix_products(struct gpu *gpu, enum extent extent) {
     struct rf_random random = {rf_test_seed() + 4};
     static const struct kind kinds[] = {
         {RF_F16, RF_F16, false}, {RF_F16, RF_F32, false}, {RF_BF16, RF_BF16, false}, {RF_BF16, RF_F32, false}};
@@ -189,38 +287,56 @@ static void matrix_products(struct gpu *gpu) {
         {128, 128, 64, 0, 0}, {1, 1, 8, 0, 0}, {67, 131, 72, 8, 3}, {129, 33, 136, 0, 0}, {16, 16, 32, 8, 0}};
     static const struct shape wide[] = {{130, 257, 328, 0, 0}, {3, 300, 64, 8, 1}, {128, 256, 72, 0, 0}};
     static const struct shape deep[] = {{5, 130, 1032, 0, 0}, {131, 3, 1544, 8, 1}}; /* k in parts */
+    static const struct shape short_wide[] = {{130, 257, 72, 0, 0}, {128, 256, 72, 0, 0}};
+    /* The second kind's kernel is that of the quantized types, which show it. */
+    static const struct shape short_deep[] = {{5, 130, 1032, 0, 0}, {0}, {131, 3, 1032, 8, 1}, {3, 5, 1032, 0, 0}};
     for (size_t t = 0; t < 4; t++) {
-        for (size_t i = 0; i < 5; i++) product(gpu, &random, kinds[t], shapes[i], RF_MATMUL_MATRIX, (int)(i + t) % 5);
-        for (size_t i = 0; i < 3; i++) product(gpu, &random, kinds[t], wide[i], RF_MATMUL_WIDE, (int)(i + t) % 5);
-        for (size_t i = 0; i < 2; i++) product(gpu, &random, kinds[t], deep[i], RF_MATMUL_MATRIX, (int)(i + t) % 5);
+        for (size_t i = 0; i < 5; i++)
+            if (extent == FULL || i != 3 || t % 2 == 0)
+                product(gpu, &random, kinds[t], shapes[i], RF_MATMUL_MATRIX, (int)(i + t) % 5);
+        for (size_t i = 0; i < 3 && extent == FULL; i++)
+            product(gpu, &random, kinds[t], wide[i], RF_MATMUL_WIDE, (int)(i + t) % 5);
+        for (size_t i = 0; i < 2 && extent == FULL; i++)
+            product(gpu, &random, kinds[t], deep[i], RF_MATMUL_MATRIX, (int)(i + t) % 5);
+        if (extent == FULL) continue;
+        product(gpu, &random, kinds[t], wide[1], RF_MATMUL_WIDE, (int)(1 + t) % 5);
+        product(gpu, &random, kinds[t], short_wide[t % 2], RF_MATMUL_WIDE, (int)t);
+        if (short_deep[t].m) product(gpu, &random, kinds[t], short_deep[t], RF_MATMUL_MATRIX, (int)(1 + t));
     }
 }
 
-static void all_products(const char *const *options) {
+static void all_products(const char *const *options, enum extent extent) {
     struct gpu gpu = {0};
     gpu_make_runtime(&gpu, options);
     gpu_open(&gpu, NULL);
     float_products(&gpu);
-    quantized_products(&gpu);
-    matrix_products(&gpu);
+    quantized_products(&gpu, extent);
+    matrix_products(&gpu, extent);
     gpu_close(&gpu);
 }
 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
 RF_TEST(matmul, matches_the_reference, .gpu = true, .timeout_ms = 300000) {
-    all_products(NULL);
+    all_products(NULL, FULL);
 }
-RF_TEST(matmul, stays_inside_guarded_memory, .gpu = true, .timeout_ms = 300000, .tags = "slow") {
-    all_products(guarded);
+RF_TEST(matmul, stays_inside_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+    all_products(guarded, SHORT);
+}
+RF_TEST(matmul, stays_inside_guarded_memory_long, .gpu = true, .timeout_ms = 300000, .tags = "slow") {
+    all_products(guarded, FULL);
 }
 RF_TEST(matmul, matches_at_wave_64, .timeout_ms = 300000) {
     gpu_need_simulated("arch=gfx942");
-    all_products(guarded);
+    all_products(guarded, FULL);
 }
-RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 300000) {
     gpu_need_simulated("arch=gfx1201,shuffle=7");
-    all_products(NULL);
+    all_products(NULL, SHORT);
+}
+RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 300000, .tags = "slow") {
+    gpu_need_simulated("arch=gfx1201,shuffle=7");
+    all_products(NULL, FULL);
 }
 
 /* Activations that are not finite reach exactly the outputs of their row. */

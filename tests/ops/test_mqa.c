@@ -49,20 +49,9 @@ static void replicated_is_grouped(struct gpu *gpu) {
             struct heads out = heads_make(gpu->queue, &random, types[t], DENSE, BATCH, HEADS, ROWS, DIM);
             struct rf_kv_replicate_args copy_k = {types[t], BATCH, HEADS, heads_kv, KEYS, DIM, all_k.view, k.view};
             struct rf_kv_replicate_args copy_v = {types[t], BATCH, HEADS, heads_kv, KEYS, DIM, all_v.view, v.view};
-            struct rf_flash_attention_args args = {.dtype = types[t],
-                                                   .batch = BATCH,
-                                                   .heads_q = HEADS,
-                                                   .heads_kv = HEADS,
-                                                   .q_rows = ROWS,
-                                                   .k_rows = KEYS,
-                                                   .dim = DIM,
-                                                   .scale = 0.125f,
-                                                   .causal = true,
-                                                   .offset = KEYS - ROWS,
-                                                   .out = out.view,
-                                                   .q = q.view,
-                                                   .k = all_k.view,
-                                                   .v = all_v.view};
+            struct rf_flash_attention_args args = heads_flash(&q, &all_k, &all_v, &out, 0.125f);
+            args.causal = true;
+            args.offset = KEYS - ROWS;
             RF_ASSERT_OK(rf_gpu_kv_replicate(gpu->queue, &copy_k));
             RF_ASSERT_OK(rf_gpu_kv_replicate(gpu->queue, &copy_v));
             RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));

@@ -50,15 +50,7 @@ static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_
         uint64_t kinds[] = {room, 1 + rf_random_below(random, room), 0, 1, room + 77};
         lengths[b] = (uint32_t)kinds[b < 5 ? b : 1];
     }
-    struct rf_ref_attention ref = {.dtype = c->dtype,
-                                   .batch = c->batch,
-                                   .heads_q = c->heads_q,
-                                   .heads_kv = c->heads_kv,
-                                   .q_rows = c->q_rows,
-                                   .dim = c->dim,
-                                   .q_strides = q.strides,
-                                   .out_strides = out.strides,
-                                   .scale = 1 / sqrtf((float)c->dim)};
+    struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, 1 / sqrtf((float)c->dim)); /* keys: in pages */
     struct rf_ref_pages pages = {
         c->page_rows, page_count, c->table_width, c->max_length ? c->max_length : room, c->table_width ? table : NULL,
         lengths,      k.strides,  v.strides};

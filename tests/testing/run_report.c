@@ -1,16 +1,18 @@
 #include "run_report.h"
 
 #include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 char report[1 << 20];
 
-static int run(const char *command) {
+int run_shell(const char *command) {
     fflush(NULL);
     FILE *pipe = popen(command, "r");
     RF_ASSERT(pipe != NULL);
@@ -24,7 +26,7 @@ static int run(const char *command) {
 int run_report(const char *environment, const char *executable, const char *arguments) {
     char command[4096];
     snprintf(command, sizeof command, "%s '%s' %s 2>&1", environment, executable, arguments);
-    return run(command);
+    return run_shell(command);
 }
 
 int run_command(const char *format, ...) {
@@ -35,7 +37,7 @@ int run_command(const char *format, ...) {
     va_end(arguments);
     RF_ASSERT(length > 0 && length < (int)sizeof command - 8);
     strcat(command, " 2>&1");
-    int status = run(command);
+    int status = run_shell(command);
     RF_NOTE("$ %s\n%s", command, report);
     return status;
 }
@@ -52,6 +54,21 @@ int count_in_report(const char *part) {
     int count = 0;
     for (const char *at = report; (at = strstr(at, part)); at += strlen(part)) count++;
     return count;
+}
+
+void expect_gone(int pid) {
+    for (int i = 0; i < 1000; i++) {
+        char path[64], state = 'Z';
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *file = fopen(path, "r");
+        if (!file) return;
+        int fields = fscanf(file, "%*d %*s %c", &state);
+        fclose(file);
+        if (fields != 1 || state == 'Z' || state == 'X') return;
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+    kill(pid, SIGKILL);
+    RF_FAIL("process %d is still alive", pid);
 }
 
 static char folder[256];

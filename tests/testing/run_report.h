@@ -5,10 +5,13 @@
 
 #include <rocmforge/test.h>
 
-extern char report[1 << 20]; /* the last run's output and errors together, ended by zero */
+extern char report[1 << 20]; /* what the last run said, ended by zero */
 
-/* environment: "NAME=VALUE …" as a shell takes it, or "". Returns the exit status; a death by
- * signal fails the test. */
+/* A command line as it is: its output alone, unless it says otherwise. Returns the exit status; a death by signal
+ * fails the test. */
+int run_shell(const char *command);
+
+/* Output and errors together. environment: "NAME=VALUE …" as a shell takes it, or "". */
 int run_report(const char *environment, const char *executable, const char *arguments);
 /* The same with a whole command line, which is noted with what it said. */
 int run_command(const char *format, ...) RF_PRINTF(1, 2);
@@ -16,6 +19,8 @@ int run_command(const char *format, ...) RF_PRINTF(1, 2);
 const char *last_line(void);
 /* How often a text stands in the report. */
 int count_in_report(const char *part);
+/* A process that was killed already; who reaps it, and when, is the system's business. */
+void expect_gone(int pid);
 /* The same environment for every GPU sample: the simulated driver, a lease folder of this process
  * alone (removed at its end), and these RFSIM settings. Static storage. */
 const char *simulated(const char *rfsim);

@@ -1,6 +1,6 @@
 /* What the harness makes of tests that misbehave. Each runs the sample executable and reads
  * the report; a verdict counts only with the exit status that belongs to it. */
-#include <rocmforge/test.h>
+#include "run_report.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -8,21 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static char report[1 << 20]; /* the last run's output and errors together */
-
 static int run(const char *executable, const char *arguments) {
-    char command[2048];
-    snprintf(command, sizeof command, "'%s' %s 2>&1", executable, arguments);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT(pipe != NULL);
-    size_t length = fread(report, 1, sizeof report - 1, pipe);
-    report[length] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return run_report("", executable, arguments);
 }
 
 /* Runs one sample test, expects it to fail, and these parts in the report. */
@@ -35,14 +24,6 @@ static void expect_failure(const char *name, const char *part, const char *other
     RF_ASSERT_CONTAINS(report, other_part);
     RF_ASSERT_CONTAINS(report, "\n0 passed, 1 failed, 0 skipped\n");
     RF_ASSERT_CONTAINS(report, "--seed 5");
-}
-
-static const char *last_line(void) {
-    size_t length = strlen(report);
-    RF_ASSERT(length > 0 && report[length - 1] == '\n');
-    const char *line = report + length - 1;
-    while (line > report && line[-1] != '\n') line--;
-    return line;
 }
 
 /* How many lines look like a closing line. */
@@ -126,19 +107,7 @@ RF_TEST(harness, nothing_is_left_running) {
     RF_ASSERT(left != NULL);
     int pid = atoi(left + strlen("| left "));
     RF_ASSERT(pid > 1);
-    /* Killed already; who reaps it, and when, is the system's business. */
-    for (int i = 0; i < 1000; i++) {
-        char path[64], state = 'Z';
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
-        FILE *file = fopen(path, "r");
-        if (!file) return;
-        int fields = fscanf(file, "%*d %*s %c", &state);
-        fclose(file);
-        if (fields != 1 || state == 'Z' || state == 'X') return;
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
-    }
-    kill(pid, SIGKILL);
-    RF_FAIL("process %d is still alive", pid);
+    expect_gone(pid);
 }
 
 RF_TEST(harness, options) {

@@ -1,54 +1,20 @@
 /* The runner without a GPU: admission, verdicts on company, what is left behind, reports, bad
  * input. Each test runs a sample executable and reads what the runner says. */
-#include "run_report.h"
+#include "runner_testing.h"
 
-#include <ftw.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static char folder[256], environment[600];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-static void leave(void) {
-    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 /* A folder of the test's own, history included; no GPU. */
 static void enter(void) {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rocmforge-runner-XXXXXX", base && *base ? base : "/tmp");
-    RF_ASSERT_NOT_NULL(mkdtemp(folder));
+    make_folder();
     snprintf(environment, sizeof environment, "RF_DRIVER=none RUNNER_FOLDER='%s' XDG_CACHE_HOME='%s'", folder,
              folder);
 }
 #define ENTER .setup = enter, .teardown = leave
-
-static int run(const char *executable, const char *format, ...) RF_PRINTF(2, 3);
-static int run(const char *executable, const char *format, ...) {
-    char arguments[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(arguments, sizeof arguments, format, args);
-    va_end(args);
-    int code = run_report(environment, executable, arguments);
-    RF_NOTE("$ %s %s\n%.20000s", executable, arguments, report);
-    return code;
-}
-
-static void expect_end(const char *closing) {
-    size_t length = strlen(report), end = strlen(closing);
-    if (length <= end || strcmp(report + length - end, closing) != 0 || report[length - end - 1] != '\n')
-        RF_FAIL("the last line is not \"%s\":\n%s", closing, report);
-}
 
 /* ---- admission ---- */
 
@@ -168,21 +134,6 @@ RF_TEST(runner, rerun_failed, ENTER) {
 }
 
 /* ---- left behind ---- */
-
-static void expect_gone(int pid) {
-    for (int i = 0; i < 1000; i++) {
-        char path[64], state = 'Z';
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
-        FILE *file = fopen(path, "r");
-        if (!file) return;
-        int fields = fscanf(file, "%*d %*s %c", &state);
-        fclose(file);
-        if (fields != 1 || state == 'Z' || state == 'X') return;
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
-    }
-    kill(pid, SIGKILL);
-    RF_FAIL("process %d is still alive", pid);
-}
 
 RF_TEST(runner, processes_left_behind_fail_and_die, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "left.process"), 1);

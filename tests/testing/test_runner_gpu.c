@@ -1,31 +1,16 @@
 /* The runner and the GPU, on the simulated driver: shares, turns, admission by memory, health,
  * checks, allocations that fail, foreign commands. */
-#include "run_report.h"
+#include "runner_testing.h"
 
-#include <ftw.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[256], environment[1024];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-static void leave(void) {
-    if (folder[0]) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 static void enter_with(const char *rfsim) {
-    if (!folder[0]) {
-        const char *base = getenv("TMPDIR");
-        snprintf(folder, sizeof folder, "%s/rocmforge-runner-XXXXXX", base && *base ? base : "/tmp");
-        RF_ASSERT_NOT_NULL(mkdtemp(folder));
-    }
+    make_folder();
     snprintf(environment, sizeof environment,
              "RF_BUDGET= RF_CHECK= RF_TEST_DEVICE= RUNNER_FOLDER='%s' XDG_CACHE_HOME='%s' %s", folder, folder,
              simulated(rfsim));
@@ -34,24 +19,6 @@ static void enter(void) {
     enter_with("");
 }
 #define ENTER .setup = enter, .teardown = leave, .timeout_ms = 120000
-
-static int run(const char *executable, const char *format, ...) RF_PRINTF(2, 3);
-static int run(const char *executable, const char *format, ...) {
-    char arguments[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(arguments, sizeof arguments, format, args);
-    va_end(args);
-    int code = run_report(environment, executable, arguments);
-    RF_NOTE("$ %s %s\n%.20000s", executable, arguments, report);
-    return code;
-}
-
-static void expect_end(const char *closing) {
-    size_t length = strlen(report), end = strlen(closing);
-    if (length < end || strcmp(report + length - end, closing) != 0)
-        RF_FAIL("the last line is not \"%s\":\n%s", closing, report);
-}
 
 RF_TEST(share, serial_by_default, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "--jobs 4 --repeat 3 'serial.*'"), 0);
@@ -82,6 +49,18 @@ RF_TEST(share, impossible_wishes_are_refused, ENTER) {
     RF_EXPECT_INT(count_in_report("\n"), 1);
 }
 
+static int run_script(const char *script) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/script", folder);
+    FILE *file = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(file);
+    fputs(script, file);
+    fclose(file);
+    int code = run_report("", "sh", path);
+    RF_NOTE("%s", report);
+    return code;
+}
+
 /* Two runners at once: the tests of both fail where they meet. */
 RF_TEST(share, runners_take_turns, ENTER) {
     char script[4096];
@@ -90,14 +69,7 @@ RF_TEST(share, runners_take_turns, ENTER) {
         "%s '%s' --repeat 4 serial.plain > '%s/one' 2>&1 & %s '%s' --repeat 4 serial.plain > '%s/two' 2>&1; a=$?; "
         "wait $!; echo $a $?; cat '%s/one' '%s/two'",
         environment, SAMPLE, folder, environment, SAMPLE, folder, folder, folder);
-    char path[300];
-    snprintf(path, sizeof path, "%s/script", folder);
-    FILE *file = fopen(path, "w");
-    RF_ASSERT_NOT_NULL(file);
-    fputs(script, file);
-    fclose(file);
-    RF_ASSERT_INT(run_report("", "sh", path), 0);
-    RF_NOTE("%s", report);
+    RF_ASSERT_INT(run_script(script), 0);
     RF_EXPECT(strncmp(report, "0 0\n", 4) == 0);
     RF_EXPECT_INT(count_in_report("4 passed, 0 failed, 0 skipped\n"), 2);
 }
@@ -109,14 +81,7 @@ RF_TEST(share, a_turn_that_does_not_come, ENTER) {
              "for i in $(seq 500); do [ -e '%s/held' ] && break; sleep 0.02; done; "
              "%s '%s' --gpu-wait 0.2 gpu.computes order.a_innocent; code=$?; kill $!; wait; exit $code",
              environment, ROCMFORGE, folder, folder, environment, SAMPLE);
-    char path[300];
-    snprintf(path, sizeof path, "%s/script", folder);
-    FILE *file = fopen(path, "w");
-    RF_ASSERT_NOT_NULL(file);
-    fputs(script, file);
-    fclose(file);
-    RF_ASSERT_INT(run_report("", "sh", path), 1);
-    RF_NOTE("%s", report);
+    RF_ASSERT_INT(run_script(script), 1);
     RF_EXPECT_CONTAINS(report, "waiting for the GPU: device 0 is in use by pid ");
     RF_EXPECT_CONTAINS(report, "the GPU's turn did not come");
     RF_EXPECT_CONTAINS(report, "1 passed, 1 failed, 1 skipped\n");
