@@ -56,10 +56,18 @@ rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, e
                               const void *mask, size_t rows, size_t columns, size_t rows_each, size_t heads,
                               float scale);
 rf_status rf_cpu_rope(struct rf_cpu *cpu, const struct rf_ref_rope *rope, void *out, const void *in);
+rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *append, void *k_cache, void *v_cache,
+                           const float *k, const float *v);
 
 /* ---- products with weights (fast_matmul.c) ---- */
 
 rf_status rf_cpu_matmul(struct rf_cpu *cpu, const struct rf_ref_matmul *op);
+/* Several products of the same x (x, x_q8, x_stride, m, k and both types are the same; no output overlaps x), with
+ * the bits of one after the other: x is prepared once and no thread waits between them. */
+rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, size_t count);
+
+/* ---- from one form to the other (fast_widen.c) ---- */
+
 rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out,
                             size_t count);
 rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const void *table, size_t table_rows,

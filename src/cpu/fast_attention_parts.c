@@ -66,7 +66,7 @@ static void qkt_rows(void *user, size_t begin_row, size_t end, unsigned thread) 
 rf_status rf_cpu_qkt_matmul(struct rf_cpu *cpu, const struct rf_ref_attention *a, float *scores, const void *q,
                             const void *k) {
     struct parts parts;
-    uint64_t items;
+    uint64_t items = 0;
     rf_status status = begin(&parts, "qkt_matmul", cpu, a, 1, a ? a->dim : 0, &items);
     if (status || !items || !a->k_rows) return status;
     if (!scores || !q || !k) return rf_fail(RF_E_INVALID, "qkt_matmul: a tensor is NULL");
@@ -111,7 +111,7 @@ static void weighted_rows(void *user, size_t begin_item, size_t end, unsigned th
 rf_status rf_cpu_weighted_matmul(struct rf_cpu *cpu, const struct rf_ref_attention *a, void *out,
                                  const float *weights, const void *v) {
     struct parts parts;
-    uint64_t items, floats = 0;
+    uint64_t items = 0, floats = 0;
     if (a && rf_mul_overflows(a->dim, ROWS + 1, &floats))
         return rf_fail(RF_E_INVALID, "weighted_matmul: the head size overflows");
     rf_status status = begin(&parts, "weighted_matmul", cpu, a, ROWS, floats, &items);

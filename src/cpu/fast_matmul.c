@@ -3,6 +3,7 @@
  * Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of at
  * most MOST_COLUMNS) go to the thread's own tile in f32, then through bias, residual, gate and
  * rounding to the output. A chunk's weights are read from memory once, whatever the columns.
+ * Several products of one x are one piece of work: their chunks are numbered one after the other.
  *   few columns    rows against one column after the other, the chunk staying in the L2 cache
  *   many columns   rows are unpacked to a panel first (see struct rf_panel), then panel by column
  * Which of the two depends on the shape alone.
@@ -10,8 +11,6 @@
  * Scratch: activations as the loop wants them, then for each thread two tiles and a panel. */
 #include "cpu/fast_impl.h"
 #include "cpu/quant.h"
-
-#include <math.h>
 
 enum {
     MOST_COLUMNS = 512,
@@ -21,13 +20,14 @@ enum {
     QUANTIZE_PART = 2048,
 };
 
-/* Columns from which unpacking to a panel pays, as measured. */
-static size_t panel_from(enum rf_dtype dtype) {
+/* Columns from which unpacking to a panel pays, as measured; vectors of 16 unpack quickly. */
+static size_t panel_from(const struct rf_simd *simd, enum rf_dtype dtype) {
+    bool quick = simd->level == RF_SIMD_AVX512;
     switch (dtype) {
     case RF_Q8_0:
-    case RF_Q6_K: return 12;
-    case RF_Q4_K: return 24;
-    case RF_Q4_0: return 32;
+    case RF_Q6_K: return quick ? 3 : 12;
+    case RF_Q4_K: return quick ? 3 : 24;
+    case RF_Q4_0: return quick ? 3 : 32;
     case RF_F16:
     case RF_BF16: return 48;
     case RF_F32: return 24;
@@ -39,8 +39,8 @@ enum path { FEW_QUANT, MANY_QUANT, FEW_FLOAT, MANY_FLOAT, FEW_WIDENED };
 
 struct job {
     struct rf_cpu *cpu;
-    const struct rf_ref_matmul *op;
-    const struct rf_q8_block *q8; /* where the activations are these */
+    const struct rf_ref_matmul *op; /* the first; what all share is read from it */
+    const struct rf_q8_block *q8;   /* where the activations are these */
     enum path path;
     rf_matvec_quant matvec;
     enum rf_act_order order;
@@ -204,8 +204,8 @@ static void product(struct job *job, float *tile, const void *matrix, size_t row
 }
 
 /* From the tile to the output: bias, residual, rounding. */
-static void finish(const struct job *job, float *tile, const float *gate, size_t row, size_t rows) {
-    const struct rf_ref_matmul *op = job->op;
+static void finish(const struct job *job, const struct rf_ref_matmul *op, float *tile, const float *gate, size_t row,
+                   size_t rows) {
     const struct rf_simd *simd = job->cpu->simd;
     for (size_t c = 0; c < job->columns; c++) {
         float *y = tile + c * job->chunk_rows, wide[CHUNK_ROWS];
@@ -221,15 +221,21 @@ static void finish(const struct job *job, float *tile, const float *gate, size_t
     }
 }
 
+static size_t chunks_of(const struct job *job, const struct rf_ref_matmul *op) {
+    return (op->n + job->chunk_rows - 1) / job->chunk_rows;
+}
 static void chunks(void *user, size_t begin, size_t end, unsigned thread) {
     struct job *job = user;
     float *tile = (float *)(void *)(job->threads + thread * job->thread_bytes), *gate = tile + job->tile_floats;
     char *space = (char *)(gate + job->tile_floats);
     for (size_t i = begin; i < end; i++) {
-        size_t row = i * job->chunk_rows, rows = RF_MIN(job->chunk_rows, job->op->n - row);
-        product(job, tile, job->op->weights, row, rows, space);
-        if (job->op->gate) product(job, gate, job->op->gate, row, rows, space);
-        finish(job, tile, job->op->gate ? gate : NULL, row, rows);
+        const struct rf_ref_matmul *op = job->op;
+        size_t chunk = i;
+        for (; chunk >= chunks_of(job, op); op++) chunk -= chunks_of(job, op);
+        size_t row = chunk * job->chunk_rows, rows = RF_MIN(job->chunk_rows, op->n - row);
+        product(job, tile, op->weights, row, rows, space);
+        if (op->gate) product(job, gate, op->gate, row, rows, space);
+        finish(job, op, tile, op->gate ? gate : NULL, row, rows);
     }
 }
 
@@ -286,9 +292,9 @@ static void choose(struct job *job) {
     default: break;
     }
     if (job->matvec) {
-        job->path = op->m < panel_from(op->weight_type) ? FEW_QUANT : MANY_QUANT;
+        job->path = op->m < panel_from(simd, op->weight_type) ? FEW_QUANT : MANY_QUANT;
         if (job->path == MANY_QUANT) job->order = RF_ACT_PLAIN;
-    } else if (op->m >= panel_from(op->weight_type)) {
+    } else if (op->m >= panel_from(simd, op->weight_type)) {
         job->path = MANY_FLOAT;
     } else {
         job->path = rf_cpu_is_float(op->weight_type) ? FEW_FLOAT : FEW_WIDENED;
@@ -334,171 +340,45 @@ static rf_status reserve(struct job *job, size_t columns) {
     return RF_OK;
 }
 
+static bool share_x(const struct rf_ref_matmul *a, const struct rf_ref_matmul *b) {
+    return a->weight_type == b->weight_type && a->type == b->type && a->x == b->x && a->x_q8 == b->x_q8 &&
+           a->m == b->m && a->k == b->k && a->x_stride == b->x_stride;
+}
+
 rf_status rf_cpu_matmul(struct rf_cpu *cpu, const struct rf_ref_matmul *op) {
-    rf_status status = check(cpu, op);
-    if (status || op->m == 0 || op->n == 0) return status;
-    struct job job = {.cpu = cpu, .op = op, .q8 = op->x ? NULL : op->x_q8};
+    return rf_cpu_matmuls(cpu, op, 1);
+}
+
+rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, size_t count) {
+    uint64_t chunk_count = 0;
+    if (!ops) return check(cpu, NULL);
+    for (size_t i = 0; i < count; i++) {
+        rf_status status = check(cpu, ops + i);
+        if (status) return status;
+        if (!share_x(ops, ops + i)) return rf_fail(RF_E_INVALID, "matmul: products at once are not of the same x");
+    }
+    if (count == 0 || ops->m == 0) return RF_OK;
+    struct job job = {.cpu = cpu, .op = ops, .q8 = ops->x ? NULL : ops->x_q8};
     choose(&job);
-    status = reserve(&job, RF_MIN(op->m, (size_t)MOST_COLUMNS));
+    for (size_t i = 0; i < count; i++)
+        if (rf_add_overflows(chunk_count, chunks_of(&job, ops + i), &chunk_count))
+            return rf_fail(RF_E_INVALID, "matmul: the rows of %zu products overflow", count);
+    if (chunk_count == 0) return RF_OK;
+    rf_status status = reserve(&job, RF_MIN(ops->m, (size_t)MOST_COLUMNS));
     if (status) return status;
-    size_t parts = (op->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
-    for (; job.first < op->m; job.first += job.columns) {
-        job.columns = RF_MIN(op->m - job.first, (size_t)MOST_COLUMNS);
+    size_t parts = (ops->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
+    for (; job.first < ops->m; job.first += job.columns) {
+        job.columns = RF_MIN(ops->m - job.first, (size_t)MOST_COLUMNS);
         if (job.groups) {
             rf_pool_run(cpu->pool, job.columns * parts, 1 + 4 / RF_MAX(parts, (size_t)1), quantize_parts, &job);
-        } else if (job.q8 || op->type != RF_F32) {
-            job.x_stride = op->k;
+        } else if (job.q8 || ops->type != RF_F32) {
+            job.x_stride = ops->k;
             rf_pool_run(cpu->pool, job.columns, 1, widen_columns, &job);
         } else {
-            job.x = (float *)(uintptr_t)op->x + job.first * op->x_stride; /* read only */
-            job.x_stride = op->x_stride;
+            job.x = (float *)(uintptr_t)ops->x + job.first * ops->x_stride; /* read only */
+            job.x_stride = ops->x_stride;
         }
-        rf_pool_run(cpu->pool, (op->n + job.chunk_rows - 1) / job.chunk_rows, 1, chunks, &job);
+        rf_pool_run(cpu->pool, chunk_count, 1, chunks, &job);
     }
-    return RF_OK;
-}
-
-/* ---- weights to floats ---- */
-
-struct widening {
-    struct rf_cpu *cpu;
-    enum rf_dtype from, type;
-    const char *blocks;
-    char *out;
-    size_t count;
-    /* Embedding: */
-    const int32_t *indices;
-    size_t table_rows;
-};
-
-/* Elements first to first + count - 1 of a row of blocks. */
-static void widen_range(const struct widening *op, char *out, const char *blocks, size_t count) {
-    const struct rf_simd *simd = op->cpu->simd;
-    if (rf_cpu_is_float(op->from)) {
-        simd->cast[op->type][op->from](out, blocks, count);
-        return;
-    }
-    size_t block = rf_dtype_block(op->from), block_bytes = rf_dtype_block_bytes(op->from);
-    for (size_t from = 0; from < count; from += PART) {
-        float wide[PART];
-        size_t part = RF_MIN((size_t)PART, count - from);
-        const char *at = blocks + from / block * block_bytes;
-        if (op->type == RF_F32 && (uintptr_t)out % sizeof(float) == 0) {
-            simd->widen(op->from, at, (float *)(void *)out + from, part);
-            continue;
-        }
-        simd->widen(op->from, at, wide, part);
-        simd->cast[op->type][RF_F32](out + from * element_bytes(op->type), wide, part);
-    }
-}
-static void dequantize_parts(void *user, size_t begin, size_t end, unsigned thread) {
-    (void)thread;
-    struct widening *op = user;
-    size_t first = begin * PART, last = RF_MIN(op->count, end * PART);
-    size_t block = rf_dtype_block(op->from), block_bytes = rf_dtype_block_bytes(op->from);
-    widen_range(op, op->out + first * element_bytes(op->type), op->blocks + first / block * block_bytes,
-                last - first);
-}
-static void embedding_rows(void *user, size_t begin, size_t end, unsigned thread) {
-    (void)thread;
-    struct widening *op = user;
-    size_t row_bytes = op->count / rf_dtype_block(op->from) * rf_dtype_block_bytes(op->from);
-    size_t out_bytes = op->count * element_bytes(op->type);
-    for (size_t i = begin; i < end; i++) {
-        bool known = op->indices[i] >= 0 && (size_t)op->indices[i] < op->table_rows;
-        if (known)
-            widen_range(op, op->out + i * out_bytes, op->blocks + (size_t)op->indices[i] * row_bytes, op->count);
-        else
-            memset(op->out + i * out_bytes, 0, out_bytes);
-    }
-}
-
-static rf_status check_widening(const struct rf_cpu *cpu, const char *name, enum rf_dtype from, enum rf_dtype type,
-                                size_t count) {
-    if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", name);
-    size_t block = rf_dtype_block(from);
-    if (block == 0 || (block == 1 && !rf_cpu_is_float(from)) || !rf_cpu_is_float(type))
-        return rf_fail(RF_E_INVALID, "%s: %s to %s is not possible", name, rf_dtype_name(from), rf_dtype_name(type));
-    if (count % block)
-        return rf_fail(RF_E_INVALID, "%s: %zu elements are no whole number of blocks of %zu", name, count, block);
-    return RF_OK;
-}
-
-rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out,
-                            size_t count) {
-    rf_status status = check_widening(cpu, "dequantize", from, type, count);
-    if (status) return status;
-    if (count && (!blocks || !out)) return rf_fail(RF_E_INVALID, "dequantize: a tensor is NULL");
-    struct widening op = {.cpu = cpu, .from = from, .type = type, .blocks = blocks, .out = out, .count = count};
-    rf_pool_run(cpu->pool, (count + PART - 1) / PART, 32, dequantize_parts, &op);
-    return RF_OK;
-}
-
-rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const void *table, size_t table_rows,
-                           size_t columns, const int32_t *indices, size_t count, enum rf_dtype type, void *out) {
-    rf_status status = check_widening(cpu, "embedding", table_type, type, columns);
-    if (status || count == 0 || columns == 0) return status;
-    if (!indices || !out || (table_rows && !table)) return rf_fail(RF_E_INVALID, "embedding: a tensor is NULL");
-    struct widening op = {.cpu = cpu,
-                          .from = table_type,
-                          .type = type,
-                          .blocks = table,
-                          .out = out,
-                          .count = columns,
-                          .indices = indices,
-                          .table_rows = table_rows};
-    rf_pool_run(cpu->pool, count, rf_cpu_grain(columns), embedding_rows, &op);
-    return RF_OK;
-}
-
-/* ---- quantize_q8 ---- */
-
-struct quantizing {
-    struct rf_cpu *cpu;
-    enum rf_dtype type;
-    const char *x;
-    size_t x_stride, columns, parts;
-    struct rf_q8_block *out;
-};
-
-/* Parts of a row, through the groups that the products use. */
-static void quantize_blocks(void *user, size_t begin, size_t end, unsigned thread) {
-    (void)thread;
-    const struct quantizing *op = user;
-    for (size_t i = begin; i < end; i++) {
-        size_t row = i / op->parts, from = i % op->parts * PART, count = RF_MIN((size_t)PART, op->columns - from);
-        const char *x = op->x + (row * op->x_stride + from) * element_bytes(op->type);
-        struct rf_q8_block *out = op->out + (row * op->columns + from) / RF_Q8_BLOCK;
-        struct rf_act_group groups[PART / 128];
-        float wide[PART];
-        op->cpu->simd->cast[RF_F32][op->type](wide, x, count);
-        op->cpu->simd->quantize(groups, wide, count, RF_ACT_PLAIN);
-        for (size_t b = 0; b < count / RF_Q8_BLOCK; b++) {
-            const struct rf_act_group *group = &groups[b / 4];
-            out[b].scale = group->scale[b % 4];
-            out[b].sum = isnan(out[b].scale) ? NAN : out[b].scale * (float)group->sum[b % 4];
-            memcpy(out[b].quants, group->quants + b % 4 * RF_Q8_BLOCK, RF_Q8_BLOCK);
-        }
-    }
-}
-
-rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void *x, size_t x_stride,
-                             struct rf_q8_block *out, size_t rows, size_t columns) {
-    if (!cpu) return rf_fail(RF_E_INVALID, "quantize_q8: cpu is NULL");
-    if (!rf_cpu_is_float(type))
-        return rf_fail(RF_E_INVALID, "quantize_q8: activations of type %s are not f32, f16 or bf16",
-                       rf_dtype_name(type));
-    if (columns % RF_Q8_BLOCK || x_stride < columns)
-        return rf_fail(RF_E_INVALID, "quantize_q8: %zu columns %zu apart: they must be a multiple of %d, not overlap",
-                       columns, x_stride, RF_Q8_BLOCK);
-    uint64_t work;
-    size_t parts = (columns + PART - 1) / PART;
-    if (rows == 0 || columns == 0) return RF_OK;
-    if (!x || !out) return rf_fail(RF_E_INVALID, "quantize_q8: a tensor is NULL");
-    if (rf_mul_overflows(rows, x_stride, &work) || rf_mul_overflows(work, sizeof(struct rf_q8_block), &work))
-        return rf_fail(RF_E_INVALID, "quantize_q8: %zu rows of %zu overflow", rows, x_stride);
-    struct quantizing op = {
-        .cpu = cpu, .type = type, .x = x, .x_stride = x_stride, .columns = columns, .parts = parts, .out = out};
-    rf_pool_run(cpu->pool, rows * parts, 16, quantize_blocks, &op);
     return RF_OK;
 }

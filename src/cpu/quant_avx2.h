@@ -21,6 +21,36 @@ static inline __m256i load_two(const uint8_t *a, const uint8_t *b) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128((const __m128i *)(const void *)b), 1);
 }
 
+static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x) {
+    const __m256i positive = _mm256_set1_epi32(0x7fffffff);
+    __m256i whole[4], most = _mm256_setzero_si256();
+    for (size_t i = 0; i < 4; i++) most = _mm256_max_epu32(most, _mm256_and_si256(load_32(x + 8 * i), positive));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+    float inverse;
+    __m256i *to = (__m256i *)(void *)quants;
+    if (!scale_of_32((uint32_t)_mm_cvtsi128_si32(four), scale, &inverse)) {
+        _mm256_storeu_si256(to, _mm256_setzero_si256());
+        halves[0] = halves[1] = 0;
+        return;
+    }
+    const __m256 factor = _mm256_set1_ps(inverse), shift = _mm256_set1_ps(ROUND_TO_INTEGER);
+    for (size_t i = 0; i < 4; i++) {
+        __m256 shifted = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor), shift);
+        whole[i] = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(shift));
+    }
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* packs work by halves */
+    _mm256_storeu_si256(to, bytes);
+    /* Bytes are added up as unsigned ones, eight at a time: each 128 too large. */
+    __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
+    sums = _mm256_add_epi64(sums, _mm256_unpackhi_epi64(sums, sums));
+    halves[0] = _mm256_cvtsi256_si32(sums) - 16 * 128;
+    halves[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)) - 16 * 128;
+}
+
 /* 4 blocks of Q8_0 against one group, plain order. */
 ALWAYS_INLINE __m256 step_q8_0(__m256 sum, const uint8_t *w, const struct rf_act_group *x) {
     for (size_t b = 0; b < 4; b++, w += 34) {

@@ -28,6 +28,36 @@ static inline __m256i load_32(const void *p) {
 static inline __m512i lanes(const uint32_t table[16]) {
     return _mm512_loadu_si512(table);
 }
+
+/* ---- activations ---- */
+
+static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x) {
+    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    const __m512i positive = _mm512_set1_epi32(0x7fffffff);
+    __m512i most = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), positive),
+                                    _mm512_and_si512(_mm512_castps_si512(b), positive));
+    float inverse;
+    __m256i *to = (__m256i *)(void *)quants;
+    if (!scale_of_32(_mm512_reduce_max_epu32(most), scale, &inverse)) {
+        _mm256_storeu_si256(to, _mm256_setzero_si256());
+        halves[0] = halves[1] = 0;
+        return;
+    }
+    const __m512 factor = _mm512_set1_ps(inverse), shift = _mm512_set1_ps(ROUND_TO_INTEGER);
+    a = _mm512_add_ps(_mm512_mul_ps(a, factor), shift);
+    b = _mm512_add_ps(_mm512_mul_ps(b, factor), shift);
+    __m256i bytes =
+        _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_castps_si512(b)), _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
+    _mm256_storeu_si256(to, bytes);
+    /* Bytes are added up as unsigned ones, eight at a time: each 128 too large. */
+    __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
+    sums = _mm256_add_epi64(sums, _mm256_unpackhi_epi64(sums, sums));
+    halves[0] = _mm256_cvtsi256_si32(sums) - 16 * 128;
+    halves[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)) - 16 * 128;
+}
+
+/* ---- what the products share ---- */
+
 /* -factor * each sum, as a power of two, in the first lane of each group of lanes. */
 static inline __m512i zeros_out(__m128i sums, int shift, __mmask16 firsts, const uint32_t table[16]) {
     __m128i negative = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sums, (unsigned)shift));
@@ -117,13 +147,16 @@ static inline __m256i pair_integers(const int32_t *a, const int32_t *b) {
 
 ALWAYS_INLINE __m512 step_q4_k(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
     const __m512i mask = _mm512_set1_epi8(15);
-    uint32_t words[4];
-    memcpy(words, w, sizeof words); /* scale and minimum, then 12 bytes of 6-bit numbers */
-    __m128i numbers = _mm_setr_epi32(
-        (int)(words[1] & 0x3f3f3f3f), (int)((words[3] & 0x0f0f0f0f) | (words[1] >> 2 & 0x30303030)),
-        (int)(words[2] & 0x3f3f3f3f), (int)((words[3] >> 4 & 0x0f0f0f0f) | (words[2] >> 2 & 0x30303030)));
+    /* Scale and minimum, then 12 bytes of 6-bit numbers: scales 0 to 3, minima 0 to 3, the low bits of those from 4
+     * on; their high bits are the top ones of the first eight. */
+    __m128i head = load_16(w);
+    __m128i bottom = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4));
+    __m128i top =
+        _mm_and_si128(_mm_srli_epi32(_mm_shuffle_epi32(head, 0x84), 2), _mm_setr_epi32(0, 0x30303030, 0, 0x30303030));
+    __m128i numbers =
+        _mm_or_si128(top, _mm_and_si128(bottom, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)));
     __m512 both = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(numbers));
-    both = _mm512_mul_ps(both, spread(_mm_cvtph_ps(_mm_cvtsi32_si128((int)words[0])), by_eights));
+    both = _mm512_mul_ps(both, spread(_mm_cvtph_ps(head), by_eights));
     /* Lanes 0 to 7: the scales with the activations'; 8 to 15: what the minima take away. */
     __m256 act = pair(x[0].scale, x[1].scale);
     __m256 act_sum = _mm256_mul_ps(act, _mm256_cvtepi32_ps(pair_integers(x[0].sum, x[1].sum)));
@@ -180,12 +213,14 @@ ALWAYS_INLINE __m512 step_q6_k(__m512 sum, const uint8_t *w, const struct rf_act
 /* Several rows at once share what is made of the activations. Each row's sum is the same alone or
  * beside others.
  *
- * Weights are asked for far ahead and in the order they lie in memory, though the rows are walked
- * side by side; and into the L2 cache, since the few misses that L1 can have under way are what
- * would limit the rate (measured on Zen 4: 14 GB/s a core with L1 prefetches or along the rows, 29
- * so, of 31 that plain reading gets). */
+ * Weights are asked for ahead and in the order they lie in memory, though the rows are walked side by side; and into
+ * the L2 cache, since the few misses that L1 can have under way are what would limit the rate (measured on Zen 4: 14
+ * GB/s a core with L1 prefetches or along the rows, 29 so, of 31 that plain reading gets). So what is asked for must
+ * be ahead of the last of the rows; further than that by more than the memory's latency is slower again, and at a
+ * share's end it asks for more that nobody takes. */
 #define ROWS_AT_ONCE 4
-#define PREFETCH_BYTES 65536
+#define PREFETCH_BYTES 8192
+#define LINES(bytes) (((bytes) + 63) / 64)
 
 #define DEFINE_MATVEC_QUANT(name, elements, bytes)                                                                   \
     ALWAYS_INLINE void rows_##name(float *y, const uint8_t *weights, size_t row_bytes, const size_t rows,            \
@@ -196,8 +231,9 @@ ALWAYS_INLINE __m512 step_q6_k(__m512 sum, const uint8_t *w, const struct rf_act
         for (size_t s = 0; s < steps; s++)                                                                           \
             for (size_t r = 0; r < rows; r++) {                                                                      \
                 const uint8_t *w = weights + r * row_bytes + s * (bytes);                                            \
-                const uint8_t *ahead = weights + (s * rows + r) * (bytes) + PREFETCH_BYTES;                          \
-                for (size_t p = 0; p < (bytes); p += 64) __builtin_prefetch(ahead + p, 0, 2);                        \
+                const uint8_t *ahead = weights + (rows - 1) * row_bytes + s * rows * (bytes) + PREFETCH_BYTES;       \
+                for (size_t l = LINES(rows * (bytes)) * r / rows; l < LINES(rows * (bytes)) * (r + 1) / rows; l++)   \
+                    __builtin_prefetch(ahead + 64 * l, 0, 2);                                                        \
                 sums[r] = step_##name(sums[r], w, x + s * ((elements) / 128));                                       \
             }                                                                                                        \
         for (size_t r = 0; rest_bytes && r < rows; r++) {                                                            \

@@ -3,6 +3,25 @@
 #ifndef RF_CPU_QUANT_SCALAR_H
 #define RF_CPU_QUANT_SCALAR_H
 
+static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x) {
+    uint32_t bits[32], most = 0;
+    float inverse;
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < 32; i++) {
+        uint32_t magnitude = bits[i] & 0x7fffffff;
+        most = magnitude > most ? magnitude : most;
+    }
+    memset(quants, 0, 32);
+    halves[0] = halves[1] = 0;
+    if (!scale_of_32(most, scale, &inverse)) return;
+    for (int i = 0; i < 32; i++) {
+        float shifted = x[i] * inverse + ROUND_TO_INTEGER;
+        memcpy(&bits[i], &shifted, sizeof shifted);
+        quants[i] = (int8_t)(uint8_t)(bits[i] & 0xff);
+        halves[i / 16] += quants[i];
+    }
+}
+
 static float dot_row(enum rf_dtype dtype, const uint8_t *block, const struct rf_act_group *x, size_t k) {
     size_t elements = dtype == RF_Q8_0 || dtype == RF_Q4_0 ? 32 : 256;
     size_t bytes = dtype == RF_Q8_0 ? 34 : dtype == RF_Q4_0 ? 18 : dtype == RF_Q4_K ? 144 : 210;

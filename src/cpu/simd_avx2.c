@@ -8,4 +8,4 @@
 #include "cpu/quant_avx2.h"
 #include "cpu/simd_level.h"
 
-const struct rf_simd rf_simd_avx2 = SIMD_TABLE(RF_SIMD_AVX2, "avx2", RF_ACT_SPLIT, RF_ACT_PAIRS);
+const struct rf_simd rf_simd_avx2 = SIMD_TABLE(RF_SIMD_AVX2, "avx2", RF_ACT_SPLIT, RF_ACT_PAIRS, pack_rows);

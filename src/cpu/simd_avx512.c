@@ -6,6 +6,7 @@
 #include "cpu/simd_dots.h"
 #include "cpu/simd_widen.h"
 #include "cpu/quant_avx512.h"
+#include "cpu/pack_avx512.h"
 #include "cpu/simd_level.h"
 
-const struct rf_simd rf_simd_avx512 = SIMD_TABLE(RF_SIMD_AVX512, "avx512", RF_ACT_SPLIT, RF_ACT_PAIRS);
+const struct rf_simd rf_simd_avx512 = SIMD_TABLE(RF_SIMD_AVX512, "avx512", RF_ACT_SPLIT, RF_ACT_PAIRS, pack_panel);

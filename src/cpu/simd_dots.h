@@ -109,35 +109,21 @@ static void panel_float(float *y, size_t y_stride, size_t rows, const float *pan
 
 /* ---- activations in 8 bits ---- */
 
-/* Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits: the same on every level. */
-static void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x) {
-    uint32_t bits[32], most = 0;
-    memcpy(bits, x, sizeof bits);
-    for (int i = 0; i < 32; i++) {
-        uint32_t magnitude = bits[i] & 0x7fffffff;
-        most = magnitude > most ? magnitude : most;
-    }
+/* 32 elements: quants, their scale and the sums of the two halves, in quant_*.h. The same bits on every level:
+ * largest magnitude / 127 as scale, elements times 127 / it rounded to even; see RF_Q8_TINY for zeros, and NaN as
+ * scale of what is not finite. */
+static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x);
+
+/* The scale of 32 elements by the bits of their largest magnitude; whether there is anything to round. */
+static inline bool scale_of_32(uint32_t most, float *scale, float *inverse) {
     float largest;
     memcpy(&largest, &most, sizeof largest);
     *scale = most < 0x7f800000 ? largest / 127.0f : NAN;
-    if (!(largest >= RF_Q8_TINY && *scale > 0)) { /* zeros, or not finite */
-        if (largest < RF_Q8_TINY) *scale = 0;
-        memset(quants, 0, 32);
-        halves[0] = halves[1] = 0;
-        return;
-    }
-    float inverse = 127.0f / largest;
-    for (int i = 0; i < 32; i++) {
-        float shifted = x[i] * inverse + 0x1.8p23f;
-        memcpy(&bits[i], &shifted, sizeof shifted);
-        quants[i] = (int8_t)(uint8_t)(bits[i] & 0xff);
-    }
-    for (int h = 0; h < 2; h++) {
-        int32_t sum = 0;
-        for (int i = 0; i < 16; i++) sum += quants[16 * h + i];
-        halves[h] = sum;
-    }
+    if (largest < RF_Q8_TINY) *scale = 0;
+    *inverse = 127.0f / largest;
+    return largest >= RF_Q8_TINY && *scale > 0;
 }
+#define ROUND_TO_INTEGER 0x1.8p23f /* added, it leaves the nearest integer, ties to even, in the low bits */
 
 static void quantize_column(struct rf_act_group *out, const float *x, size_t k, enum rf_act_order order) {
     for (size_t i = 0; i < k; i += 128, out++) {
@@ -145,8 +131,8 @@ static void quantize_column(struct rf_act_group *out, const float *x, size_t k, 
         for (size_t b = 0; b < 4; b++) {
             float copy[32] = {0};
             size_t at = i + 32 * b, n = at >= k ? 0 : k - at < 32 ? k - at : 32;
-            if (n) memcpy(copy, x + at, n * sizeof *copy);
-            quantize_32(plain + 32 * b, &out->scale[b], &out->half[2 * b], copy);
+            if (n && n < 32) memcpy(copy, x + at, n * sizeof *copy);
+            quantize_32(plain + 32 * b, &out->scale[b], &out->half[2 * b], n == 32 ? x + at : copy);
             out->sum[b] = out->half[2 * b] + out->half[2 * b + 1];
         }
         if (order == RF_ACT_PLAIN) memcpy(out->quants, plain, 128);
@@ -213,8 +199,9 @@ static void unpack_block(enum rf_dtype dtype, const uint8_t *block, uint8_t *qua
     }
 }
 
-static void pack_panel(struct rf_panel *panel, enum rf_dtype dtype, const void *weights, size_t row_bytes,
-                       size_t rows, size_t k) {
+/* rf_simd's pack, whatever the level. */
+static void pack_rows(struct rf_panel *panel, enum rf_dtype dtype, const void *weights, size_t row_bytes, size_t rows,
+                      size_t k) {
     size_t elements = dtype == RF_Q8_0 || dtype == RF_Q4_0 ? 32 : 256;
     size_t bytes = dtype == RF_Q8_0 ? 34 : dtype == RF_Q4_0 ? 18 : dtype == RF_Q4_K ? 144 : 210;
     for (size_t r = 0; r < VEC_WIDTH; r++) {
@@ -286,6 +273,9 @@ ALWAYS_INLINE void panel_tile(float *y, size_t y_stride, size_t rows, const stru
         size_t c = 0;                                                                                                \
         for (; c + PANEL_COLUMNS <= columns; c += PANEL_COLUMNS)                                                     \
             panel_tile(y + c * y_stride, y_stride, rows, panel, type, x + c * x_stride, x_stride, PANEL_COLUMNS, k); \
+        for (; c + PANEL_COLUMNS / 2 <= columns; c += PANEL_COLUMNS / 2)                                             \
+            panel_tile(y + c * y_stride, y_stride, rows, panel, type, x + c * x_stride, x_stride, PANEL_COLUMNS / 2, \
+                       k);                                                                                           \
         for (; c < columns; c++)                                                                                     \
             panel_tile(y + c * y_stride, y_stride, rows, panel, type, x + c * x_stride, x_stride, 1, k);             \
     }

@@ -6,4 +6,4 @@
 #include "cpu/quant_scalar.h"
 #include "cpu/simd_level.h"
 
-const struct rf_simd rf_simd_scalar = SIMD_TABLE(RF_SIMD_SCALAR, "scalar", RF_ACT_PLAIN, RF_ACT_PLAIN);
+const struct rf_simd rf_simd_scalar = SIMD_TABLE(RF_SIMD_SCALAR, "scalar", RF_ACT_PLAIN, RF_ACT_PLAIN, pack_rows);

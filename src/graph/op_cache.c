@@ -52,30 +52,39 @@ static rf_status kv_check(const struct rf_op_call *call) {
     }
     return RF_OK;
 }
-static void kv_reference(const struct rf_op_call *call) {
+static struct rf_ref_kv_append append_of(const struct rf_op_call *call) {
     const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
                               *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
-    struct rf_ref_kv_append append = {.dtype = cache->desc.dtype,
-                                      .tokens = k->desc.shape[0],
-                                      .heads = k->desc.shape[1],
-                                      .dim = k->desc.shape[2],
-                                      .k_token = k->desc.strides[0],
-                                      .v_token = v->desc.strides[0],
-                                      .page = cache->desc.strides[0],
-                                      .head = cache->desc.strides[1],
-                                      .row = cache->desc.strides[2],
-                                      .page_rows = (uint32_t)cache->desc.shape[2],
-                                      .page_count = (uint32_t)cache->desc.shape[0],
-                                      .table_width = table->desc.shape[1],
-                                      .sequence_count = table->desc.shape[0],
-                                      .table = rf_op_host(table),
-                                      .sequences = rf_op_host(rf_op_in(call, SEQUENCES)),
-                                      .positions = rf_op_host(rf_op_in(call, POSITIONS)),
-                                      .steps = rf_op_host(steps),
-                                      .rotated = 2 * steps->desc.shape[0],
-                                      .halves = call->attributes.i[0] != 0,
-                                      .magnitude = (float)call->attributes.f[0]};
-    rf_ref_kv_append(&append, rf_op_host(cache), rf_op_host(rf_op_in(call, V_CACHE)), rf_op_host(k), rf_op_host(v));
+    return (struct rf_ref_kv_append){.dtype = cache->desc.dtype,
+                                     .tokens = k->desc.shape[0],
+                                     .heads = k->desc.shape[1],
+                                     .dim = k->desc.shape[2],
+                                     .k_token = k->desc.strides[0],
+                                     .v_token = v->desc.strides[0],
+                                     .page = cache->desc.strides[0],
+                                     .head = cache->desc.strides[1],
+                                     .row = cache->desc.strides[2],
+                                     .page_rows = (uint32_t)cache->desc.shape[2],
+                                     .page_count = (uint32_t)cache->desc.shape[0],
+                                     .table_width = table->desc.shape[1],
+                                     .sequence_count = table->desc.shape[0],
+                                     .table = rf_op_host(table),
+                                     .sequences = rf_op_host(rf_op_in(call, SEQUENCES)),
+                                     .positions = rf_op_host(rf_op_in(call, POSITIONS)),
+                                     .steps = rf_op_host(steps),
+                                     .rotated = 2 * steps->desc.shape[0],
+                                     .halves = call->attributes.i[0] != 0,
+                                     .magnitude = (float)call->attributes.f[0]};
+}
+static void kv_reference(const struct rf_op_call *call) {
+    struct rf_ref_kv_append append = append_of(call);
+    rf_ref_kv_append(&append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
+                     rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+}
+static rf_status kv_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_ref_kv_append append = append_of(call);
+    return rf_cpu_kv_append(cpu, &append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
+                            rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
 }
 /* rope: the call's rotation, where it has one. */
 static struct rf_kv_append_args kv_args(const struct rf_op_call *call, struct rf_rope_table *rope) {
@@ -210,6 +219,7 @@ const struct rf_op rf_op_kv_append = {
     .check = kv_check,
     .reference = kv_reference,
     .gpu = kv_gpu,
+    .cpu = kv_cpu,
     .cases = kv_cases,
     .fill = kv_fill,
     .cost = kv_cost,

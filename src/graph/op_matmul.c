@@ -83,7 +83,7 @@ static rf_status product_check(const struct rf_op_call *call) {
     return RF_OK;
 }
 
-static struct rf_ref_matmul product_of(const struct rf_op_call *call) {
+struct rf_ref_matmul rf_op_product(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     struct rf_ref_matmul op = {.weight_type = weights->desc.dtype,
                                .weights = rf_op_host(weights),
@@ -108,11 +108,11 @@ static struct rf_ref_matmul product_of(const struct rf_op_call *call) {
     return op;
 }
 static void product_reference(const struct rf_op_call *call) {
-    struct rf_ref_matmul op = product_of(call);
+    struct rf_ref_matmul op = rf_op_product(call);
     rf_ref_matmul(&op);
 }
 static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_matmul op = product_of(call);
+    struct rf_ref_matmul op = rf_op_product(call);
     return rf_cpu_matmul(cpu, &op);
 }
 

@@ -77,11 +77,14 @@ static void norm_reference(const struct rf_op_call *call) {
     }
 }
 static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    for (int i = 0; i <= products(call); i++) {
-        struct rf_op_call part = part_of(call, i);
-        TRY(part.op->cpu(cpu, &part));
+    struct rf_op_call first = part_of(call, 0);
+    struct rf_ref_matmul all[PRODUCTS_MOST];
+    TRY(first.op->cpu(cpu, &first));
+    for (int i = 0; i < products(call); i++) {
+        struct rf_op_call part = part_of(call, 1 + i);
+        all[i] = rf_op_product(&part);
     }
-    return RF_OK;
+    return rf_cpu_matmuls(cpu, all, (size_t)products(call));
 }
 static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     *bytes = 0;

@@ -19,6 +19,9 @@ static const enum rf_dtype rf_float_types[] = {RF_F32, RF_F16, RF_BF16};
 static const enum rf_dtype rf_quantized_types[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF_Q8_0,   RF_Q2_K,
                                                    RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};
 
+/* A call of matmul, matmul_gate or matmul_q8 as the CPU takes it (op_matmul.c). */
+struct rf_ref_matmul rf_op_product(const struct rf_op_call *call);
+
 static inline bool is_quantized(enum rf_dtype dtype) {
     return rf_dtype_block(dtype) > 1;
 }

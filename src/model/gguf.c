@@ -310,12 +310,12 @@ static rf_status take_array(struct reader *r, int depth, struct rf_gguf_array *o
 
 static rf_status read_key(struct reader *r) {
     struct gguf_values *values = &r->part->values;
-    enum rf_gguf_type type;
+    enum rf_gguf_type type = RF_GGUF_U8;
     rf_status status = take_name(r, MAX_KEY_BYTES);
     if (!status) status = take_type(r, &type);
     if (status) return status;
     struct rf_gguf_value value = {.type = type};
-    const unsigned char *bytes;
+    const unsigned char *bytes = NULL;
     if (type == RF_GGUF_STRING) {
         status = take_string(r, &value.string);
     } else if (type == RF_GGUF_ARRAY) {
@@ -467,7 +467,7 @@ static rf_status read_tensor(struct reader *r) {
     struct rf_gguf *gguf = r->gguf;
     const char *path = r->part->path;
     struct rf_gguf_tensor tensor = {.file = r->part_index, .elements = 1};
-    uint32_t rank, type;
+    uint32_t rank = 0, type = 0;
     char place[160];
     rf_status status = take_name(r, MAX_NAME_BYTES);
     if (!status) status = take_u32(r, &rank);

@@ -37,7 +37,7 @@ static rf_status create(size_t part_count, struct rf_gguf **out) {
 
 rf_status rf_gguf_open(const char *path, struct rf_gguf **out) {
     if (!path || !out) return rf_fail(RF_E_INVALID, "rf_gguf_open: path or out is NULL");
-    uint32_t number, named_parts;
+    uint32_t number = 0, named_parts = 0;
     bool named = parse_split_name(path, &number, &named_parts);
     struct rf_gguf *gguf = NULL;
     rf_status status = create(named ? named_parts : 1, &gguf);
@@ -142,6 +142,8 @@ static rf_status map_part(struct rf_gguf *gguf, size_t index, const char *path) 
         return rf_fail(RF_E_UNSUPPORTED, "%s: is larger than this machine's address space", path);
     void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, part->descriptor, 0);
     if (map == MAP_FAILED) return io_failed(path, "cannot be mapped");
+    /* A wish: where the kernel keeps large pages of files, weights on the CPU are read up to a fifth faster. */
+    madvise(map, (size_t)info.st_size, MADV_HUGEPAGE);
     part->bytes = map;
     part->size = (uint64_t)info.st_size;
     part->mapped = true;

@@ -104,7 +104,7 @@ static rf_status get_unsigned(const struct rf_gguf *gguf, const char *key, uint6
 }
 
 rf_status rf_gguf_get_u32(const struct rf_gguf *gguf, const char *key, uint32_t *out) {
-    uint64_t number;
+    uint64_t number = 0;
     rf_status status = get_unsigned(gguf, key, UINT32_MAX, "u32", &number);
     if (!status) *out = (uint32_t)number;
     return status;

@@ -224,7 +224,9 @@ static void unlock(bool locked) {
 
 static void keep_why(const char *text) {
     bool locked = lock();
-    snprintf(current.why, sizeof current.why, "%s", text);
+    size_t length = strnlen(text, sizeof current.why - 1);
+    memcpy(current.why, text, length);
+    current.why[length] = 0;
     unlock(locked);
 }
 

@@ -351,6 +351,91 @@ RF_TEST(cpu, rope_in_both_pairings) {
         }
 }
 
+/* Keys turned and not, tokens without a place, and two of one place: the later has it, whatever the threads. */
+RF_TEST(cpu, kv_append_into_pages) {
+    struct rf_random random = {rf_test_seed() + 8};
+    enum { TOKENS = 300, HEADS = 3, DIM = 96, ROTATED = 64, PAGES = 9, PAGE_ROWS = 5, WIDTH = 4, SEQUENCES = 2 };
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_Q8_0};
+    struct array k = array_random(&random, RF_F32, TOKENS * (HEADS * DIM + 7), 1, 1, 0);
+    struct array v = array_random(&random, RF_F32, TOKENS * HEADS * DIM, 1, 1, 0);
+    static const uint32_t table[SEQUENCES * WIDTH] = {4, 0, 8, PAGES, 1, 3, 2, 6};
+    uint32_t sequences[TOKENS];
+    int32_t positions[TOKENS];
+    for (size_t t = 0; t < TOKENS; t++) {
+        sequences[t] = (uint32_t)rf_random_below(&random, SEQUENCES + 1);
+        positions[t] = (int32_t)rf_random_below(&random, WIDTH * PAGE_ROWS + 2) - 1;
+    }
+    uint64_t steps[ROTATED / 2];
+    float magnitude;
+    struct rf_rope_params params = {.rotated = ROTATED, .base = 10000};
+    RF_ASSERT(rf_rope_steps(&params, steps, &magnitude));
+    for (size_t d = 0; d < RF_COUNT(types); d++)
+        for (int turned = 0; turned < 3; turned++) {
+            struct rf_ref_kv_append append = {.dtype = types[d],
+                                              .tokens = TOKENS,
+                                              .heads = HEADS,
+                                              .dim = DIM,
+                                              .k_token = HEADS * DIM + 7,
+                                              .v_token = HEADS * DIM,
+                                              .page = HEADS * PAGE_ROWS * DIM,
+                                              .head = PAGE_ROWS * DIM,
+                                              .row = DIM,
+                                              .page_rows = PAGE_ROWS,
+                                              .page_count = PAGES,
+                                              .table_width = WIDTH,
+                                              .sequence_count = SEQUENCES,
+                                              .table = table,
+                                              .sequences = sequences,
+                                              .positions = positions,
+                                              .steps = turned ? steps : NULL,
+                                              .rotated = ROTATED,
+                                              .halves = turned == 2,
+                                              .magnitude = magnitude};
+            size_t count = PAGES * HEADS * PAGE_ROWS * DIM;
+            size_t bytes = count / rf_dtype_block(types[d]) * rf_dtype_block_bytes(types[d]);
+            struct array want[2], got[2];
+            for (int i = 0; i < 2; i++) want[i] = array_new(bytes, 4), got[i] = array_like(&want[i]);
+            for (int i = 0; i < 2; i++) memset(want[i].at, 0, bytes);
+            rf_ref_kv_append(&append, want[0].at, want[1].at, k.at, v.at);
+            EACH_CPU(cpu) {
+                RF_TRACE("%s, %s, %u threads, turned %d", rf_dtype_name(types[d]), rf_cpu_simd(cpu)->name,
+                         rf_cpu_threads(cpu), turned);
+                for (int i = 0; i < 2; i++) memset(got[i].at, 0, bytes);
+                RF_ASSERT_OK(rf_cpu_kv_append(cpu, &append, got[0].at, got[1].at, k.at, v.at));
+                RF_ASSERT_BYTES(got[1].at, want[1].at, bytes);
+                if (!turned) {
+                    RF_ASSERT_BYTES(got[0].at, want[0].at, bytes);
+                } else if (types[d] != RF_Q8_0) {
+                    RF_ASSERT_ARRAY(types[d], got[0].at, want[0].at, count,
+                                    rf_within(1e-5, types[d] == RF_F32 ? 1e-6 : 1e-3));
+                } else {
+                    float a[32], b[32]; /* an element on the edge between two may fall to either side */
+                    for (size_t i = 0; i < count; i += 32) {
+                        rf_dequantize_row(RF_Q8_0, (char *)got[0].at + i / 32 * 34, a, 32);
+                        rf_dequantize_row(RF_Q8_0, (char *)want[0].at + i / 32 * 34, b, 32);
+                        for (int e = 0; e < 32; e++) RF_ASSERT_DOUBLE((double)a[e], (double)b[e], 0.06);
+                    }
+                }
+            }
+            for (int i = 0; i < 2; i++) array_free(&want[i]), array_free(&got[i]);
+            struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
+            struct rf_ref_kv_append bad[4] = {append, append, append, append};
+            bad[0].page_rows = 0;
+            bad[1].positions = NULL;
+            bad[2].dtype = RF_Q4_0;
+            bad[3].steps = steps, bad[3].rotated = DIM + 2;
+            float cache[32];
+            for (size_t i = 0; i < RF_COUNT(bad); i++) {
+                RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, &bad[i], cache, cache, k.at, v.at), RF_E_INVALID);
+                RF_ASSERT_CONTAINS(rf_error_text(), "kv_append");
+            }
+            RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, NULL, cache, cache, k.at, v.at), RF_E_INVALID);
+            RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, &append, NULL, cache, k.at, v.at), RF_E_INVALID);
+            rf_cpu_destroy(&cpu);
+        }
+    array_free(&k), array_free(&v);
+}
+
 RF_TEST(cpu, refuses_bad_arguments) {
     struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
     float x[8] = {0};

@@ -264,6 +264,88 @@ RF_TEST(cpu, matmul_nan_and_infinity_stay_in_their_column) {
         }
 }
 
+/* Three products of one x at once, of different heights, one with all that may follow: the bits of one by one. */
+RF_TEST(cpu, matmuls_of_one_x) {
+    struct rf_random random = {rf_test_seed() + 350};
+    static const enum rf_dtype types[] = {RF_F16, RF_Q4_0, RF_Q4_K, RF_Q5_1};
+    static const size_t columns[] = {1, 4, 49};
+    enum { HEIGHTS = 4 };
+    static const size_t heights[HEIGHTS] = {67, 0, 1, 40};
+    for (size_t t = 0; t < RF_COUNT(types); t++)
+        for (size_t s = 0; s < RF_COUNT(columns); s++) {
+            size_t k = odd_k(&random, types[t], 2);
+            struct product p[HEIGHTS];
+            struct rf_ref_matmul ops[HEIGHTS];
+            struct array want[HEIGHTS], got[HEIGHTS];
+            for (size_t i = 0; i < HEIGHTS; i++) {
+                p[i] = product_new(&random, types[t], columns[s], heights[i], k);
+                want[i] = array_new(columns[s] * (heights[i] + 1) * 4, 4), got[i] = array_like(&want[i]);
+                ops[i] = operation(&p[i]);
+                ops[i].x = ops[0].x;
+            }
+            ops[0].gate = p[0].gate.at;
+            ops[3].bias = p[3].bias.at;
+            ops[3].residual = p[3].residual.at;
+            EACH_CPU(cpu) {
+                RF_TRACE("%s, %s, %u threads, %zu columns", rf_dtype_name(types[t]), rf_cpu_simd(cpu)->name,
+                         rf_cpu_threads(cpu), columns[s]);
+                for (size_t i = 0; i < HEIGHTS; i++) {
+                    ops[i].out = want[i].at;
+                    RF_ASSERT_OK(rf_cpu_matmul(cpu, &ops[i]));
+                    ops[i].out = got[i].at;
+                    memset(got[i].at, 0xff, got[i].bytes);
+                }
+                RF_ASSERT_OK(rf_cpu_matmuls(cpu, ops, HEIGHTS));
+                for (size_t i = 0; i < HEIGHTS; i++) RF_ASSERT_BYTES(got[i].at, want[i].at, want[i].bytes);
+            }
+            for (size_t i = 0; i < HEIGHTS; i++) {
+                array_free(&want[i]), array_free(&got[i]);
+                product_free(&p[i]);
+            }
+        }
+}
+
+/* Blocks of every kind: ordinary, all zero, under the smallest that counts, subnormal, huge, not finite. */
+RF_TEST(cpu, quantize_q8_has_the_references_bits) {
+    struct rf_random random = {rf_test_seed() + 360};
+    enum { ROWS = 7, COLUMNS = 32 * 37, STRIDE = COLUMNS + 3 };
+    for (int d = RF_F32; d <= RF_BF16; d++) {
+        enum rf_dtype type = (enum rf_dtype)d;
+        struct array x = array_random(&random, type, ROWS * STRIDE, 1, 1, 0);
+        struct array want = array_new(ROWS * COLUMNS / RF_Q8_BLOCK * sizeof(struct rf_q8_block), 4),
+                     got = array_like(&want);
+        for (size_t b = 0; b < STRIDE / 32; b++) {
+            size_t at = 2 * STRIDE + 32 * b;
+            double factor = b % 3 == 0 ? 0 : b % 3 == 1 ? 1e-31 : 0x1p-133;
+            for (size_t i = 0; i < 32; i++)
+                rf_element_set(type, x.at, at + i, rf_element_get(type, x.at, at + i) * factor);
+            at = 3 * STRIDE + 32 * b;
+            for (size_t i = 0; i < 32; i++) rf_element_set(type, x.at, at + i, (double)(i % 9) - 4.5);
+            rf_element_set(type, x.at, at + b % 32, b % 3 == 0 ? 127 : b % 3 == 1 ? (double)NAN : -(double)INFINITY);
+            if (type == RF_F32) rf_element_set(type, x.at, 4 * STRIDE + 32 * b, 3e38);
+        }
+        for (size_t r = 0; r < ROWS; r++)
+            rf_ref_quantize_q8(type, (const char *)x.at + r * STRIDE * float_bytes(type),
+                               (struct rf_q8_block *)want.at + r * COLUMNS / RF_Q8_BLOCK, COLUMNS);
+        EACH_CPU(cpu) {
+            RF_TRACE("%s, %s, %u threads", rf_dtype_name(type), rf_cpu_simd(cpu)->name, rf_cpu_threads(cpu));
+            memset(got.at, 0xa5, got.bytes);
+            RF_ASSERT_OK(rf_cpu_quantize_q8(cpu, type, x.at, STRIDE, got.at, ROWS, COLUMNS));
+            for (size_t b = 0; b < ROWS * COLUMNS / RF_Q8_BLOCK; b++) {
+                struct rf_q8_block *one = (struct rf_q8_block *)got.at + b,
+                                   *expected = (struct rf_q8_block *)want.at + b;
+                if (isnan(expected->scale)) {
+                    RF_ASSERT(isnan(one->scale) && isnan(one->sum));
+                    RF_ASSERT_BYTES(one->quants, expected->quants, sizeof one->quants);
+                } else {
+                    RF_ASSERT_BYTES(one, expected, sizeof *one);
+                }
+            }
+        }
+        array_free(&x), array_free(&want), array_free(&got);
+    }
+}
+
 RF_TEST(cpu, matmul_of_nothing_and_refusals) {
     struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
     float x[64] = {0}, y[4] = {7, 7, 7, 7};
@@ -313,6 +395,16 @@ RF_TEST(cpu, matmul_of_nothing_and_refusals) {
     }
     RF_ASSERT_STATUS(rf_cpu_matmul(NULL, &good), RF_E_INVALID);
     RF_ASSERT_STATUS(rf_cpu_matmul(cpu, NULL), RF_E_INVALID);
+    RF_ASSERT_OK(rf_cpu_matmuls(cpu, &good, 0));
+    struct rf_ref_matmul differ[][2] = {{good, good}, {good, good}, {good, bad[3]}};
+    differ[0][1].x = x + 32;
+    differ[1][1].weight_type = RF_Q4_0;
+    for (size_t i = 0; i < RF_COUNT(differ); i++) {
+        y[0] = 42;
+        RF_ASSERT_STATUS(rf_cpu_matmuls(cpu, differ[i], 2), RF_E_INVALID);
+        RF_ASSERT_CONTAINS(rf_error_text(), "matmul");
+        RF_ASSERT(y[0] == 42);
+    }
     rf_cpu_destroy(&cpu);
 }
 
