@@ -159,7 +159,9 @@ struct rf_executor_params {
     int (*place)(void *user, const char *node);
     /* Memory that others own, shared by several executors (weights, caches): asked once for each constant, input and
      * state on each place that needs it (a device's index, -1: the CPU). True: the binding is used as it is, for the
-     * executor's life, and is not counted, uploaded, zeroed or freed. Constants that are bound need no data. */
+     * executor's life, and is not counted, uploaded, zeroed or freed. Constants that are bound need no data. What is
+     * bound as a constant, or as an input that no node changes, must not be written while a run is under way: kernels
+     * may read it before their turn. */
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;
     /* Asked by the running thread before each node on the CPU and each submission to a device; true ends the run with

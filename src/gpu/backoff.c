@@ -2,7 +2,7 @@
  * that a short wait is noticed soon and a long one costs nothing. A sleep costs several
  * microseconds of processor time and ends tens of them late, so where the same wait was seen
  * before, one sleep covers all but the end of it, and around the end it is looked without a pause:
- * for a twentieth of the wait or so, then as if nothing had been known. The thread's timer slack
+ * for a thirtieth of a long wait, then as if nothing had been known. The thread's timer slack
  * (50 µs by default, more than the wait's whole allowance) is lowered for the wait and put
  * back after it. */
 #include "gpu/device_impl.h"
@@ -26,9 +26,9 @@ void rf_backoff_begin(struct rf_backoff *backoff) {
     backoff->long_sleep = false;
 }
 
-/* How long before and after the expected end there is no sleep. */
+/* How long before the expected end there is no sleep any more; after it, half as long. */
 static int64_t near_end_ns(int64_t expected_ns) {
-    int64_t share = RF_MIN(RF_MAX(expected_ns / 32, LEAST_EARLY_NS), MOST_EARLY_NS);
+    int64_t share = RF_MIN(RF_MAX(expected_ns / 48, LEAST_EARLY_NS), MOST_EARLY_NS);
     return RF_MIN(share, expected_ns / 8);
 }
 
@@ -36,7 +36,7 @@ static int64_t near_end_ns(int64_t expected_ns) {
 static int64_t pause_ns(struct rf_backoff *backoff, int64_t waited_ns) {
     int64_t expected = backoff->expected_ns, near = near_end_ns(expected);
     backoff->long_sleep = false;
-    if (expected >= LEAST_EXPECTED_NS && waited_ns <= expected + near) {
+    if (expected >= LEAST_EXPECTED_NS && waited_ns <= expected + near / 2) {
         int64_t left = expected - near - waited_ns;
         if (left < SHORTEST_SLEEP_NS) return 0;
         backoff->long_sleep = true;

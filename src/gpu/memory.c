@@ -18,14 +18,17 @@
 /* Locks held while another process decides are short; one that is stopped must not stop us. */
 #define LEASE_PATIENCE_NS RF_MS(2000)
 #define FLOOR_LOOK_EVERY_NS RF_MS(100)
+#define DRIVER_GROWTH_BYTES ((uint64_t)32 << 20) /* at most, beyond what was measured at its start */
 
 static rf_status refuse_budget(struct rf_device *device, uint64_t bytes);
 static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t live_free, uint64_t total);
 static rf_status decide(struct rf_device *device, uint64_t bytes);
+static rf_status look_again(struct rf_device *device, uint64_t bytes);
 
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out) {
     struct rf_runtime *runtime = device->runtime;
     rf_status status = RF_OK;
+    bool returned = false;
     /* An integrated GPU's memory is the host's: both budgets draw on one pool. */
     if (device->info.integrated) {
         status = rf_host_charge(&runtime->host, bytes, false);
@@ -44,14 +47,19 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
                     rf_format_bytes(bytes, size, sizeof size));
         }
         if (!status) {
-            *out = pointer;
             device->held_bytes += bytes;
             rf_memory_publish_held(device);
+            status = look_again(device, bytes);
+            returned = status != RF_OK;
+            if (returned)
+                rf_memory_return(device, pointer, bytes);
+            else
+                *out = pointer;
         }
     }
     rf_lease_unlock(device->lease);
 release:
-    if (status && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
+    if (status && !returned && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
     return status;
 }
 
@@ -125,6 +133,29 @@ static rf_status decide(struct rf_device *device, uint64_t bytes) {
     if (bytes > rf_sub_saturate(live_free, device->terms.floor_bytes))
         return refuse_floor(device, bytes, live_free, total);
     return RF_OK;
+}
+
+/* After an allocation that comes near the budget: the driver takes a little more for itself the more is allocated,
+ * and by the kernel's figure for the process that counts too. More than a little is not the driver's: another library
+ * in this process has a budget of its own, or memory that was freed is not yet back. */
+static rf_status look_again(struct rf_device *device, uint64_t bytes) {
+    uint64_t taken = device->held_bytes + device->lent_bytes, process_bytes;
+    struct rf_saved_error saved;
+    if (rf_sub_saturate(device->terms.promised_bytes, taken) >= DRIVER_GROWTH_BYTES) return RF_OK;
+    rf_error_save(&saved);
+    if (rf_witness_process(device->witness, &process_bytes)) {
+        rf_error_restore(&saved);
+        return RF_OK;
+    }
+    uint64_t grown = rf_sub_saturate(process_bytes, device->held_bytes);
+    if (grown > DRIVER_GROWTH_BYTES || grown <= rf_sub_saturate(device->terms.promised_bytes, taken)) return RF_OK;
+    char asked[32], own[32], budget[32];
+    return rf_fail(RF_E_BUDGET,
+                   "refused %s: it would fit the budget '%s', which gives %s, but for %s that the driver took for "
+                   "itself meanwhile; raise RF_BUDGET, or free something",
+                   rf_format_bytes(bytes, asked, sizeof asked), device->budget_text,
+                   rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget),
+                   rf_format_bytes(grown, own, sizeof own));
 }
 
 rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes) {

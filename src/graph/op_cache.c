@@ -230,6 +230,7 @@ const struct rf_op rf_op_kv_append = {
  * ---- */
 
 enum { QUERIES, OF_KV, APPEND_TENSORS = OF_KV + KV_TENSORS };
+enum { TOGETHER_TOKENS = 64 };
 
 /* Op number `index` of the two. */
 static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
@@ -278,7 +279,8 @@ static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     struct rf_op_call kv = append_part(call, 1);
     struct rf_rope_table rope;
     struct rf_kv_append_args args = kv_args(&kv, &rope);
-    if (!args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) || !heads_dense(&out->desc)) {
+    /* Of many tokens each has a kernel that moves wider pieces. */
+    if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) || !heads_dense(&out->desc)) {
         struct rf_op_call turn = append_part(call, 0);
         TRY(turn.op->gpu(queue, &turn));
         return kv.op->gpu(queue, &kv);

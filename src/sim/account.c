@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 static uint64_t own_bytes(const struct sim_device *device) {
-    return device->allocated + (device->context ? device->config->context : 0);
+    uint64_t own = device->context ? device->config->context : 0;
+    return device->allocated + own + device->config->grows * (device->allocated >> 30);
 }
 
 /* What was freed so recently that reports still count it; forgets the rest. */

@@ -225,6 +225,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
         return copy_text(copy, sizeof copy, value) && apply_desktop_step(device, key + 8, copy);
     }
     if (strcmp(key, "context") == 0) return parse_bytes(value, &device->context);
+    if (strcmp(key, "grows") == 0) return parse_bytes(value, &device->grows) && device->grows <= UINT32_MAX;
     if (strcmp(key, "graph") == 0) return parse_bytes(value, &device->graph) && device->graph <= UINT32_MAX;
     if (strcmp(key, "granularity") == 0) return parse_bytes(value, &device->granularity) && device->granularity > 0;
     if (strcmp(key, "integrated") == 0) return parse_flag(value, &device->integrated);

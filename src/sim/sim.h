@@ -139,7 +139,7 @@ struct sim_desktop_step {
 struct sim_device_config {
     char name[128], arch[16], pci[32];
     int wave, units;
-    uint64_t vram, desktop, context, granularity;
+    uint64_t vram, desktop, context, grows, granularity;
     uint64_t graph; /* bytes per node of an executable graph */
     int64_t late_ns;
     uint64_t pace_ns; /* a block takes so long by the clock of events; 0: as long as it does */

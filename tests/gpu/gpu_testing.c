@@ -109,12 +109,19 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     *gpu = (struct gpu){.modules = gpu->modules};
     /* This executable carries the library itself, away from the files that lie beside it. */
     build_folder(folder, sizeof folder);
-    snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s/rocmforge-probe", folder);
+    const char *other_helper = getenv("RF_PROBE_HELPER"), *other_leases = getenv("RF_LEASE_DIR");
+    if (other_helper && *other_helper)
+        snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", other_helper);
+    else
+        snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s/rocmforge-probe", folder);
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
     const char *asked = getenv("RF_DRIVER");
     snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
-    /* Leases of a test are nobody else's business, on a simulated GPU. */
-    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() ? gpu_folder() : "");
+    /* Leases of a test are nobody else's business, on a simulated GPU; on another they are the runner's. */
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s",
+             gpu_simulated() ? gpu_folder()
+             : other_leases  ? other_leases
+                             : "");
     if (gpu_simulated() && !getenv("RFSIM")) gpu_set_sim("");
     for (; options && *options && count < 31; options++) {
         /* A later value of the same option replaces an earlier one. */

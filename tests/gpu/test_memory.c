@@ -83,6 +83,29 @@ RF_TEST(budget, creep_by_the_kernels_figure, .gpu = true) {
     gpu_close(&gpu);
 }
 
+RF_TEST(budget, a_driver_that_grows_stays_within, .tags = "sim") {
+    static struct rf_buffer *buffers[4096], *small[256];
+    char rfsim[700], sysfs[700];
+    snprintf(rfsim, sizeof rfsim, "vram=16GiB,context=300MiB,grows=2MiB,sysfs=%s/sys", gpu_folder());
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+    gpu_need_simulated(rfsim);
+    struct gpu gpu = {0};
+    size_t count, small_count;
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    gpu_open(&gpu, "4GiB");
+    uint64_t sum = creep(&gpu, 100 * MIB + 1, buffers, 4096, &count);
+    creep(&gpu, 2 * MIB + 1, small, 256, &small_count);
+    RF_ASSERT_CONTAINS(rf_error_text(), "that the driver took for itself meanwhile");
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_NOTE("asked %llu MiB and %zu more buffers, ledger %llu KiB, the kernel's figure %llu KiB",
+            (unsigned long long)(sum / MIB), small_count, (unsigned long long)(info.held_bytes >> 10),
+            (unsigned long long)(info.process_bytes >> 10));
+    RF_EXPECT(info.process_bytes > info.held_bytes && info.process_bytes <= 4 * GIB);
+    while (small_count) RF_ASSERT_OK(rf_buffer_destroy(&small[--small_count]));
+    while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+    gpu_close(&gpu);
+}
+
 RF_TEST(budget, the_drivers_own_bytes_are_charged) {
     char rfsim[700], sysfs[700];
     snprintf(rfsim, sizeof rfsim, "vram=4GiB,context=300MiB,sysfs=%s/sys", gpu_folder());
