@@ -280,7 +280,8 @@ static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     struct rf_rope_table rope;
     struct rf_kv_append_args args = kv_args(&kv, &rope);
     /* Of many tokens each has a kernel that moves wider pieces. */
-    if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) || !heads_dense(&out->desc)) {
+    if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
+        !heads_dense(&out->desc)) {
         struct rf_op_call turn = append_part(call, 0);
         TRY(turn.op->gpu(queue, &turn));
         return kv.op->gpu(queue, &kv);
