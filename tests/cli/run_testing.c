@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../sanitizer_noise.h"
+
 char command_output[1 << 20], command_errors[1 << 20];
 size_t command_output_bytes;
 
@@ -64,6 +66,7 @@ int command_run(const char *environment, const char *arguments) {
     int status = pclose(pipe);
     FILE *errors = fopen(scratch_path("errors"), "r");
     read_all(errors, command_errors, sizeof command_errors);
+    drop_sanitizer_noise(command_errors);
     fclose(errors);
     RF_ASSERT(WIFEXITED(status));
     return WEXITSTATUS(status);

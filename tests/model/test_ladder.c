@@ -357,7 +357,7 @@ static void squeeze(const struct where *where, uint32_t count, uint64_t seed) {
     infer_close(&infer);
     free_text(&text);
 }
-RF_TEST(ladder, squeeze, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, squeeze, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     squeeze(&squeezed, 150, 11);
 }
 RF_TEST(ladder, squeeze_long, .gpu = true, .timeout_ms = 3600000, .tags = "slow") {

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../sanitizer_noise.h"
+
 char report[1 << 20];
 
 int run_shell(const char *command) {
@@ -18,6 +20,7 @@ int run_shell(const char *command) {
     RF_ASSERT(pipe != NULL);
     size_t length = fread(report, 1, sizeof report - 1, pipe);
     report[length] = 0;
+    drop_sanitizer_noise(report);
     int status = pclose(pipe);
     RF_ASSERT(WIFEXITED(status));
     return WEXITSTATUS(status);
