@@ -245,7 +245,7 @@ static void run_many(uint64_t first, int count) {
     RF_EXPECT(tally.unharmed <= count / 10);
     command_expect_nothing_left();
 }
-RF_TEST(run_faults, twelve_runs, .timeout_ms = 300000) {
+RF_TEST(run_faults, twelve_runs, .timeout_ms = 300000, .tags = "heavy") {
     run_many(1, 12);
 }
 RF_TEST(run_faults, two_hundred_runs, .timeout_ms = 1800000, .tags = "slow") {

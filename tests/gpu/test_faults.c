@@ -76,7 +76,7 @@ RF_TEST(faults, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faul
 RF_TEST(faults, not_supported_at_every_call, .timeout_ms = 300000, .tags = "slow") {
     gpu_countdown(scenario, 801);
 }
-RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults,heavy") {
     gpu_countdown(scenario, 700);
 }
 RF_TEST(faults, unknown_at_every_call, .timeout_ms = 300000, .tags = "slow") {
