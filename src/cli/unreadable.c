@@ -14,8 +14,8 @@
 
 static char gone_line[640];
 static int gone_exit_code;
-static bool
-    installed; /* once: a handler that came later passes on to this one, and must not be its predecessor too */
+/* Once: a handler that came later passes on to this one, and must not be its predecessor too. */
+static bool installed;
 static struct sigaction before;
 
 static void on_bus_error(int number, siginfo_t *info, void *context) {

@@ -207,8 +207,8 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
         rope.magnitude = args->rope->magnitude;
         list[count++] = rf_slice_arg(args->rope->steps);
         list[count++] = rf_arg_raw(&rope, sizeof rope);
-        list[count++] = with_queries ? rf_slice_arg(args->q_out) : rf_arg_buffer(NULL);
-        list[count++] = with_queries ? rf_slice_arg(args->q) : rf_arg_buffer(NULL);
+        list[count++] = rf_slice_arg(args->q_out);
+        list[count++] = rf_slice_arg(args->q);
     }
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);

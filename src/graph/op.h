@@ -119,6 +119,12 @@ bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */
 double rf_op_step(enum rf_dtype dtype);
 /* The next number of a seeded stream; for fill. */
 uint64_t rf_op_random(uint64_t *state);
+/* Of an op that stands for others: its op number `index`. The first `end` of them, one after the other; and what
+ * those from `first` to `end` - 1 cost together. */
+typedef struct rf_op_call (*rf_op_part)(const struct rf_op_call *call, int index);
+void rf_op_parts_reference(const struct rf_op_call *call, rf_op_part part, int end);
+void rf_op_parts_cost(const struct rf_op_call *call, rf_op_part part, int first, int end, uint64_t *bytes,
+                      uint64_t *flops);
 /* Launches a one-dimensional grid; none where blocks is 0. */
 rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
                        const struct rf_arg *args, size_t count);

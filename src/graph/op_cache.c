@@ -256,18 +256,12 @@ static rf_status append_check(const struct rf_op_call *call) {
     return rf_need_size(rf_op_in(call, OF_KV + K), "k", 2, rf_op_in(call, QUERIES)->desc.shape[2]);
 }
 static void append_reference(const struct rf_op_call *call) {
-    for (int i = 0; i < 2; i++) {
-        struct rf_op_call part = append_part(call, i);
-        part.op->reference(&part);
-    }
+    rf_op_parts_reference(call, append_part, 2);
 }
 static rf_status append_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     for (int i = 0; i < 2; i++) {
         struct rf_op_call part = append_part(call, i);
-        if (part.op->cpu)
-            TRY(part.op->cpu(cpu, &part));
-        else
-            part.op->reference(&part);
+        TRY(part.op->cpu(cpu, &part));
     }
     return RF_OK;
 }
@@ -351,14 +345,7 @@ static void append_cases(struct rf_case_list *list) {
     rf_case_add_shown(list, &one, QUERIES, " to f16, 8 of k into f16");
 }
 static void append_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    *bytes = *flops = 0;
-    for (int i = 0; i < 2; i++) {
-        struct rf_op_call part = append_part(call, i);
-        uint64_t more_bytes, more_flops;
-        part.op->cost(&part, &more_bytes, &more_flops);
-        *bytes += more_bytes;
-        *flops += more_flops;
-    }
+    rf_op_parts_cost(call, append_part, 0, 2, bytes, flops);
 }
 const struct rf_op rf_op_rope_append = {
     .name = "rope_append",

@@ -71,10 +71,7 @@ static rf_status norm_check(const struct rf_op_call *call) {
     return RF_OK;
 }
 static void norm_reference(const struct rf_op_call *call) {
-    for (int i = 0; i <= products(call); i++) {
-        struct rf_op_call part = part_of(call, i);
-        part.op->reference(&part);
-    }
+    rf_op_parts_reference(call, part_of, 1 + products(call));
 }
 static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_op_call first = part_of(call, 0);
@@ -145,14 +142,7 @@ static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call)
 }
 
 static void norm_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    *bytes = *flops = 0;
-    for (int i = 1; i <= products(call); i++) {
-        struct rf_op_call part = part_of(call, i);
-        uint64_t more_bytes, more_flops;
-        part.op->cost(&part, &more_bytes, &more_flops);
-        *bytes += more_bytes;
-        *flops += more_flops;
-    }
+    rf_op_parts_cost(call, part_of, 1, 1 + products(call), bytes, flops);
 }
 
 /* ---- cases ---- */

@@ -138,6 +138,24 @@ rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t bloc
     return rf_queue_launch(queue, &launch);
 }
 
+void rf_op_parts_reference(const struct rf_op_call *call, rf_op_part part, int end) {
+    for (int i = 0; i < end; i++) {
+        struct rf_op_call one = part(call, i);
+        one.op->reference(&one);
+    }
+}
+void rf_op_parts_cost(const struct rf_op_call *call, rf_op_part part, int first, int end, uint64_t *bytes,
+                      uint64_t *flops) {
+    *bytes = *flops = 0;
+    for (int i = first; i < end; i++) {
+        struct rf_op_call one = part(call, i);
+        uint64_t more_bytes, more_flops;
+        one.op->cost(&one, &more_bytes, &more_flops);
+        *bytes += more_bytes;
+        *flops += more_flops;
+    }
+}
+
 uint64_t rf_op_random(uint64_t *state) {
     uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

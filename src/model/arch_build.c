@@ -17,7 +17,7 @@
 #include "model/arch_impl.h"
 
 enum { NAME_BYTES = 96 };
-enum { APPEND_TOKENS = 16 }; /* of so few, queries are rotated with the keys; of many, a kernel for each is faster */
+enum { APPEND_TOKENS = 16 }; /* of so few, queries are rotated with the keys; of many by themselves, in place */
 
 static bool in_layer(const struct rf_builder *builder) {
     return builder->group >= RF_GROUP_LAYER && builder->group < rf_group_output(builder->hparams);
