@@ -9,7 +9,7 @@
  * Timings decide nothing: the exit status says whether it ran. */
 #include "base/base.h"
 #include "cpu/fast.h"
-#include "cpu/pool.h"
+#include "runtime/thread_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,10 +50,10 @@ static void read_pieces(void *user, size_t begin, size_t end, unsigned thread) {
         reading->seen[i] = a | b | c | d;
     }
 }
-static double read_pass(struct rf_pool *pool, const struct memory *memory, uint64_t *seen) {
+static double read_pass(struct rf_thread_pool *pool, const struct memory *memory, uint64_t *seen) {
     struct reading reading = {memory->at, seen};
     int64_t start = rf_now_ns();
-    rf_pool_run(pool, memory->bytes / PIECE, 1, read_pieces, &reading);
+    rf_thread_pool_run(pool, 0, memory->bytes / PIECE, 1, read_pieces, &reading);
     return (double)(memory->bytes / PIECE * PIECE) / (double)(rf_now_ns() - start);
 }
 
@@ -84,7 +84,7 @@ static void fill(struct memory *memory, enum rf_dtype dtype) {
     }
 }
 
-static bool decode(struct rf_cpu *cpu, struct rf_pool *pool, struct memory *memory, uint64_t *seen,
+static bool decode(struct rf_cpu *cpu, struct rf_thread_pool *pool, struct memory *memory, uint64_t *seen,
                    enum rf_dtype dtype, size_t rows, size_t k, int rounds) {
     size_t bytes = rows * (k / rf_dtype_block(dtype)) * rf_dtype_block_bytes(dtype), copies = memory->bytes / bytes;
     float *x = calloc(k, sizeof *x), *y = calloc(rows, sizeof *y);
@@ -182,9 +182,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct rf_cpu *cpu = NULL;
-    struct rf_pool *pool = NULL;
-    if (rf_cpu_create(&(struct rf_cpu_params){options.threads, options.level}, &cpu) ||
-        rf_pool_create(options.threads, &pool)) {
+    struct rf_thread_pool *pool = NULL;
+    if (rf_cpu_create(&(struct rf_cpu_params){.threads = options.threads, .level = options.level}, &cpu) ||
+        rf_thread_pool_create(options.threads, &pool)) {
         fprintf(stderr, "bench_cpu: %s\n", rf_error_text());
         return 1;
     }
@@ -209,7 +209,7 @@ int main(int argc, char **argv) {
                      options.quick ? 1024 : 4096, options.rounds);
     free(seen);
     munmap(memory.at, memory.bytes);
-    rf_pool_destroy(&pool);
+    rf_thread_pool_destroy(&pool);
     rf_cpu_destroy(&cpu);
     return ok ? 0 : 1;
 }

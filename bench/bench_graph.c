@@ -84,8 +84,9 @@ static void bench_planning(void) {
         struct rf_graph *graph = exec_block_graph(&block);
         struct rf_backend *cpu = NULL, *device = NULL;
         struct rf_dummy *dummy = NULL;
-        if (rf_backend_create_cpu(NULL, &cpu) || rf_dummy_create_with_config(UINT64_MAX, 256, &dummy) ||
-            rf_backend_create_dummy(dummy, &device)) {
+        struct rf_runtime *runtime = NULL;
+        if (rf_runtime_create(NULL, &runtime) || rf_backend_create_cpu(runtime, 0, NULL, &cpu) ||
+            rf_dummy_create_with_config(UINT64_MAX, 256, &dummy) || rf_backend_create_dummy(dummy, &device)) {
             failed("planning");
             return;
         }
@@ -127,6 +128,7 @@ static void bench_planning(void) {
             row(name, (double)median(times, ROUNDS) / 1e6, "ms", "under 20");
         }
         rf_backend_destroy(&cpu);
+        rf_runtime_destroy(&runtime);
         rf_backend_destroy(&device);
         rf_dummy_destroy(&dummy);
         rf_graph_destroy(&graph);
@@ -263,9 +265,9 @@ struct split {
 };
 static int split_place(void *user, const char *node) {
     const struct split *split = user;
-    for (size_t s = 0; s < split->graph->step_count; s++)
-        if (!strcmp(split->graph->steps[s].name, node))
-            return split->graph->steps[s].group <= split->device_layers ? 0 : -1;
+    for (size_t s = 0; s < split->graph->node_count; s++)
+        if (!strcmp(split->graph->nodes[s].name, node))
+            return split->graph->nodes[s].group <= split->device_layers ? 0 : -1;
     return -1;
 }
 
@@ -289,15 +291,15 @@ static int64_t time_layers(struct rf_device *device, const char *name, struct ex
  * does, because there is nothing to overlap where one part is nothing. */
 static void bench_split(struct rf_device *device, const char *name, struct exec_block block, bool balanced,
                         const char *wanted) {
-    enum { MOST_LAYERS = 48 };
+    enum { LAYERS_MAX = 48 };
     char text[96];
     uint32_t on_cpu = block.layers / 2, on_device = block.layers - on_cpu;
     if (balanced) {
         int64_t a = time_layers(device, name, block, 2), b = time_layers(NULL, name, block, 2);
         if (a <= 0 || b <= 0) return;
         double ratio = (double)b / (double)a;
-        on_device = ratio > 1 ? (uint32_t)RF_MIN(ratio + 0.5, (double)MOST_LAYERS) : 1;
-        on_cpu = ratio > 1 ? 1 : (uint32_t)RF_MIN(1 / ratio + 0.5, (double)MOST_LAYERS);
+        on_device = ratio > 1 ? (uint32_t)RF_MIN(ratio + 0.5, (double)LAYERS_MAX) : 1;
+        on_cpu = ratio > 1 ? 1 : (uint32_t)RF_MIN(1 / ratio + 0.5, (double)LAYERS_MAX);
         if (quick) on_device = on_cpu = 1;
     }
     block.layers = on_device + on_cpu;
@@ -376,9 +378,9 @@ static int spread_place(void *user, const char *node) {
         const struct rf_graph *graph;
         int devices, layers;
     } *all = user;
-    for (size_t s = 0; s < all->graph->step_count; s++)
-        if (!strcmp(all->graph->steps[s].name, node))
-            return RF_MIN((all->graph->steps[s].group - 1) * all->devices / all->layers, all->devices - 1);
+    for (size_t s = 0; s < all->graph->node_count; s++)
+        if (!strcmp(all->graph->nodes[s].name, node))
+            return RF_MIN((all->graph->nodes[s].group - 1) * all->devices / all->layers, all->devices - 1);
     return -1;
 }
 

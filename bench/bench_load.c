@@ -16,15 +16,15 @@
 
 #include <rocmforge/infer.h>
 
-#include "cpu/pool.h"
+#include "runtime/thread_pool.h"
 #include "gpu/device_impl.h"
-#include "model/engine_impl.h"
-#include "model/gguf_impl.h"
-#include "model/gguf_write.h"
-#include "model/load.h"
+#include "infer/engine_impl.h"
+#include "gguf/gguf_impl.h"
+#include "support/gguf_write.h"
+#include "infer/load.h"
 #include "start.h"
 
-enum { ROUNDS_MOST = 64, READERS_MOST = 64, EXIT_ABSENT = 77 };
+enum { ROUNDS_MAX = 64, READERS_MAX = 64, EXIT_ABSENT = 77 };
 
 struct bench {
     bool quick, cold;
@@ -117,7 +117,7 @@ struct piece {
 struct reading {
     const struct rf_gguf *gguf;
     struct piece *pieces;
-    struct rf_pinned *memory[READERS_MOST];
+    struct rf_pinned *memory[READERS_MAX];
     atomic_int failed;
 };
 static void read_pieces(void *user, size_t begin, size_t end, unsigned thread) {
@@ -132,14 +132,14 @@ static void read_pieces(void *user, size_t begin, size_t end, unsigned thread) {
 
 static rf_status read_alone(struct bench *bench, double *rate) {
     struct reading reading = {.gguf = bench->gguf};
-    struct rf_pool *pool = NULL;
+    struct rf_thread_pool *pool = NULL;
     uint64_t step = bench->load.piece_bytes_used;
     size_t count = 0;
     for (size_t i = 0; i < bench->count; i++) count += (size_t)((bench->homes[i].tensor->bytes + step - 1) / step);
     reading.pieces = calloc(count, sizeof *reading.pieces);
     rf_status status = reading.pieces ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no memory for the list of pieces");
-    if (!status) status = rf_pool_create(RF_MAX(bench->load.readers_used, 1u), &pool);
-    for (unsigned i = 0; !status && i < rf_pool_threads(pool); i++)
+    if (!status) status = rf_thread_pool_create(RF_MAX(bench->load.readers_used, 1u), &pool);
+    for (unsigned i = 0; !status && i < rf_thread_pool_threads(pool); i++)
         status = rf_pinned_create(bench->device, step, &reading.memory[i]);
     count = 0;
     for (size_t i = 0; i < bench->count && !status; i++)
@@ -149,12 +149,12 @@ static rf_status read_alone(struct bench *bench, double *rate) {
     if (!status) {
         forget(bench);
         int64_t start = rf_now_ns();
-        rf_pool_run(pool, count, 1, read_pieces, &reading);
+        rf_thread_pool_run(pool, 0, count, 1, read_pieces, &reading);
         *rate = (double)bench->total / (double)(rf_now_ns() - start);
         if (atomic_load(&reading.failed)) status = rf_fail(RF_E_IO, "the file could not be read");
     }
-    for (unsigned i = 0; i < READERS_MOST; i++) rf_pinned_destroy(&reading.memory[i]);
-    rf_pool_destroy(&pool);
+    for (unsigned i = 0; i < READERS_MAX; i++) rf_pinned_destroy(&reading.memory[i]);
+    rf_thread_pool_destroy(&pool);
     free(reading.pieces);
     return status;
 }
@@ -196,7 +196,7 @@ static rf_status open_engine(struct bench *bench) {
 }
 
 static rf_status run(struct bench *bench) {
-    double reads[ROUNDS_MOST], loads[ROUNDS_MOST], ignored;
+    double reads[ROUNDS_MAX], loads[ROUNDS_MAX], ignored;
     rf_status status = load_once(bench, &ignored);
     for (int round = 0; round < bench->rounds && !status; round++) {
         status = read_alone(bench, &reads[round]);
@@ -229,13 +229,13 @@ static bool parse(struct bench *bench, int argc, char **argv) {
         long number = strtol(value, NULL, 10);
         if (!strcmp(argv[i], "-m") && *value)
             bench->model = value;
-        else if (!strcmp(argv[i], "--readers") && number > 0 && number <= READERS_MOST)
+        else if (!strcmp(argv[i], "--readers") && number > 0 && number <= READERS_MAX)
             bench->readers = (unsigned)number;
         else if (!strcmp(argv[i], "--piece") && number > 0 && number <= 1024)
             bench->piece_bytes = (uint64_t)number << 20;
         else if (!strcmp(argv[i], "--staging") && number > 0 && number <= 1 << 16)
             bench->staging_bytes = (uint64_t)number << 20;
-        else if (!strcmp(argv[i], "--rounds") && number > 0 && number <= ROUNDS_MOST)
+        else if (!strcmp(argv[i], "--rounds") && number > 0 && number <= ROUNDS_MAX)
             bench->rounds = (int)number;
         else
             return false;

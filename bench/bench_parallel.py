@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Parallel against serial: the suite of 200 GPU tests in tests/many, run by `rocmforge test`.
+"""Parallel against serial: the suite of 200 GPU tests in tests/parallel, run by `rocmforge test`.
 
     bench/bench_parallel.py --build build                    on the simulated driver
     RF_DRIVER=auto bench/bench_parallel.py --build build     on a real GPU
@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def run(build, jobs, repeat):
     """The seconds one run took, and its closing line."""
     command = [os.path.join(build, "rocmforge"), "test", "--quiet", "--gpu-jobs", str(jobs), "--repeat", str(repeat),
-               os.path.join(build, "tests", "many", "test_many")]
+               os.path.join(build, "tests", "parallel", "test_parallel")]
     started = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     seconds = time.monotonic() - started

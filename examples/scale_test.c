@@ -20,18 +20,18 @@ RF_TEST(scale, reference_doubles) {
 }
 
 /* Then the kernel, on odd and even sizes: scale.matches_cpu/one, …/odd, …/large. */
-enum { MOST = 5000 };
+enum { MAX_COUNT = 5000 };
 struct size {
     const char *label;
     size_t count;
 };
-static const struct size sizes[] = {{"one", 1}, {"odd", 257}, {"large", MOST}};
+static const struct size sizes[] = {{"one", 1}, {"odd", 257}, {"large", MAX_COUNT}};
 
 RF_TEST_LABELLED_CASES(scale, matches_cpu, struct size, sizes, .gpu = true, .memory_bytes = 1 << 20) {
     struct rf_device *device = rf_fixture(); /* skips the test where there is no GPU */
     struct rf_queue *queue = rf_fixture_queue();
     struct rf_random random = {rf_test_seed()};
-    static float in[MOST], expected[MOST], actual[MOST];
+    static float in[MAX_COUNT], expected[MAX_COUNT], actual[MAX_COUNT];
     rf_random_floats(&random, in, c->count, -10, 10);
     scale_reference(expected, in, 0.3f, c->count);
 

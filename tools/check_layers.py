@@ -2,6 +2,7 @@
 """Refuses what the layers forbid.
 
   - an #include that reaches upward: each layer may use only those listed for it below
+  - an #include of another layer's private header, NAME_impl.h
   - a device-wide wait or a reset, by any name, outside the simulated driver that traps them
   - a call in the library that ends the process or prints
   - with --library FILE: such a name among the strings of the built library
@@ -17,17 +18,21 @@ import tempfile
 # layer: (layers it may include besides itself, public headers it may include; None: all)
 LAYERS = {
     "base": (set(), {"base.h"}),
-    "gpu": ({"base"}, {"base.h", "gpu.h"}),
+    "runtime": ({"base"}, {"base.h"}),
+    "gpu": ({"base", "runtime"}, {"base.h", "gpu.h"}),
     "sim": (set(), set()),
     "kernels": (set(), set()),
-    "cpu": ({"base", "gpu"}, None),
-    "graph": ({"base", "gpu", "cpu"}, None),
-    "model": ({"base", "gpu", "cpu", "graph"}, None),
+    "cpu": ({"base", "runtime", "gpu"}, None),
+    "ops": ({"base", "runtime", "gpu", "cpu"}, None),
+    "graph": ({"base", "runtime", "gpu", "cpu", "ops"}, None),
+    "gguf": ({"base"}, {"base.h", "gpu.h", "model.h"}),
+    "tokenizer": ({"base", "gguf"}, {"base.h", "gpu.h", "model.h", "tokenizer.h"}),
+    "infer": ({"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer"}, None),
     "testing": (set(), None),
     "cli": (set(), None),
 }
 EXTRA_INCLUDES = {("sim", "kernels/host_abi.h")}
-LIBRARY_LAYERS = {"base", "gpu", "cpu", "graph", "model"}
+LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
 
 BANNED = ["hipDeviceSynchronize", "cuCtxSynchronize", "hipDeviceReset", "cuDevicePrimaryCtxReset",
@@ -73,6 +78,8 @@ def check_include(layer, quote, name, folder):
     if "/" not in name:
         return None if os.path.exists(os.path.join(folder, name)) else "no such file in this layer"
     target = name.split("/", 1)[0]
+    if target != layer and name.endswith("_impl.h"):
+        return f"{name} is {target}'s own"
     if target == layer or target in uses or (layer, name) in EXTRA_INCLUDES:
         return None
     return f"{layer} may not use {target}"
@@ -129,6 +136,9 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/gpu/a.c", '/* #include "cpu/x.h" */\n#include "base/base.h"\n#include <stdio.h>\n', None),
     ("src/gpu/a.c", '#include "../cpu/x.h"\n', "name the layer"),
     ("src/gpu/a.c", '#include "b.c"\n', "compiled, not included"),
+    ("src/infer/a.c", '#include "gpu/device_impl.h"\n', "gpu's own"),
+    ("src/infer/a.c", '#include "gpu/device.h"\n', None),
+    ("src/runtime/a.c", '#include "gpu/device.h"\n', "runtime may not use gpu"),
     ("src/sim/a.c", '#include "kernels/host_abi.h"\n', None),
     ("src/sim/a.c", '#include "kernels/kernel.h"\n', "sim may not use kernels"),
     ("src/kernels/a.hip", '#include "base/base.h"\n', "kernels may not use base"),

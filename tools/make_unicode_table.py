@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/model/unicode_table.c: the character classes that tokenizers split text by.
+"""Writes src/tokenizer/unicode_table.c: the character classes that tokenizers split text by.
 
     python3 tools/make_unicode_table.py [--check] [FILE]
 
@@ -13,7 +13,7 @@ import re
 import sys
 import unicodedata
 
-# Bits of src/model/unicode.h, in the order of its enum.
+# Bits of src/tokenizer/unicode.h, in the order of its enum.
 BITS = {"Lu": 0, "Ll": 1, "Lt": 2, "Lm": 3, "Lo": 4, "N": 5, "P": 6, "S": 7, "M": 8}
 SPACE_BIT = 9
 WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
@@ -37,7 +37,7 @@ def table():
         "/* Character classes of Unicode " + unicodedata.unidata_version + ". Made by tools/make_unicode_table.py: do not",
         " * edit. A range begins at the code point in the low 21 bits, has the classes (enum rf_rune_class)",
         " * in the bits above, and ends where the next begins. */",
-        '#include "model/unicode.h"',
+        '#include "tokenizer/unicode.h"',
         "",
         f'const char rf_unicode_version[] = "{unicodedata.unidata_version}";',
         "",

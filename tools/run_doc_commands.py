@@ -5,7 +5,7 @@ Every block fenced as ```sh is run, from the root of the source tree, as one she
 exported in a line holds for the lines after it. A command is a line, with those that it continues
 on by a backslash. It must exit with 0; where it must not, a comment at its end says so:
 
-    build/rocmforge test build/tests/bad/bad       # exits 1
+    build/rocmforge test build/tests/misbehaving/misbehaving       # exits 1
     ./run_gpu_tests.sh                             # exits 0 or 77
 
 Blocks fenced otherwise (```text, ```c) are not run. --build names the build folder that stands

@@ -74,6 +74,11 @@ RF_API const char *rf_status_name(rf_status status);
  * next failing call on this thread. */
 RF_API const char *rf_error_text(void);
 
+/* Every timeout is in nanoseconds. RF_TIMEOUT_DEFAULT stands for the option RF_TIMEOUT_MS;
+ * 0 asks once and does not wait. There is no "for ever". */
+#define RF_TIMEOUT_DEFAULT ((int64_t)-1)
+#define RF_MS(n) ((int64_t)(n) * INT64_C(1000000))
+
 /* Where an allocation was made. Captured by the RF_SITE macro; static strings only. */
 struct rf_site {
     const char *file;

@@ -29,13 +29,6 @@ struct rf_kernel;
 struct rf_tensor;
 struct rf_recording;
 
-/* ---- deadlines ------------------------------------------------------------------------ */
-
-/* Every timeout is in nanoseconds. RF_TIMEOUT_DEFAULT stands for the option RF_TIMEOUT_MS;
- * 0 asks once and does not wait. There is no "for ever". */
-#define RF_TIMEOUT_DEFAULT ((int64_t)-1)
-#define RF_MS(n) ((int64_t)(n) * INT64_C(1000000))
-
 /* ---- probing --------------------------------------------------------------------------- */
 
 enum rf_vendor { RF_VENDOR_NONE, RF_VENDOR_AMD, RF_VENDOR_NVIDIA };

@@ -25,7 +25,7 @@ typedef uint32_t rf_tensor_id; /* 0: none */
 typedef uint32_t rf_node_id;   /* 0: none */
 
 enum rf_tensor_role {
-    RF_ROLE_VALUE,    /* made by a node */
+    RF_ROLE_RESULT,   /* made by a node */
     RF_ROLE_INPUT,    /* written by the caller before a run; kept between runs */
     RF_ROLE_CONSTANT, /* never changes; its data is given with the descriptor */
     RF_ROLE_STATE,    /* kept between runs, zeros at first; changed by ops that update an input in place */
@@ -168,6 +168,9 @@ struct rf_executor_params {
      * RF_E_CANCELLED, when what was submitted is done. NULL: it runs to its end. */
     bool (*stop)(void *stop_user);
     void *stop_user;
+    /* Whose threads, options and host budget the CPU uses; borrowed until the executor is destroyed. NULL: that of
+     * the first device; without one, a runtime of its own. */
+    struct rf_runtime *runtime;
 };
 /* One thread at a time per executor; any number of executors, on one device or on several, side by side.
  * Plans, charges and allocates, uploads constants. RF_E_BUDGET: it fits nowhere; nothing is held then. What a device

@@ -39,11 +39,12 @@ struct rf_check_params {
     const char *op;           /* a name or pattern (*, ?); NULL: all */
     struct rf_device *device; /* NULL: the CPU */
     const char *simd;         /* of the CPU: "scalar", "avx2", "avx512"; NULL or "auto": the best this machine has */
-    unsigned threads;         /* of the CPU; 0: one per usable core */
+    unsigned threads;         /* of the CPU; 0: RF_THREADS, else one per usable core */
     uint64_t seed;            /* of the data; the same seed, the same data */
     bool bench;
     bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */
     void *user;
+    struct rf_runtime *runtime; /* whose threads the CPU uses; NULL: the device's, else one of its own */
 };
 struct rf_check_counts {
     size_t passed, failed, skipped; /* skipped: the backend does not offer the op or type */

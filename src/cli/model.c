@@ -13,7 +13,7 @@
 
 #define NO_DEADLINE_MS (INT64_C(365) * 24 * 3600 * 1000)
 #define PROGRESS_NS INT64_C(200000000)
-enum { MOST_ARGUMENTS = 62 };
+enum { ARGUMENTS_MAX = 62 };
 
 static bool parse_kv(const char *text, enum rf_kv_type *kv) {
     static const char *const names[] = {[RF_KV_F16] = "f16", [RF_KV_F32] = "f32", [RF_KV_Q8_0] = "q8_0"};
@@ -63,10 +63,10 @@ bool model_wants_worker(const struct model_options *options) {
 }
 
 int model_in_worker(int argc, char **argv) {
-    const char *arguments[MOST_ARGUMENTS + 2] = {argv[0], "--here"};
+    const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--here"};
     char why[256];
     int code = CLI_FAILED;
-    if (argc > MOST_ARGUMENTS) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
+    if (argc > ARGUMENTS_MAX) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
     /* Ctrl-C is the worker's to answer. */
     signal(SIGINT, SIG_IGN);

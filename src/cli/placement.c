@@ -12,7 +12,7 @@
 
 #define SAMPLE_BYTES ((size_t)32 << 20) /* for each thread: more than its share of any cache */
 #define PASSES 2
-enum { THREADS_MOST = 16 };
+enum { THREADS_MAX = 16 };
 
 /* A range of layers in one place. */
 struct part {
@@ -73,15 +73,15 @@ static void *read_sample(void *user) {
 
 /* Bytes a second that the CPU's threads read together; 0: it could not be measured. */
 static double host_rate(void) {
-    struct sample samples[THREADS_MOST] = {{0}};
+    struct sample samples[THREADS_MAX] = {{0}};
     double rate = 0;
     unsigned threads = rf_usable_cores();
-    for (unsigned i = 0; i < threads && i < THREADS_MOST; i++) {
+    for (unsigned i = 0; i < threads && i < THREADS_MAX; i++) {
         samples[i].memory = malloc(SAMPLE_BYTES);
         samples[i].started =
             samples[i].memory && pthread_create(&samples[i].thread, NULL, read_sample, &samples[i]) == 0;
     }
-    for (int i = 0; i < THREADS_MOST; i++) {
+    for (int i = 0; i < THREADS_MAX; i++) {
         if (samples[i].started) pthread_join(samples[i].thread, NULL);
         if (samples[i].started && samples[i].seconds > 0) rate += PASSES * (double)SAMPLE_BYTES / samples[i].seconds;
         free(samples[i].memory);

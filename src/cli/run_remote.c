@@ -262,7 +262,7 @@ enum run_outcome run_remote_answer(struct run_remote *remote, const struct run_q
         wire_put_u32(out, (uint32_t)question->messages[i].role);
         wire_put_text(out, question->messages[i].text);
     }
-    if (out->failed || out->count > WIRE_BODY_MOST) {
+    if (out->failed || out->count > WIRE_BODY_MAX) {
         run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
         return RUN_FAILED;
     }

@@ -50,7 +50,7 @@ void wire_begin(struct wire_out *out, enum wire_kind kind) {
 }
 
 bool wire_send(int channel, struct wire_out *out) {
-    if (out->failed || out->count - WIRE_HEAD_BYTES > WIRE_BODY_MOST) return false;
+    if (out->failed || out->count - WIRE_HEAD_BYTES > WIRE_BODY_MAX) return false;
     uint32_t length = (uint32_t)(out->count - WIRE_HEAD_BYTES);
     memcpy(out->bytes + 4, &length, sizeof length);
     for (size_t sent = 0; sent < out->count;) {
@@ -101,7 +101,7 @@ uint64_t wire_take_u64(struct wire_body *body) {
 /* The bytes of a text: none of them is zero. */
 static const void *take_text(struct wire_body *body, size_t *length) {
     uint64_t count = wire_take_u64(body);
-    const void *from = count <= WIRE_BODY_MOST ? wire_take(body, (size_t)count) : NULL;
+    const void *from = count <= WIRE_BODY_MAX ? wire_take(body, (size_t)count) : NULL;
     if (!from || memchr(from, 0, (size_t)count)) {
         body->bad = true;
         return NULL;
@@ -151,7 +151,7 @@ enum wire_state wire_next(struct wire_in *in, struct wire_body *body) {
         const unsigned char *head = in->bytes + in->first;
         memcpy(&kind, head, sizeof kind);
         memcpy(&length, head + 4, sizeof length);
-        if (!kind || kind >= WIRE_KINDS || length > WIRE_BODY_MOST)
+        if (!kind || kind >= WIRE_KINDS || length > WIRE_BODY_MAX)
             return refuse(in, kind, length, "what came is no frame");
         if (!in->greeted && (kind != WIRE_HELLO || length != 8))
             return refuse(in, kind, length, "what came first is no greeting");

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_VERSION = 1, WIRE_HEAD_BYTES = 8, WIRE_BODY_MOST = 256 << 20 };
+enum { WIRE_VERSION = 1, WIRE_HEAD_BYTES = 8, WIRE_BODY_MAX = 256 << 20 };
 enum wire_kind {
     WIRE_HELLO = 1,
     WIRE_ASK,

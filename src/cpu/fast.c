@@ -15,13 +15,19 @@ rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out)
                        rf_simd_name(params->level));
     struct rf_cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return rf_fail(RF_E_NO_MEMORY, "no memory for the CPU backend");
-    rf_status status = rf_pool_create(params->threads, &cpu->pool);
+    cpu->pool = params->pool;
+    rf_status status = RF_OK;
+    if (!cpu->pool) {
+        status = rf_thread_pool_create(params->threads, &cpu->own_pool);
+        cpu->pool = cpu->own_pool;
+    }
     if (status) {
         free(cpu);
         return status;
     }
     cpu->simd = simd;
-    cpu->threads = rf_pool_threads(cpu->pool);
+    unsigned all = rf_thread_pool_threads(cpu->pool);
+    cpu->threads = params->threads ? RF_MIN(params->threads, all) : all;
     *out = cpu;
     return RF_OK;
 }
@@ -30,7 +36,7 @@ void rf_cpu_destroy(struct rf_cpu **handle) {
     struct rf_cpu *cpu = handle ? *handle : NULL;
     if (!cpu) return;
     *handle = NULL;
-    rf_pool_destroy(&cpu->pool);
+    rf_thread_pool_destroy(&cpu->own_pool);
     free(cpu->scratch);
     free(cpu);
 }

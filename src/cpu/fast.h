@@ -2,8 +2,8 @@
  * ref_transformer.h, ref_matmul.h, ref_attention.h; arguments mean the same and pass the same
  * structs), within its tolerance.
  *
- * struct rf_cpu is a pool of threads, a SIMD level and scratch memory that grows to what the largest
- * op so far needed. The same op on the same input gives the same bits, run after run, whatever the
+ * struct rf_cpu is a pool of threads, perhaps shared, a SIMD level and scratch memory that grows to what the
+ * largest op so far needed. The same op on the same input gives the same bits, run after run, whatever the
  * number of threads; another SIMD level gives others within the tolerance.
  *
  * Products with Q8_0, Q4_0, Q4_K and Q6_K weights round activations to 8 bits per 32 elements (as
@@ -23,9 +23,11 @@
 
 struct rf_cpu;
 
+struct rf_thread_pool;
 struct rf_cpu_params {
-    unsigned threads; /* 0: one per usable core */
+    unsigned threads; /* 0: all of the pool's; without a pool, one per usable core */
     enum rf_simd_level level;
+    struct rf_thread_pool *pool; /* borrowed: a runtime's. NULL: one of its own */
 };
 /* params may be NULL. RF_E_UNSUPPORTED: this machine has not that level. */
 rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out);

@@ -177,7 +177,7 @@ static rf_status attend(struct rf_cpu *cpu, const struct rf_ref_attention *a, co
         op.heads_each = RF_MIN(op.heads_each, (op.group + more - 1) / more);
     }
     op.head_blocks = (op.group + op.heads_each - 1) / op.heads_each;
-    rf_pool_run(cpu->pool, count * op.head_blocks, 1, tasks, &op);
+    rf_cpu_run(cpu, count * op.head_blocks, 1, tasks, &op);
     return RF_OK;
 }
 
@@ -226,11 +226,11 @@ rf_status rf_cpu_attention_of(struct rf_cpu *cpu, const struct rf_ref_attention 
     dense.q_strides = dense.out_strides = rf_ref_heads_dense(a->heads_q, a->q_rows, a->dim);
     /* Queries are only read. */
     struct recast r = {cpu->simd, a, type, a->q_strides, (char *)(uintptr_t)q, scratch, true};
-    rf_pool_run(cpu->pool, rows, rf_cpu_grain(a->dim), recast_rows, &r);
+    rf_cpu_run(cpu, rows, rf_cpu_grain(a->dim), recast_rows, &r);
     status = attend(cpu, &dense, pages, scratch + wide, scratch, k, v, tile);
     if (status) return status;
     r = (struct recast){cpu->simd, a, type, a->out_strides, out, scratch + wide, false};
-    rf_pool_run(cpu->pool, rows, rf_cpu_grain(a->dim), recast_rows, &r);
+    rf_cpu_run(cpu, rows, rf_cpu_grain(a->dim), recast_rows, &r);
     return RF_OK;
 }
 

@@ -77,7 +77,7 @@ rf_status rf_cpu_qkt_matmul(struct rf_cpu *cpu, const struct rf_ref_attention *a
         rf_ref_qkt_matmul(a, scores, q, k);
         return RF_OK;
     }
-    rf_pool_run(cpu->pool, items, 1, qkt_rows, &parts);
+    rf_cpu_run(cpu, items, 1, qkt_rows, &parts);
     return RF_OK;
 }
 
@@ -120,7 +120,7 @@ rf_status rf_cpu_weighted_matmul(struct rf_cpu *cpu, const struct rf_ref_attenti
     parts.left = (const char *)weights;
     parts.right = v;
     parts.out = out;
-    rf_pool_run(cpu->pool, items, 1, weighted_rows, &parts);
+    rf_cpu_run(cpu, items, 1, weighted_rows, &parts);
     return RF_OK;
 }
 
@@ -165,7 +165,7 @@ rf_status rf_cpu_causal_mask(struct rf_cpu *cpu, enum rf_dtype dtype, void *scor
     struct rows r = {.dtype = dtype, .out = scores, .out_strides = strides, .heads = heads, .count = rows};
     r.columns = columns;
     r.offset = offset;
-    rf_pool_run(cpu->pool, items, rf_cpu_grain(columns), mask_rows, &r);
+    rf_cpu_run(cpu, items, rf_cpu_grain(columns), mask_rows, &r);
     return RF_OK;
 }
 
@@ -195,6 +195,6 @@ rf_status rf_cpu_kv_replicate(struct rf_cpu *cpu, enum rf_dtype dtype, void *out
     if (!items || !dim) return RF_OK;
     if (!out || !in) return rf_fail(RF_E_INVALID, "kv_replicate: a tensor is NULL");
     struct rows r = {dtype, out, in, out_strides, in_strides, heads_q, heads_q / heads_kv, rows, dim, 0};
-    rf_pool_run(cpu->pool, items, rf_cpu_grain(dim), copy_rows, &r);
+    rf_cpu_run(cpu, items, rf_cpu_grain(dim), copy_rows, &r);
     return RF_OK;
 }

@@ -4,15 +4,20 @@
 
 #include "base/base.h"
 #include "cpu/fast.h"
-#include "cpu/pool.h"
+#include "runtime/thread_pool.h"
 
 struct rf_cpu {
-    struct rf_pool *pool;
+    struct rf_thread_pool *pool;
+    struct rf_thread_pool *own_pool; /* NULL: the pool is shared */
     const struct rf_simd *simd;
     unsigned threads;
     char *scratch; /* aligned to 64 bytes */
     size_t scratch_bytes;
 };
+
+static inline void rf_cpu_run(struct rf_cpu *cpu, size_t count, size_t grain, rf_thread_pool_fn fn, void *user) {
+    rf_thread_pool_run(cpu->pool, cpu->threads, count, grain, fn, user);
+}
 
 /* Makes scratch at least this large; what was in it is lost. op: for the message. */
 rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes);

@@ -1,7 +1,7 @@
 /* Products with weights (see fast.h): which loop for which type and shape, and how it is cut.
  *
  * Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of at
- * most MOST_COLUMNS) go to the thread's own tile in f32, then through bias, residual, gate and
+ * most COLUMNS_MAX) go to the thread's own tile in f32, then through bias, residual, gate and
  * rounding to the output. A chunk's weights are read from memory once, whatever the columns.
  * Several products of one x are one piece of work: their chunks are numbered one after the other.
  *   few columns    rows against one column after the other, the chunk staying in the L2 cache
@@ -13,7 +13,7 @@
 #include "cpu/quant.h"
 
 enum {
-    MOST_COLUMNS = 512,
+    COLUMNS_MAX = 512,
     CHUNK_BYTES = 96 * 1024,
     CHUNK_ROWS = 64, /* at most, a multiple of the rows in any panel */
     PART = 512,      /* of k, widened at a time; a multiple of every block */
@@ -364,21 +364,21 @@ rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, si
         if (rf_add_overflows(chunk_count, chunks_of(&job, ops + i), &chunk_count))
             return rf_fail(RF_E_INVALID, "matmul: the rows of %zu products overflow", count);
     if (chunk_count == 0) return RF_OK;
-    rf_status status = reserve(&job, RF_MIN(ops->m, (size_t)MOST_COLUMNS));
+    rf_status status = reserve(&job, RF_MIN(ops->m, (size_t)COLUMNS_MAX));
     if (status) return status;
     size_t parts = (ops->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
     for (; job.first < ops->m; job.first += job.columns) {
-        job.columns = RF_MIN(ops->m - job.first, (size_t)MOST_COLUMNS);
+        job.columns = RF_MIN(ops->m - job.first, (size_t)COLUMNS_MAX);
         if (job.groups) {
-            rf_pool_run(cpu->pool, job.columns * parts, 1 + 4 / RF_MAX(parts, (size_t)1), quantize_parts, &job);
+            rf_cpu_run(cpu, job.columns * parts, 1 + 4 / RF_MAX(parts, (size_t)1), quantize_parts, &job);
         } else if (job.q8 || ops->type != RF_F32) {
             job.x_stride = ops->k;
-            rf_pool_run(cpu->pool, job.columns, 1, widen_columns, &job);
+            rf_cpu_run(cpu, job.columns, 1, widen_columns, &job);
         } else {
             job.x = (float *)(uintptr_t)ops->x + job.first * ops->x_stride; /* read only */
             job.x_stride = ops->x_stride;
         }
-        rf_pool_run(cpu->pool, chunk_count, 1, chunks, &job);
+        rf_cpu_run(cpu, chunk_count, 1, chunks, &job);
     }
     return RF_OK;
 }

@@ -49,7 +49,7 @@ rf_status rf_cpu_add(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const v
     rf_status status = check(cpu, "add", dtype, count == 0, out, a, b);
     if (status) return status;
     struct elementwise op = {.simd = cpu->simd, .dtype = dtype, .out = out, .a = a, .b = b};
-    rf_pool_run(cpu->pool, count, ELEMENTS, add_range, &op);
+    rf_cpu_run(cpu, count, ELEMENTS, add_range, &op);
     return RF_OK;
 }
 
@@ -64,7 +64,7 @@ rf_status rf_cpu_scale(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const
     rf_status status = check(cpu, "scale", dtype, count == 0, out, in, in);
     if (status) return status;
     struct elementwise op = {.simd = cpu->simd, .dtype = dtype, .out = out, .a = in, .factor = factor};
-    rf_pool_run(cpu->pool, count, ELEMENTS, scale_range, &op);
+    rf_cpu_run(cpu, count, ELEMENTS, scale_range, &op);
     return RF_OK;
 }
 
@@ -79,7 +79,7 @@ rf_status rf_cpu_cast(struct rf_cpu *cpu, enum rf_dtype to, void *out, enum rf_d
     if (!status) status = check(cpu, "cast", from, count == 0, in, in, in);
     if (status) return status;
     struct elementwise op = {.simd = cpu->simd, .dtype = to, .from = from, .out = out, .a = in};
-    rf_pool_run(cpu->pool, count, ELEMENTS, cast_range, &op);
+    rf_cpu_run(cpu, count, ELEMENTS, cast_range, &op);
     return RF_OK;
 }
 
@@ -120,7 +120,7 @@ rf_status rf_cpu_multiply(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, si
                       .b_row = b_row,
                       .c_row = c_row,
                       .columns = columns};
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), multiply_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), multiply_rows, &op);
     return RF_OK;
 }
 
@@ -153,14 +153,14 @@ rf_status rf_cpu_activation_gate(struct rf_cpu *cpu, enum rf_activation kind, en
     if (rows == 1 && columns > ELEMENTS) {
         size_t parts = columns / ELEMENTS;
         op.out_row = op.a_row = op.b_row = op.columns = ELEMENTS;
-        rf_pool_run(cpu->pool, parts, 1, activate_rows, &op);
+        rf_cpu_run(cpu, parts, 1, activate_rows, &op);
         size_t done = parts * ELEMENTS;
         op.columns = columns - done;
         op.out = at_out(dtype, out, done);
         op.a = at(dtype, gate, done);
         op.b = at(dtype, up, done);
     }
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), activate_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), activate_rows, &op);
     return RF_OK;
 }
 
@@ -184,7 +184,7 @@ rf_status rf_cpu_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, co
     if (status) return status;
     struct rows op = {
         .simd = cpu->simd, .dtype = dtype, .out = out, .a = in, .columns = columns, .weight = weight, .eps = eps};
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), rms_norm_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), rms_norm_rows, &op);
     return RF_OK;
 }
 rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum, void *out, const void *a,
@@ -202,7 +202,7 @@ rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum
                       .columns = columns,
                       .weight = weight,
                       .eps = eps};
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), rms_norm_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), rms_norm_rows, &op);
     return RF_OK;
 }
 
@@ -226,7 +226,7 @@ rf_status rf_cpu_layer_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, 
                       .weight = weight,
                       .bias = bias,
                       .eps = eps};
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), layer_norm_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), layer_norm_rows, &op);
     return RF_OK;
 }
 
@@ -258,7 +258,7 @@ rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, e
     if (mask && rows && (rows_each == 0 || heads == 0))
         return rf_fail(RF_E_INVALID, "softmax: a mask needs rows_each and heads above 0");
     struct softmax op = {cpu->simd, out, in, mask_dtype, mask, columns, rows_each, heads, scale};
-    rf_pool_run(cpu->pool, columns ? rows : 0, rf_cpu_grain(columns), softmax_rows, &op);
+    rf_cpu_run(cpu, columns ? rows : 0, rf_cpu_grain(columns), softmax_rows, &op);
     return RF_OK;
 }
 
@@ -320,7 +320,7 @@ rf_status rf_cpu_rope(struct rf_cpu *cpu, const struct rf_ref_rope *rope, void *
     struct rope op = {cpu, rope, out, in, rf_cpu_round_64(2 * rope->rotated * sizeof(float)) / sizeof(float)};
     status = rf_cpu_reserve(cpu, "rope", cpu->threads * op.thread_floats * sizeof(float));
     if (status) return status;
-    rf_pool_run(cpu->pool, rope->tokens, rf_cpu_grain(rope->heads * rope->dim), rope_tokens, &op);
+    rf_cpu_run(cpu, rope->tokens, rf_cpu_grain(rope->heads * rope->dim), rope_tokens, &op);
     return RF_OK;
 }
 
@@ -388,7 +388,6 @@ rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *ap
     status = rf_cpu_reserve(cpu, "kv_append", cpu->threads * op.thread_floats * sizeof(float));
     if (status) return status;
     size_t each = (append->heads + cpu->threads - 1) / cpu->threads;
-    rf_pool_run(cpu->pool, append->heads, RF_MAX(each, rf_cpu_grain(append->tokens * append->dim)), append_heads,
-                &op);
+    rf_cpu_run(cpu, append->heads, RF_MAX(each, rf_cpu_grain(append->tokens * append->dim)), append_heads, &op);
     return RF_OK;
 }

@@ -81,7 +81,7 @@ rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *
     if (status) return status;
     if (count && (!blocks || !out)) return rf_fail(RF_E_INVALID, "dequantize: a tensor is NULL");
     struct widening op = {.cpu = cpu, .from = from, .type = type, .blocks = blocks, .out = out, .count = count};
-    rf_pool_run(cpu->pool, (count + PART - 1) / PART, 32, dequantize_parts, &op);
+    rf_cpu_run(cpu, (count + PART - 1) / PART, 32, dequantize_parts, &op);
     return RF_OK;
 }
 
@@ -98,7 +98,7 @@ rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const v
                           .count = columns,
                           .indices = indices,
                           .table_rows = table_rows};
-    rf_pool_run(cpu->pool, count, rf_cpu_grain(columns), embedding_rows, &op);
+    rf_cpu_run(cpu, count, rf_cpu_grain(columns), embedding_rows, &op);
     return RF_OK;
 }
 
@@ -150,6 +150,6 @@ rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void 
         return rf_fail(RF_E_INVALID, "quantize_q8: %zu rows of %zu overflow", rows, x_stride);
     struct quantizing op = {
         .cpu = cpu, .type = type, .x = x, .x_stride = x_stride, .columns = columns, .parts = parts, .out = out};
-    rf_pool_run(cpu->pool, rows * parts, 16, quantize_blocks, &op);
+    rf_cpu_run(cpu, rows * parts, 16, quantize_blocks, &op);
     return RF_OK;
 }

@@ -98,7 +98,7 @@ static float logit_of(uint64_t element) {
 static uint32_t distance(float best, float logit, float scale) {
     if (logit == best) return 0;
     float octaves = (best - logit) * scale;
-    if (!(octaves < 64)) return RF_SAMPLING_Y_MOST;
+    if (!(octaves < 64)) return RF_SAMPLING_Y_MAX;
     return (uint32_t)(octaves * 0x1p24f);
 }
 
@@ -135,7 +135,7 @@ int32_t rf_ref_sample(const struct rf_sampling_numbers *n, const float *logits, 
         uint32_t y = (uint32_t)(scratch[i] >> 32);
         uint64_t later = (uint64_t)y * n->draw >> 24;
         bool left_out = rf_sampling_weight(y) < n->least_weight;
-        if (left_out || later > RF_SAMPLING_Y_MOST) later = RF_SAMPLING_Y_MOST;
+        if (left_out || later > RF_SAMPLING_Y_MAX) later = RF_SAMPLING_Y_MAX;
         scratch[i] = later << 32 | (uint32_t)scratch[i];
         sum += rf_sampling_weight((uint32_t)later);
     }

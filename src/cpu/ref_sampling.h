@@ -46,7 +46,7 @@ struct rf_sampling_numbers {
 /* NULL, or why the settings make no sense. A temperature below 2^-8 counts as that with temperature_last. */
 const char *rf_sampling_resolve(const struct rf_sampling *sampling, struct rf_sampling_numbers *numbers);
 
-enum { RF_SAMPLING_Y_MOST = (1 << 30) - 1 };
+enum { RF_SAMPLING_Y_MAX = (1 << 30) - 1 };
 uint64_t rf_sampling_weight(uint32_t y);
 
 /* Philox4x32-10: four words for a key and a counter. Words 0 and 1 of (seed, counter) are the 64 random bits. */

@@ -182,11 +182,11 @@ static void rotate(double *row, size_t rotated, bool halves, const uint64_t *ste
     }
 }
 
-enum { MOST_DIM = 4096 };
+enum { DIM_MAX = 4096 };
 
 void rf_ref_rope(const struct rf_ref_rope *rope, void *out, const void *in) {
-    double row[MOST_DIM];
-    if (!plain(rope->dtype) || rope->dim > MOST_DIM) return;
+    double row[DIM_MAX];
+    if (!plain(rope->dtype) || rope->dim > DIM_MAX) return;
     for (size_t t = 0; t < rope->tokens; t++)
         for (size_t h = 0; h < rope->heads; h++) {
             for (size_t e = 0; e < rope->dim; e++)
@@ -223,7 +223,7 @@ static void append_row(const struct rf_ref_kv_append *append, void *cache, size_
 
 void rf_ref_kv_append(const struct rf_ref_kv_append *append, void *k_cache, void *v_cache, const float *k,
                       const float *v) {
-    if ((append->dtype != RF_F32 && append->dtype != RF_F16 && append->dtype != RF_Q8_0) || append->dim > MOST_DIM)
+    if ((append->dtype != RF_F32 && append->dtype != RF_F16 && append->dtype != RF_Q8_0) || append->dim > DIM_MAX)
         return;
     for (size_t t = 0; t < append->tokens; t++) {
         int32_t position = append->positions[t];
@@ -235,8 +235,8 @@ void rf_ref_kv_append(const struct rf_ref_kv_append *append, void *k_cache, void
         if (page >= append->page_count) continue;
         for (size_t h = 0; h < append->heads; h++) {
             size_t to = page * append->page + h * append->head + row * append->row;
-            double wide[MOST_DIM];
-            float narrow[MOST_DIM];
+            double wide[DIM_MAX];
+            float narrow[DIM_MAX];
             for (size_t e = 0; e < append->dim; e++) wide[e] = (double)k[t * append->k_token + h * append->dim + e];
             if (append->steps)
                 rotate(wide, append->rotated, append->halves, append->steps, position, append->magnitude);

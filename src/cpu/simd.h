@@ -14,14 +14,7 @@
 #include <rocmforge/gpu.h>
 
 #include "cpu/ref_transformer.h"
-
-enum rf_simd_level {
-    RF_SIMD_AUTO, /* the best that this machine has */
-    RF_SIMD_SCALAR,
-    RF_SIMD_AVX2,   /* AVX2, FMA, F16C */
-    RF_SIMD_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI, VNNI and BF16: Zen 4, Sapphire Rapids and later */
-    RF_SIMD_LEVELS
-};
+#include "runtime/cpu_info.h"
 
 /* Activations in 8 bits: 128 elements of a column. Element i of 32 elements b is scale[b] * its
  * quant; the sums are those of the quants. A column's last group is filled up with zeros. */
@@ -107,7 +100,6 @@ struct rf_simd {
 
 /* The table of a level, NULL where this machine (or build) has it not. Static; any thread. */
 const struct rf_simd *rf_simd_table(enum rf_simd_level level);
-const char *rf_simd_name(enum rf_simd_level level);
 
 /* The levels' own tables, for simd_dispatch.c. */
 extern const struct rf_simd rf_simd_scalar, rf_simd_avx2, rf_simd_avx512;

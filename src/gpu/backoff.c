@@ -16,7 +16,7 @@ enum { QUICK_LOOKS = 3 };
 #define LEAST_EXPECTED_NS INT64_C(40000)
 #define LONGEST_FIRST_SLEEP_NS RF_MS(20) /* what a wrong expectation can cost */
 #define LEAST_EARLY_NS INT64_C(60000)    /* a sleep that ends later than this is rare */
-#define MOST_EARLY_NS INT64_C(250000)
+#define EARLY_NS_MAX INT64_C(250000)
 
 void rf_backoff_begin(struct rf_backoff *backoff) {
     backoff->started_ns = rf_now_ns();
@@ -28,7 +28,7 @@ void rf_backoff_begin(struct rf_backoff *backoff) {
 
 /* How long before the expected end there is no sleep any more; after it, half as long. */
 static int64_t near_end_ns(int64_t expected_ns) {
-    int64_t share = RF_MIN(RF_MAX(expected_ns / 48, LEAST_EARLY_NS), MOST_EARLY_NS);
+    int64_t share = RF_MIN(RF_MAX(expected_ns / 48, LEAST_EARLY_NS), EARLY_NS_MAX);
     return RF_MIN(share, expected_ns / 8);
 }
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/internal.h"
+#include "gpu/device.h"
 
 static rf_status zero(struct rf_device *device, struct rf_block *block, uint64_t bytes, struct rf_queue *queue);
 
@@ -28,7 +28,7 @@ rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buf
         if (!status && params->zeroed) status = rf_recording_refuses(queue, "rf_buffer_create_safe: zeroing");
         if (status) goto leave;
     }
-    status = rf_memory_injected_failure(device->runtime);
+    status = rf_runtime_injected_failure(device->runtime);
     if (status) goto leave;
     struct rf_buffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer) {
@@ -47,7 +47,7 @@ rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buf
         rf_ledger_add(device, &block->ledger, RF_ALLOC_BUFFER, params->bytes, block->bytes, params->label, site);
     }
     pthread_mutex_unlock(&device->memory_mutex);
-    if (!status && device->runtime->checks) status = rf_check_prepare(device, block, params->bytes);
+    if (!status && device->checks) status = rf_check_prepare(device, block, params->bytes);
     if (!status && params->zeroed) status = zero(device, block, params->bytes, queue);
     if (status) {
         if (block) {
@@ -122,7 +122,7 @@ rf_status rf_block_release(struct rf_device *device, struct rf_block *block) {
         rf_pinned_release(device, block->pinned);
         return RF_OK;
     }
-    if (device->runtime->checks && !rf_device_is_lost(device)) {
+    if (device->checks && !rf_device_is_lost(device)) {
         int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
         status = rf_check_verify(device, block, block->ledger.record.bytes, deadline);
         if (status == RF_E_CORRUPT) remember_damage(device);
@@ -189,7 +189,7 @@ rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct r
         return rf_fail(RF_E_INVALID, "rf_pinned_create: %llu bytes", (unsigned long long)bytes);
     rf_status status = rf_enter(device, &entry);
     if (status) return status;
-    status = rf_memory_injected_failure(device->runtime);
+    status = rf_runtime_injected_failure(device->runtime);
     if (status) goto leave;
     struct rf_pinned *pinned = calloc(1, sizeof *pinned);
     if (!pinned) {
@@ -270,7 +270,7 @@ rf_status rf_pinned_destroy(struct rf_pinned **pointer) {
         rf_object_retire(&pinned->object, true); /* a recording uses the memory: it goes with that */
     } else {
         bool lost = give_pinned_back(device, pinned);
-        rf_object_retire(&pinned->object, lost || device->runtime->checks);
+        rf_object_retire(&pinned->object, lost || device->checks);
     }
     rf_leave(&entry);
     return RF_OK;

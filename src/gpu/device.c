@@ -56,7 +56,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         return rf_fail(RF_E_INVALID, "rf_device_open_checked: runtime or out is NULL, or struct_size is not set");
     if (!atomic_load(runtime->alive))
         return rf_fail(RF_E_INVALID, "this process was forked from the one that made the runtime; make a new one");
-    const struct rf_probe_result *probe = rf_runtime_probe(runtime);
+    const struct rf_probe_result *probe = rf_gpu_probe(runtime);
     if (!probe) return rf_fail(RF_E_NO_MEMORY, "no host memory for the probe");
     if (!probe->count)
         return rf_fail(probe->status == RF_OK ? RF_E_NO_DEVICE : probe->status, "no GPU: %s", probe->reason);
@@ -71,9 +71,10 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         return rf_fail(RF_E_UNSUPPORTED, "device %d (%s) cannot be used: %s", params->index, info->name,
                        info->reason);
 
-    pthread_mutex_lock(&runtime->devices_mutex);
+    struct rf_gpu_state *gpu = rf_gpu_state(runtime); /* the probe made it */
+    pthread_mutex_lock(&gpu->devices_mutex);
     struct rf_device *device = NULL, *failed = NULL;
-    for (struct rf_device *other = runtime->devices; other && !device; other = other->next)
+    for (struct rf_device *other = gpu->devices; other && !device; other = other->next)
         if (other->info.index == params->index &&
             (atomic_load(&other->state) == RF_DEVICE_OPEN || rf_device_is_lost(other)))
             device = other;
@@ -84,6 +85,8 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
     } else {
         device->kind = RF_OBJECT_DEVICE;
         device->runtime = runtime;
+        device->gpu = gpu;
+        device->checks = gpu->checks;
         device->references = 1;
         device->info = *info;
         device->ordinal = probe->source[params->index].ordinal;
@@ -92,7 +95,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         pthread_mutex_init(&device->memory_mutex, NULL);
         pthread_mutex_init(&device->timelines_mutex, NULL);
         pthread_mutex_init(&device->staging.mutex, NULL);
-        status = rf_runtime_driver(runtime, params->index, &device->driver);
+        status = rf_gpu_driver(gpu, params->index, &device->driver);
         if (!status) status = open_parts(device, params, budget);
         if (status) {
             struct rf_saved_error saved;
@@ -106,11 +109,11 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
             }
         }
         if (device) {
-            device->next = runtime->devices;
-            runtime->devices = device;
+            device->next = gpu->devices;
+            gpu->devices = device;
         }
     }
-    pthread_mutex_unlock(&runtime->devices_mutex);
+    pthread_mutex_unlock(&gpu->devices_mutex);
     if (failed) {
         struct rf_saved_error saved;
         rf_error_save(&saved);
@@ -267,17 +270,17 @@ rf_status rf_device_close(struct rf_device **pointer) {
     rf_status status = rf_object_check(device, RF_OBJECT_DEVICE, "rf_device_close: device");
     if (status) return status;
     *pointer = NULL;
-    struct rf_runtime *runtime = device->runtime;
-    if (!atomic_load(runtime->alive)) return rf_fail(RF_E_INVALID, "a forked child cannot close its parent's device");
+    if (!atomic_load(device->runtime->alive))
+        return rf_fail(RF_E_INVALID, "a forked child cannot close its parent's device");
     struct rf_entry entry = {.device = device};
-    pthread_mutex_lock(&runtime->devices_mutex);
+    pthread_mutex_lock(&device->gpu->devices_mutex);
     if (atomic_load(&device->state) != RF_DEVICE_OPEN || device->references == 0) {
         status = rf_fail(RF_E_CLOSED, "rf_device_close: closed already");
     } else if (--device->references == 0) {
         atomic_store(&device->state, RF_DEVICE_CLOSED);
         status = close_parts(device, rf_device_deadline(device, RF_TIMEOUT_DEFAULT));
     }
-    pthread_mutex_unlock(&runtime->devices_mutex);
+    pthread_mutex_unlock(&device->gpu->devices_mutex);
     rf_leave(&entry);
     return status;
 }

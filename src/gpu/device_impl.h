@@ -13,7 +13,7 @@
  *             The driver calls that wait for all streams are made only then
  *
  * Locks, in the order they are taken; never the other way round:
- *   runtime.devices_mutex > device.memory_mutex > device.timelines_mutex > timeline.mutex >
+ *   gpu_state.devices_mutex > device.memory_mutex > device.timelines_mutex > timeline.mutex >
  *   block.lock, device.notes_mutex
  * The log callback is called with none of them held: messages are noted and flushed when the
  * public function leaves (rf_leave). */
@@ -23,8 +23,8 @@
 #include "base/base.h"
 #include "gpu/budget.h"
 #include "gpu/driver.h"
-#include "gpu/host_budget.h"
 #include "gpu/probe.h"
+#include "runtime/runtime.h"
 #include <rocmforge/gpu.h>
 
 /* ---- handles (object.c) ---- */
@@ -55,7 +55,7 @@ rf_status rf_object_check(const void *handle, enum rf_object_kind kind, const ch
 void rf_object_free(struct rf_object *object);
 void rf_object_retire(struct rf_object *object, bool keep); /* the same, saying what is kept */
 
-/* ---- runtime ---- */
+/* ---- the GPUs of a runtime (devices.c) ---- */
 
 enum rf_check_flags { RF_CHECK_GUARD = 1, RF_CHECK_POISON = 2, RF_CHECK_HANDLE = 4, RF_CHECK_LAUNCH = 8 };
 
@@ -64,16 +64,10 @@ struct rf_loaded_driver {
     struct rf_driver driver;
 };
 
-struct rf_runtime {
-    struct rf_log log;
-    struct rf_options *options;
-    int64_t timeout_ns;
-    unsigned checks; /* enum rf_check_flags */
-    struct rf_host_budget host;
-    _Atomic uint64_t fail_countdown; /* RF_FAIL_ALLOC: the allocation that makes it 0 is refused; 0: none */
-    const char *fail_path;           /* made then; NULL: none */
-    /* A page the kernel clears in a forked child: neither driver survives fork. */
-    _Atomic unsigned char *alive;
+/* Hangs on its runtime; made when a GPU is first asked for. */
+struct rf_gpu_state {
+    struct rf_runtime *runtime;
+    unsigned checks; /* RF_CHECK, as enum rf_check_flags */
 
     pthread_mutex_t probe_mutex;
     struct rf_probe_result *probe; /* set once */
@@ -82,10 +76,13 @@ struct rf_runtime {
     struct rf_device *devices; /* open, closed and lost ones; freed with the runtime */
     struct rf_loaded_driver *drivers;
 };
+/* NULL, with the reason set: no host memory. */
+struct rf_gpu_state *rf_gpu_state(struct rf_runtime *runtime);
 
-const struct rf_probe_result *rf_runtime_probe(struct rf_runtime *runtime);
-/* The driver behind a probed device, loaded and initialised once per runtime. */
-rf_status rf_runtime_driver(struct rf_runtime *runtime, int index, struct rf_driver **out);
+/* NULL: no host memory. */
+const struct rf_probe_result *rf_gpu_probe(struct rf_runtime *runtime);
+/* The driver behind a probed device, loaded and initialised once per runtime. devices_mutex held. */
+rf_status rf_gpu_driver(struct rf_gpu_state *gpu, int index, struct rf_driver **out);
 
 /* ---- timelines (timeline.c) ---- */
 
@@ -268,9 +265,6 @@ rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, ui
 rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 void rf_memory_publish_held(struct rf_device *device); /* to the lease and the peak */
 
-/* RF_FAIL_ALLOC: whether this allocation is the one. */
-rf_status rf_memory_injected_failure(struct rf_runtime *runtime);
-
 void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum rf_allocation_kind kind,
                    uint64_t bytes, uint64_t held_bytes, const char *label, struct rf_site site);
 void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry);
@@ -341,8 +335,10 @@ struct rf_limits {
 struct rf_device {
     uint32_t kind; /* RF_OBJECT_DEVICE */
     struct rf_runtime *runtime;
+    struct rf_gpu_state *gpu;
+    unsigned checks; /* enum rf_check_flags */
     struct rf_device *next;
-    int references; /* runtime.devices_mutex */
+    int references; /* gpu_state.devices_mutex */
     _Atomic int state;
     struct rf_driver *driver;
     struct rf_context context;

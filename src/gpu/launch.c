@@ -107,7 +107,7 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;
-        bool early = kernel->early && !(device->runtime->checks & RF_CHECK_LAUNCH);
+        bool early = kernel->early && !(device->checks & RF_CHECK_LAUNCH);
         rf_timeline_sign(queue->line, (uint64_t)grid[0] << 32 ^ (uint64_t)grid[1] << 16 ^ grid[2]);
         int code = rf_driver_start(device->driver, kernel->function, grid, block, launch->shared_bytes,
                                    queue->line->stream, args, early);
@@ -117,7 +117,7 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
                 rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
     }
     /* RF_CHECK=launch: one at a time, so that a fault has one possible author; none starts early either. */
-    if (!status && (device->runtime->checks & RF_CHECK_LAUNCH) && !rf_timeline_recording(queue->line))
+    if (!status && (device->checks & RF_CHECK_LAUNCH) && !rf_timeline_recording(queue->line))
         status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line),
                                   rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     rf_leave(&entry);

@@ -202,18 +202,6 @@ static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t
                    rf_format_bytes(rf_sub_saturate(live_free, device->terms.floor_bytes), left, sizeof left));
 }
 
-rf_status rf_memory_injected_failure(struct rf_runtime *runtime) {
-    uint64_t left = atomic_load(&runtime->fail_countdown);
-    while (left && !atomic_compare_exchange_weak(&runtime->fail_countdown, &left, left - 1)) continue;
-    if (left != 1) return RF_OK;
-    if (runtime->fail_path) {
-        int file = open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (file >= 0) close(file);
-    }
-    return rf_fail(RF_E_BUDGET, "refused on purpose: RF_FAIL_ALLOC=%s",
-                   rf_options_get(runtime->options, "RF_FAIL_ALLOC"));
-}
-
 void rf_memory_watch_floor(struct rf_device *device) {
     int64_t now = rf_now_ns();
     uint64_t live_free, total;
@@ -246,7 +234,7 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
                                rf_sub_saturate(live_free, device->terms.floor_bytes));
         if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
         room -= room % device->granularity_bytes;
-        if (room && (device->runtime->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
+        if (room && (device->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
         *info = (struct rf_memory_info){
             .struct_size = info->struct_size,
             .total_bytes = total,

@@ -29,7 +29,7 @@ rf_status rf_object_check(const void *handle, enum rf_object_kind kind, const ch
 }
 
 void rf_object_free(struct rf_object *object) {
-    rf_object_retire(object, object->device->runtime->checks != 0);
+    rf_object_retire(object, object->device->checks != 0);
 }
 
 void rf_object_retire(struct rf_object *object, bool keep) {

@@ -21,7 +21,7 @@ enum { SMALLEST_CHUNK_SHIFT = 12, LOOKS = 16 };
 #define TRIM_PATIENCE_NS RF_MS(20)
 
 static bool wanted_bytes(const struct rf_device *device, uint64_t bytes, uint64_t *wanted) {
-    uint64_t guards = device->runtime->checks & RF_CHECK_GUARD ? 2 * RF_GUARD_BYTES : 0;
+    uint64_t guards = device->checks & RF_CHECK_GUARD ? 2 * RF_GUARD_BYTES : 0;
     return !rf_add_overflows(bytes, guards, wanted);
 }
 
@@ -216,7 +216,7 @@ static rf_status take_once(struct rf_device *device, uint64_t wanted, bool direc
             block->direct = direct;
         }
     }
-    block->user_offset = device->runtime->checks & RF_CHECK_GUARD ? RF_GUARD_BYTES : 0;
+    block->user_offset = device->checks & RF_CHECK_GUARD ? RF_GUARD_BYTES : 0;
     *out = block;
     return RF_OK;
 }

@@ -285,7 +285,7 @@ rf_status rf_recording_run(struct rf_queue *queue, struct rf_recording *recordin
         for (size_t i = 0; i < recording->pinned.count && ticket; i++)
             rf_uses_note(&((struct rf_pinned *)recording->pinned.items[i])->uses, line, ticket);
     }
-    if (!status && (device->runtime->checks & RF_CHECK_LAUNCH))
+    if (!status && (device->checks & RF_CHECK_LAUNCH))
         status = rf_timeline_wait(line, rf_timeline_submitted(line), deadline);
     rf_leave(&entry);
     return status;

@@ -19,7 +19,7 @@
 
 #define PATH_BYTES 768
 #define INIT_PID_NAMESPACE UINT64_C(0xeffffffc) /* fixed by the kernel */
-#define MOST_CLIENTS 64
+#define CLIENTS_MAX 64
 
 enum figure { VRAM_TOTAL, VRAM_USED, GTT_TOTAL, GTT_USED, FIGURES };
 static const char *const figure_files[FIGURES] = {"mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_total",
@@ -378,7 +378,7 @@ static bool parse_client(char *text, const char *pci, struct client *client) {
 }
 
 rf_status rf_witness_fdinfo(const char *folder, const char *pci, bool gtt, uint64_t *bytes) {
-    uint64_t seen[MOST_CLIENTS], sum = 0;
+    uint64_t seen[CLIENTS_MAX], sum = 0;
     size_t clients = 0;
     bool told = false;
     DIR *files = opendir(folder);
@@ -393,7 +393,7 @@ rf_status rf_witness_fdinfo(const char *folder, const char *pci, bool gtt, uint6
         bool known = false;
         for (size_t i = 0; client.has_id && i < clients; i++) known |= seen[i] == client.id;
         if (known) continue;
-        if (client.has_id && clients < MOST_CLIENTS) seen[clients++] = client.id;
+        if (client.has_id && clients < CLIENTS_MAX) seen[clients++] = client.id;
         told |= client.has_vram || client.has_vram_total;
         sum += client.has_vram ? client.vram : client.vram_total;
         if (gtt) sum += client.has_gtt ? client.gtt : client.gtt_total;

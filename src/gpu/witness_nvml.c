@@ -13,7 +13,7 @@
 
 #define USUAL_NAME "libnvidia-ml.so.1"
 #define NOT_AVAILABLE UINT64_MAX /* NVML_VALUE_NOT_AVAILABLE */
-#define MOST_PROCESSES 65536u
+#define PROCESSES_MAX 65536u
 
 enum nvml_code { NVML_OK = 0, NVML_INSUFFICIENT_SIZE = 7 };
 
@@ -66,13 +66,13 @@ rf_status rf_nvml_process(struct rf_nvml *nvml, uint64_t *bytes) {
     unsigned char *list = NULL;
     unsigned room = 32, count = 0;
     int code = NVML_INSUFFICIENT_SIZE;
-    while (code == NVML_INSUFFICIENT_SIZE && room <= MOST_PROCESSES) {
+    while (code == NVML_INSUFFICIENT_SIZE && room <= PROCESSES_MAX) {
         free(list);
         list = calloc(room, nvml->process_bytes);
         if (!list) return rf_fail(RF_E_NO_MEMORY, "no memory for NVML's list of %u processes", room);
         count = room;
         code = nvml->processes(nvml->device, &count, list);
-        if (code == NVML_INSUFFICIENT_SIZE) room = count > room && count < MOST_PROCESSES ? count + 8 : 2 * room;
+        if (code == NVML_INSUFFICIENT_SIZE) room = count > room && count < PROCESSES_MAX ? count + 8 : 2 * room;
     }
     bool listed = false;
     uint64_t sum = 0;

@@ -65,12 +65,12 @@ struct rf_backend {
 };
 
 rf_status rf_backend_create_gpu(struct rf_device *device, struct rf_backend **out);
-struct rf_cpu_params;
-rf_status rf_backend_create_cpu(const struct rf_cpu_params *params, struct rf_backend **out);
+/* On the runtime's threads, at most so many (0: RF_THREADS, else one per usable core); simd: NULL for the best. Its
+ * arenas are charged to the runtime's host budget. The runtime is borrowed until it is destroyed. */
+rf_status rf_backend_create_cpu(struct rf_runtime *runtime, unsigned threads, const char *simd,
+                                struct rf_backend **out);
 rf_status rf_backend_create_dummy(struct rf_dummy *dummy, struct rf_backend **out);
 void rf_backend_destroy(struct rf_backend **backend);
-/* The host budget of the device's runtime is charged for the CPU's arenas from now on; none are held yet. */
-void rf_backend_cpu_charge(struct rf_backend *backend, struct rf_device *device);
 /* The device of a GPU backend, else NULL. */
 struct rf_device *rf_backend_device(struct rf_backend *backend);
 

@@ -1,8 +1,8 @@
 /* The CPU as a backend: fast ops where the table has them, the reference for the rest.
  *
- * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to a host budget
- * where one was named. The pool of threads starts with the first arena, so that a plan that never uses the CPU never
- * starts it. Scratch memory of the fast ops grows with the first call of each size and stays. */
+ * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to the runtime's
+ * host budget. The runtime's threads start with the first arena, so that a plan that never uses the CPU never starts
+ * them. Scratch memory of the fast ops grows with the first call of each size and stays. */
 #include "graph/backend.h"
 
 #include <stdio.h>
@@ -10,15 +10,16 @@
 #include <sys/mman.h>
 
 #include "cpu/fast.h"
-#include "gpu/internal.h"
+#include "runtime/runtime.h"
 
 enum { CPU_ALIGNMENT = 64 };
 
 struct cpu_backend {
     struct rf_backend base;
-    struct rf_cpu_params params;
-    struct rf_cpu *cpu;
-    struct rf_device *device; /* whose runtime has the host budget; NULL: nothing is charged */
+    struct rf_runtime *runtime;
+    unsigned threads;
+    enum rf_simd_level level;
+    struct rf_cpu *cpu; /* NULL: not started */
 };
 
 static struct cpu_backend *self(struct rf_backend *backend) {
@@ -53,11 +54,9 @@ static uint64_t alignment(struct rf_backend *backend) {
 
 static rf_status start(struct cpu_backend *backend) {
     if (backend->cpu) return RF_OK;
-    rf_status status = rf_cpu_create(&backend->params, &backend->cpu);
-    if (!status)
-        snprintf(backend->base.name, sizeof backend->base.name, "CPU, %s, %u threads",
-                 rf_simd_name(rf_cpu_simd(backend->cpu)->level), rf_cpu_threads(backend->cpu));
-    return status;
+    struct rf_cpu_params params = {.threads = backend->threads, .level = backend->level};
+    rf_status status = rf_runtime_threads(backend->runtime, backend->threads, &params.pool);
+    return status ? status : rf_cpu_create(&params, &backend->cpu);
 }
 
 static rf_status arena_create(struct rf_backend *backend, uint64_t bytes, const char *label, struct rf_arena *out) {
@@ -68,15 +67,13 @@ static rf_status arena_create(struct rf_backend *backend, uint64_t bytes, const 
     if (bytes > SIZE_MAX / 2)
         return rf_fail(RF_E_NO_MEMORY, "%s: %llu bytes are more than an address space", label,
                        (unsigned long long)bytes);
-    if (cpu->device) {
-        status = rf_device_injected_failure(cpu->device);
-        if (!status) status = rf_host_charge(rf_device_host_budget(cpu->device), bytes, false);
-        if (status) return rf_fail_within(status, "%s", label);
-    }
+    status = rf_runtime_injected_failure(cpu->runtime);
+    if (!status) status = rf_host_charge(&cpu->runtime->host, bytes, false);
+    if (status) return rf_fail_within(status, "%s", label);
     void *memory =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        if (cpu->device) rf_host_release(rf_device_host_budget(cpu->device), bytes, false);
+        rf_host_release(&cpu->runtime->host, bytes, false);
         return rf_fail(RF_E_NO_MEMORY, "%s: the host has no %llu bytes", label, (unsigned long long)bytes);
     }
     *out = (struct rf_arena){.bytes = bytes, .host = memory};
@@ -87,7 +84,7 @@ static rf_status arena_destroy(struct rf_backend *backend, struct rf_arena *aren
     struct cpu_backend *cpu = self(backend);
     if (arena->host) {
         munmap(arena->host, (size_t)arena->bytes);
-        if (cpu->device) rf_host_release(rf_device_host_budget(cpu->device), arena->bytes, false);
+        rf_host_release(&cpu->runtime->host, arena->bytes, false);
     }
     *arena = (struct rf_arena){0};
     return RF_OK;
@@ -131,16 +128,18 @@ static const struct rf_backend_table table = {
     .destroy = destroy,
 };
 
-rf_status rf_backend_create_cpu(const struct rf_cpu_params *params, struct rf_backend **out) {
+rf_status rf_backend_create_cpu(struct rf_runtime *runtime, unsigned threads, const char *simd,
+                                struct rf_backend **out) {
+    enum rf_simd_level level;
+    rf_status status = rf_simd_find(simd, &level);
+    if (status) return status;
     struct cpu_backend *backend = calloc(1, sizeof *backend);
     if (!backend) return rf_fail(RF_E_NO_MEMORY, "no host memory for the CPU backend");
     backend->base.table = &table;
-    if (params) backend->params = *params;
-    snprintf(backend->base.name, sizeof backend->base.name, "CPU");
+    backend->runtime = runtime;
+    backend->threads = rf_runtime_thread_count(runtime, threads);
+    backend->level = level;
+    rf_runtime_describe_cpu(runtime, level, threads, backend->base.name, sizeof backend->base.name);
     *out = &backend->base;
     return RF_OK;
-}
-
-void rf_backend_cpu_charge(struct rf_backend *backend, struct rf_device *device) {
-    if (backend->table == &table) self(backend)->device = device;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/internal.h"
+#include "gpu/device.h"
 
 enum { GPU_ALIGNMENT = 256 };
 

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cpu/fast.h"
 #include "graph/executor.h"
-#include "gpu/internal.h"
+#include "gpu/device.h"
+#include "runtime/runtime.h"
 
 static rf_status set_devices(struct rf_executor *executor, struct rf_device *const *devices, size_t count,
                              const uint64_t *bytes);
@@ -23,10 +23,11 @@ static bool has_assembly(const struct rf_executor *executor) {
 
 static void destroy(struct rf_executor *executor) {
     if (!executor) return;
-    for (size_t v = 0; executor->saved && v < executor->graph->value_count; v++) free(executor->saved[v]);
+    for (size_t v = 0; executor->saved && v < executor->graph->tensor_count; v++) free(executor->saved[v]);
     free(executor->saved);
     free(executor->index_of);
     rf_backend_destroy(&executor->cpu);
+    rf_runtime_destroy(&executor->own_runtime);
     rf_graph_destroy(&executor->optimized);
     free(executor);
 }
@@ -104,21 +105,21 @@ static rf_status set_devices(struct rf_executor *executor, struct rf_device *con
     return RF_OK;
 }
 
-static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params) {
-    struct rf_cpu_params cpu = {.threads = params->cpu_threads};
-    const char *name = params->cpu_simd ? params->cpu_simd : "auto";
-    while (cpu.level < RF_SIMD_LEVELS && strcmp(name, rf_simd_name(cpu.level))) cpu.level++;
-    if (cpu.level == RF_SIMD_LEVELS)
-        return rf_fail(RF_E_INVALID, "'%s' is no SIMD level; there are auto, scalar, avx2, avx512", name);
-    if (!cpu.threads) {
-        const char *option =
-            params->device_count ? rf_device_option(params->devices[0], "RF_THREADS") : getenv("RF_THREADS");
-        cpu.threads = option ? (unsigned)strtoul(option, NULL, 10) : 0;
-    }
-    executor->cpu_threads = cpu.threads;
-    rf_status status = rf_backend_create_cpu(&cpu, &executor->cpu);
-    if (!status && params->device_count) rf_backend_cpu_charge(executor->cpu, params->devices[0]);
+/* The caller's runtime, else that of its devices; a graph on the CPU alone may do without either. */
+static rf_status find_runtime(struct rf_executor *executor, const struct rf_executor_params *params) {
+    executor->runtime = params->runtime;
+    if (!executor->runtime && params->device_count) executor->runtime = rf_device_runtime(params->devices[0]);
+    if (executor->runtime) return RF_OK;
+    rf_status status = rf_runtime_create(NULL, &executor->own_runtime);
+    executor->runtime = executor->own_runtime;
     return status;
+}
+
+static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params) {
+    rf_status status = find_runtime(executor, params);
+    if (status) return status;
+    executor->cpu_threads = rf_runtime_thread_count(executor->runtime, params->cpu_threads);
+    return rf_backend_create_cpu(executor->runtime, params->cpu_threads, params->cpu_simd, &executor->cpu);
 }
 
 /* Optimizes if asked, and finds the caller's tensors in the result by their names. */
@@ -129,11 +130,11 @@ static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
         if (status) return status;
         executor->graph = executor->optimized;
     }
-    executor->index_of = calloc(source->value_count + 1, sizeof *executor->index_of);
-    executor->saved = calloc(executor->graph->value_count + 1, sizeof *executor->saved);
+    executor->index_of = calloc(source->tensor_count + 1, sizeof *executor->index_of);
+    executor->saved = calloc(executor->graph->tensor_count + 1, sizeof *executor->saved);
     if (!executor->index_of || !executor->saved) return rf_fail(RF_E_NO_MEMORY, "no host memory for an executor");
-    for (uint32_t v = 0; v < source->value_count; v++) {
-        rf_tensor_id found = passes ? rf_graph_find(executor->graph, source->values[v].name) : v + 1;
+    for (uint32_t v = 0; v < source->tensor_count; v++) {
+        rf_tensor_id found = passes ? rf_graph_find(executor->graph, source->tensors[v].name) : v + 1;
         executor->index_of[v] = found ? found - 1 : RF_NO_INDEX;
     }
     return RF_OK;
@@ -171,44 +172,44 @@ int64_t rf_executor_longest_ns(const struct rf_executor *executor) {
 
 static rf_status find_value(const struct rf_executor *executor, const char *who, rf_tensor_id id, uint32_t *index) {
     if (!executor) return rf_fail(RF_E_INVALID, "%s: executor is NULL", who);
-    if (!id || id > executor->source->value_count)
+    if (!id || id > executor->source->tensor_count)
         return rf_fail(RF_E_INVALID, "%s: graph '%s' has tensors 1 to %zu, not %u", who, executor->source->name,
-                       executor->source->value_count, id);
+                       executor->source->tensor_count, id);
     *index = executor->index_of[id - 1];
     if (*index == RF_NO_INDEX)
         return rf_fail(RF_E_INVALID, "%s: tensor '%s' was optimized away; name it with rf_graph_add_output", who,
-                       executor->source->values[id - 1].name);
+                       executor->source->tensors[id - 1].name);
     return RF_OK;
 }
 
-static uint64_t span_of(const struct rf_graph_value *value) {
-    return value->bytes - value->desc.byte_offset;
+static uint64_t span_of(const struct rf_tensor_row *tensor) {
+    return tensor->bytes - tensor->desc.byte_offset;
 }
 
-static rf_status check_bytes(const char *who, const struct rf_graph_value *value, const void *data, uint64_t bytes) {
-    if (!data) return rf_fail(RF_E_INVALID, "%s: data for tensor '%s' is NULL", who, value->name);
-    if (bytes == span_of(value)) return RF_OK;
-    return rf_fail(RF_E_INVALID, "%s: tensor '%s' has %llu bytes, %llu are given", who, value->name,
-                   (unsigned long long)span_of(value), (unsigned long long)bytes);
+static rf_status check_bytes(const char *who, const struct rf_tensor_row *tensor, const void *data, uint64_t bytes) {
+    if (!data) return rf_fail(RF_E_INVALID, "%s: data for tensor '%s' is NULL", who, tensor->name);
+    if (bytes == span_of(tensor)) return RF_OK;
+    return rf_fail(RF_E_INVALID, "%s: tensor '%s' has %llu bytes, %llu are given", who, tensor->name,
+                   (unsigned long long)span_of(tensor), (unsigned long long)bytes);
 }
 
-static bool is_kept_by_caller(const struct rf_graph_value *value) {
-    return value->role == RF_ROLE_INPUT || value->role == RF_ROLE_STATE;
+static bool is_kept_by_caller(const struct rf_tensor_row *tensor) {
+    return tensor->role == RF_ROLE_INPUT || tensor->role == RF_ROLE_STATE;
 }
 
 rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes) {
     uint32_t index = 0;
     rf_status status = find_value(executor, "rf_executor_write", id, &index);
     if (status) return status;
-    const struct rf_graph_value *value = &executor->graph->values[index];
-    if (!is_kept_by_caller(value))
-        return rf_fail(RF_E_INVALID, "rf_executor_write: tensor '%s' is neither an input nor a state", value->name);
-    status = check_bytes("rf_executor_write", value, data, bytes);
+    const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
+    if (!is_kept_by_caller(tensor))
+        return rf_fail(RF_E_INVALID, "rf_executor_write: tensor '%s' is neither an input nor a state", tensor->name);
+    status = check_bytes("rf_executor_write", tensor, data, bytes);
     if (status) return status;
     if (!has_assembly(executor)) {
-        if (!executor->saved[index]) executor->saved[index] = calloc(1, (size_t)value->bytes);
-        if (!executor->saved[index]) return rf_fail(RF_E_NO_MEMORY, "no host memory for tensor '%s'", value->name);
-        memcpy((char *)executor->saved[index] + value->desc.byte_offset, data, (size_t)bytes);
+        if (!executor->saved[index]) executor->saved[index] = calloc(1, (size_t)tensor->bytes);
+        if (!executor->saved[index]) return rf_fail(RF_E_NO_MEMORY, "no host memory for tensor '%s'", tensor->name);
+        memcpy((char *)executor->saved[index] + tensor->desc.byte_offset, data, (size_t)bytes);
         return RF_OK;
     }
     struct rf_assembly *assembly = &executor->assembly;
@@ -219,7 +220,7 @@ rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const
         uint64_t offset;
         struct rf_arena arena = rf_assembly_locate(assembly, index, p, &offset);
         if (home->present)
-            status = backend->table->upload(backend, &arena, offset + value->desc.byte_offset, data, bytes);
+            status = backend->table->upload(backend, &arena, offset + tensor->desc.byte_offset, data, bytes);
     }
     return status;
 }
@@ -229,8 +230,8 @@ rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const
 static int source_place(const struct rf_assembly *assembly, uint32_t root) {
     const struct rf_plan *plan = assembly->plan;
     int found = -1;
-    if (plan->graph->values[root].role == RF_ROLE_VALUE)
-        return plan->maker[root] == RF_NO_INDEX ? -1 : plan->step_place[plan->maker[root]];
+    if (plan->graph->tensors[root].role == RF_ROLE_RESULT)
+        return plan->maker[root] == RF_NO_INDEX ? -1 : plan->node_place[plan->maker[root]];
     for (int p = 0; p < plan->place_count; p++) {
         struct rf_device *device = rf_backend_device(rf_assembly_backend(assembly, p));
         if (!rf_plan_home(plan, root, p)->present) continue;
@@ -243,35 +244,36 @@ rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *
     uint32_t index = 0;
     rf_status status = find_value(executor, "rf_executor_read", id, &index);
     if (status) return status;
-    const struct rf_graph_value *value = &executor->graph->values[index];
-    const struct rf_graph_value *root = &executor->graph->values[value->root];
-    status = check_bytes("rf_executor_read", value, data, bytes);
+    const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
+    const struct rf_tensor_row *root = &executor->graph->tensors[tensor->root];
+    status = check_bytes("rf_executor_read", tensor, data, bytes);
     if (status) return status;
     if (root->role == RF_ROLE_CONSTANT) {
-        memcpy(data, (const char *)root->data + value->desc.byte_offset, (size_t)bytes);
+        memcpy(data, (const char *)root->data + tensor->desc.byte_offset, (size_t)bytes);
         return RF_OK;
     }
-    if (root->role == RF_ROLE_VALUE && !value->output)
+    if (root->role == RF_ROLE_RESULT && !tensor->output)
         return rf_fail(RF_E_INVALID, "rf_executor_read: tensor '%s' is no output; name it with rf_graph_add_output",
-                       value->name);
+                       tensor->name);
     if (!has_assembly(executor)) {
-        if (root->role == RF_ROLE_VALUE) return no_assembly(executor);
-        const char *saved = executor->saved[value->root];
+        if (root->role == RF_ROLE_RESULT) return no_assembly(executor);
+        const char *saved = executor->saved[tensor->root];
         if (saved)
-            memcpy(data, saved + value->desc.byte_offset, (size_t)bytes);
+            memcpy(data, saved + tensor->desc.byte_offset, (size_t)bytes);
         else
             memset(data, 0, (size_t)bytes);
         return RF_OK;
     }
     struct rf_assembly *assembly = &executor->assembly;
     status = rf_assembly_drain(executor, assembly);
-    int place = source_place(assembly, value->root);
-    if (!status && place < 0) status = rf_fail(RF_E_INVALID, "rf_executor_read: tensor '%s' is nowhere", value->name);
+    int place = source_place(assembly, tensor->root);
+    if (!status && place < 0)
+        status = rf_fail(RF_E_INVALID, "rf_executor_read: tensor '%s' is nowhere", tensor->name);
     if (status) return status;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     uint64_t offset;
-    struct rf_arena arena = rf_assembly_locate(assembly, value->root, place, &offset);
-    return backend->table->download(backend, &arena, offset + value->desc.byte_offset, data, bytes);
+    struct rf_arena arena = rf_assembly_locate(assembly, tensor->root, place, &offset);
+    return backend->table->download(backend, &arena, offset + tensor->desc.byte_offset, data, bytes);
 }
 
 rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id, struct rf_device **device,
@@ -280,14 +282,14 @@ rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id
     rf_status status = find_value(executor, "rf_executor_locate", id, &index);
     if (status) return status;
     if (!has_assembly(executor)) return no_assembly(executor);
-    const struct rf_graph_value *value = &executor->graph->values[index];
-    int place = source_place(&executor->assembly, value->root);
-    if (place < 0) return rf_fail(RF_E_INVALID, "rf_executor_locate: tensor '%s' is nowhere", value->name);
+    const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
+    int place = source_place(&executor->assembly, tensor->root);
+    if (place < 0) return rf_fail(RF_E_INVALID, "rf_executor_locate: tensor '%s' is nowhere", tensor->name);
     uint64_t offset;
-    struct rf_arena arena = rf_assembly_locate(&executor->assembly, value->root, place, &offset);
+    struct rf_arena arena = rf_assembly_locate(&executor->assembly, tensor->root, place, &offset);
     *device = rf_backend_device(rf_assembly_backend(&executor->assembly, place));
     *binding = (struct rf_binding){
-        .host = arena.host, .buffer = arena.buffer, .offset_bytes = offset + value->desc.byte_offset};
+        .host = arena.host, .buffer = arena.buffer, .offset_bytes = offset + tensor->desc.byte_offset};
     return RF_OK;
 }
 
@@ -297,20 +299,20 @@ rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id
 static rf_status save_contents(struct rf_executor *executor) {
     struct rf_assembly *assembly = &executor->assembly;
     const struct rf_graph *graph = executor->graph;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
-        const struct rf_graph_value *value = &graph->values[v];
-        int place = is_kept_by_caller(value) ? source_place(assembly, v) : -1;
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
+        const struct rf_tensor_row *tensor = &graph->tensors[v];
+        int place = is_kept_by_caller(tensor) ? source_place(assembly, v) : -1;
         if (place < 0 || rf_plan_home(assembly->plan, v, place)->bound) continue;
         struct rf_backend *backend = rf_assembly_backend(assembly, place);
         struct rf_device *device = rf_backend_device(backend);
         if (device && rf_device_status(device)) continue;
-        if (!executor->saved[v]) executor->saved[v] = malloc((size_t)value->bytes);
+        if (!executor->saved[v]) executor->saved[v] = malloc((size_t)tensor->bytes);
         if (!executor->saved[v])
-            return rf_fail(RF_E_NO_MEMORY, "no host memory to move tensor '%s' of %llu bytes", value->name,
-                           (unsigned long long)value->bytes);
+            return rf_fail(RF_E_NO_MEMORY, "no host memory to move tensor '%s' of %llu bytes", tensor->name,
+                           (unsigned long long)tensor->bytes);
         rf_status status = backend->table->download(backend, &assembly->arenas[place],
                                                     rf_plan_home(assembly->plan, v, place)->offset,
-                                                    executor->saved[v], value->bytes);
+                                                    executor->saved[v], tensor->bytes);
         if (!status) continue;
         free(executor->saved[v]);
         executor->saved[v] = NULL;
@@ -320,7 +322,7 @@ static rf_status save_contents(struct rf_executor *executor) {
 }
 
 static void forget_saved(struct rf_executor *executor) {
-    for (size_t v = 0; v < executor->graph->value_count; v++) {
+    for (size_t v = 0; v < executor->graph->tensor_count; v++) {
         free(executor->saved[v]);
         executor->saved[v] = NULL;
     }
@@ -328,13 +330,13 @@ static void forget_saved(struct rf_executor *executor) {
 
 static rf_status restore_contents(struct rf_executor *executor, struct rf_assembly *assembly) {
     rf_status status = RF_OK;
-    for (uint32_t v = 0; v < executor->graph->value_count && !status; v++)
+    for (uint32_t v = 0; v < executor->graph->tensor_count && !status; v++)
         for (int p = 0; p < assembly->plan->place_count && executor->saved[v] && !status; p++) {
             struct rf_backend *backend = rf_assembly_backend(assembly, p);
             const struct rf_plan_home *home = rf_plan_home(assembly->plan, v, p);
             if (home->present && !home->bound)
                 status = backend->table->upload(backend, &assembly->arenas[p], home->offset, executor->saved[v],
-                                                executor->graph->values[v].bytes);
+                                                executor->graph->tensors[v].bytes);
         }
     return status;
 }
@@ -362,7 +364,6 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
         for (size_t i = 0; i < executor->device_count; i++) rf_device_trim(executor->devices[i], RF_TIMEOUT_DEFAULT);
     }
     status = set_devices(executor, devices, device_count, device_bytes);
-    if (executor->cpu) rf_backend_cpu_charge(executor->cpu, device_count ? devices[0] : NULL);
     struct rf_assembly made = {0};
     if (!status) status = rf_assembly_create(executor, &made);
     if (!status) {
@@ -396,13 +397,13 @@ rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_pl
     for (int p = 0; p < plan->place_count; p++) {
         const struct rf_plan_place *place = &plan->places[p];
         filled.place_count += place->node_count > 0;
-        filled.peak_bytes += place->value_bytes;
+        filled.peak_bytes += place->result_bytes;
         filled.live_bytes += place->live_bytes;
         if (place->cpu && executor->device_count) filled.nodes_on_cpu = place->node_count;
         if (place->cpu) filled.bytes_on_cpu = executor->assembly.arenas[p].bytes;
     }
     for (size_t c = 0; c < plan->copy_count; c++)
-        filled.transfer_bytes += plan->graph->values[plan->copies[c].value].bytes;
+        filled.transfer_bytes += plan->graph->tensors[plan->copies[c].tensor].bytes;
     *info = filled;
     return RF_OK;
 }

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/internal.h"
+#include "gpu/device.h"
+#include "runtime/runtime.h"
 
 enum { ATTEMPTS = 4, REHEARSALS = 64 };
 
@@ -37,7 +38,7 @@ static bool trim_gains(struct rf_executor *executor) {
 rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *out) {
     uint64_t caps[RF_DEVICES_MAX];
     int attempts[RF_DEVICES_MAX] = {0}, rehearsals = 0;
-    uint8_t *refused = NULL; /* [step][place] */
+    uint8_t *refused = NULL; /* [node][place] */
     struct rf_assembly assembly = {0};
     rf_status status;
     bool trimmed = false;
@@ -148,10 +149,9 @@ static rf_status describe_device(struct rf_executor *executor, size_t index, uin
 
 static void describe_cpu(struct rf_executor *executor, struct rf_plan_place *place) {
     /* Asked for, else one per core; a thread more does not help where memory is the limit. */
-    double threads = executor->cpu_threads ? executor->cpu_threads : rf_usable_cores();
+    double threads = executor->cpu_threads;
     place->cpu = true;
-    place->limit =
-        executor->device_count ? rf_host_room(rf_device_host_budget(executor->devices[0]), false) : UINT64_MAX;
+    place->limit = rf_host_room(&executor->runtime->host, false);
     place->bytes_per_ns = RF_MIN(10 * threads, 200);
     place->flops_per_ns = 20 * threads;
     place->link_bytes_per_ns = 20;
@@ -193,17 +193,17 @@ static rf_status find_places(struct rf_executor *executor, struct rf_assembly *a
 static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_call *call) {
     const struct rf_plan *plan = assembly->plan;
     const struct rf_graph *graph = plan->graph;
-    uint32_t step = plan->order[at];
-    int place = plan->step_place[step];
+    uint32_t node = plan->order[at];
+    int place = plan->node_place[node];
     const struct rf_arena *arena = &assembly->arenas[place];
-    rf_graph_call(graph, &graph->steps[step], call);
+    rf_graph_call(graph, &graph->nodes[node], call);
     for (int i = 0; i < call->count; i++) {
-        uint32_t value = graph->steps[step].tensors[i];
-        if (value == RF_NO_INDEX) continue;
-        const struct rf_plan_home *home = rf_plan_home(plan, graph->values[value].root, place);
+        uint32_t index = graph->nodes[node].tensors[i];
+        if (index == RF_NO_INDEX) continue;
+        const struct rf_plan_home *home = rf_plan_home(plan, graph->tensors[index].root, place);
         struct rf_op_tensor *tensor = &call->tensors[i];
-        tensor->bytes = graph->values[value].bytes;
-        const struct rf_graph_value *root = &graph->values[graph->values[value].root];
+        tensor->bytes = graph->tensors[index].bytes;
+        const struct rf_tensor_row *root = &graph->tensors[graph->tensors[index].root];
         tensor->constant = root->role == RF_ROLE_CONSTANT || (root->role == RF_ROLE_INPUT && !root->updated);
         if (home->bound) {
             tensor->desc.byte_offset += home->binding.offset_bytes;
@@ -213,7 +213,7 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
             continue;
         }
         if (home->borrowed) {
-            tensor->host = (void *)(uintptr_t)graph->values[graph->values[value].root].data;
+            tensor->host = (void *)(uintptr_t)graph->tensors[graph->tensors[index].root].data;
             continue;
         }
         tensor->desc.byte_offset += home->offset;
@@ -221,29 +221,29 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
         tensor->host = arena->host;
         tensor->buffer = arena->buffer;
     }
-    if (plan->step_workspace[step]) {
+    if (plan->node_workspace[node]) {
         call->workspace = arena->buffer;
-        call->workspace_offset = plan->workspace_at[step];
+        call->workspace_offset = plan->workspace_at[node];
     }
 }
 
 static rf_status rehearse(struct rf_assembly *assembly, uint8_t **refused, int *failed_place) {
     const struct rf_plan *plan = assembly->plan;
-    size_t steps = plan->graph->step_count, places = (size_t)plan->place_count;
+    size_t nodes = plan->graph->node_count, places = (size_t)plan->place_count;
     rf_status first = RF_OK;
-    for (uint32_t at = 0; at < steps; at++) {
-        uint32_t step = plan->order[at];
-        int place = plan->step_place[step];
+    for (uint32_t at = 0; at < nodes; at++) {
+        uint32_t node = plan->order[at];
+        int place = plan->node_place[node];
         struct rf_backend *backend = rf_assembly_backend(assembly, place);
         bind(assembly, at, &assembly->calls[at]);
         if (!backend->table->rehearse) continue;
         rf_status status = backend->table->rehearse(backend, &assembly->calls[at]);
         if (!status) continue;
-        rf_fail_within(status, "node '%s'", plan->graph->steps[step].name);
+        rf_fail_within(status, "node '%s'", plan->graph->nodes[node].name);
         if (status != RF_E_UNSUPPORTED) return status;
-        if (!*refused) *refused = calloc(steps * places + 1, 1);
+        if (!*refused) *refused = calloc(nodes * places + 1, 1);
         if (!*refused) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", plan->graph->name);
-        (*refused)[(size_t)step * places + (size_t)place] = 1;
+        (*refused)[(size_t)node * places + (size_t)place] = 1;
         if (!first) *failed_place = place;
         first = RF_E_UNSUPPORTED;
     }
@@ -255,11 +255,11 @@ static rf_status tell_assigned(const struct rf_executor *executor, struct rf_ass
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     const struct rf_graph *graph = assembly->plan->graph;
     if (!backend->table->assigned) return RF_OK;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
         const struct rf_plan_home *home = rf_plan_home(assembly->plan, v, place);
-        rf_tensor_id id = executor->optimized ? rf_graph_find(executor->source, graph->values[v].name) : v + 1;
+        rf_tensor_id id = executor->optimized ? rf_graph_find(executor->source, graph->tensors[v].name) : v + 1;
         if (!home->present || home->in_place) continue;
-        rf_status status = backend->table->assigned(backend, id ? id : v + 1, graph->values[v].bytes);
+        rf_status status = backend->table->assigned(backend, id ? id : v + 1, graph->tensors[v].bytes);
         if (status) return status;
     }
     return RF_OK;
@@ -293,7 +293,7 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
         if (!status) status = tell_assigned(executor, assembly, p);
     }
     if (status) return status;
-    assembly->calls = calloc(graph->step_count + 1, sizeof *assembly->calls);
+    assembly->calls = calloc(graph->node_count + 1, sizeof *assembly->calls);
     if (!assembly->calls) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for its calls", graph->name);
     return rehearse(assembly, refused, failed_place);
 }
@@ -304,17 +304,17 @@ static rf_status upload_constants(struct rf_executor *executor, struct rf_assemb
     const struct rf_plan *plan = assembly->plan;
     const struct rf_graph *graph = plan->graph;
     rf_status status = RF_OK;
-    for (uint32_t v = 0; v < graph->value_count && !status; v++)
+    for (uint32_t v = 0; v < graph->tensor_count && !status; v++)
         for (int p = 0; p < plan->place_count && !status; p++) {
             const struct rf_plan_home *home = rf_plan_home(plan, v, p);
             struct rf_backend *backend = rf_assembly_backend(assembly, p);
             if (!home->present || !home->kept || home->borrowed || home->bound) continue;
-            if (graph->values[v].role == RF_ROLE_CONSTANT && !graph->values[v].data)
+            if (graph->tensors[v].role == RF_ROLE_CONSTANT && !graph->tensors[v].data)
                 return rf_fail(RF_E_INVALID, "constant '%s' of graph '%s' has neither data nor a binding",
-                               graph->values[v].name, graph->name);
-            if (graph->values[v].role == RF_ROLE_CONSTANT)
-                status = backend->table->upload(backend, &assembly->arenas[p], home->offset, graph->values[v].data,
-                                                graph->values[v].bytes);
+                               graph->tensors[v].name, graph->name);
+            if (graph->tensors[v].role == RF_ROLE_CONSTANT)
+                status = backend->table->upload(backend, &assembly->arenas[p], home->offset, graph->tensors[v].data,
+                                                graph->tensors[v].bytes);
             if (!status && executor->check) status = rf_assembly_guard(assembly, v, p);
         }
     return status;
@@ -328,7 +328,7 @@ static rf_status make_transfers(struct rf_assembly *assembly) {
     for (size_t i = 0; i < plan->copy_count; i++) {
         struct rf_backend *from = rf_assembly_backend(assembly, plan->copies[i].from);
         if (!from->table->transfer_create) continue;
-        rf_status status = from->table->transfer_create(from, plan->graph->values[plan->copies[i].value].bytes,
+        rf_status status = from->table->transfer_create(from, plan->graph->tensors[plan->copies[i].tensor].bytes,
                                                         &assembly->transfers[i]);
         if (status) return status;
     }
@@ -337,10 +337,10 @@ static rf_status make_transfers(struct rf_assembly *assembly) {
 
 static rf_status make_actions(struct rf_assembly *assembly) {
     const struct rf_plan *plan = assembly->plan;
-    uint32_t steps = (uint32_t)plan->graph->step_count, next = 0;
-    uint32_t *first = calloc((size_t)steps + 1, sizeof *first); /* [position] copy + 1 that leaves after it */
+    uint32_t nodes = (uint32_t)plan->graph->node_count, next = 0;
+    uint32_t *first = calloc((size_t)nodes + 1, sizeof *first); /* [position] copy + 1 that leaves after it */
     uint32_t *more = calloc(plan->copy_count + 1, sizeof *more);
-    assembly->actions = calloc(steps + 2 * plan->copy_count + 1, sizeof *assembly->actions);
+    assembly->actions = calloc(nodes + 2 * plan->copy_count + 1, sizeof *assembly->actions);
     if (!first || !more || !assembly->actions) {
         free(first);
         free(more);
@@ -352,11 +352,11 @@ static rf_status make_actions(struct rf_assembly *assembly) {
     }
     struct rf_action *actions = assembly->actions;
     size_t count = 0;
-    for (uint32_t at = 0; at < steps; at++) {
+    for (uint32_t at = 0; at < nodes; at++) {
         for (; next < plan->copy_count && plan->copies[next].before == at; next++)
             if (!plan->places[plan->copies[next].from].cpu)
                 actions[count++] = (struct rf_action){RF_ACTION_FINISH, plan->copies[next].to, next};
-        actions[count++] = (struct rf_action){RF_ACTION_RUN, plan->step_place[plan->order[at]], at};
+        actions[count++] = (struct rf_action){RF_ACTION_RUN, plan->node_place[plan->order[at]], at};
         for (uint32_t c = first[at]; c; c = more[c - 1]) {
             const struct rf_plan_copy *copy = &plan->copies[c - 1];
             bool cpu = plan->places[copy->from].cpu;
@@ -420,11 +420,11 @@ rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembl
     const struct rf_plan *plan = assembly->plan;
     uint32_t counts[RF_PLACES_MAX];
     rf_status status = RF_OK;
-    assembly->mark = calloc(plan->graph->step_count + 1, sizeof *assembly->mark);
+    assembly->mark = calloc(plan->graph->node_count + 1, sizeof *assembly->mark);
     if (!assembly->mark) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a trace", plan->graph->name);
     for (int p = 0; p < plan->place_count; p++) counts[p] = 1;
-    for (uint32_t at = 0; at < plan->graph->step_count; at++) {
-        int place = plan->step_place[plan->order[at]];
+    for (uint32_t at = 0; at < plan->graph->node_count; at++) {
+        int place = plan->node_place[plan->order[at]];
         if (!plan->places[place].backend->table->mark) continue;
         assembly->mark[at] = counts[place];
         counts[place] += 2;

@@ -59,7 +59,9 @@ struct rf_executor {
     bool no_cpu, check, replay;
     struct rf_dummy *dummy;
     struct rf_backend *cpu; /* lives as long as the executor; NULL: not wanted */
-    unsigned cpu_threads;   /* 0: one per core */
+    unsigned cpu_threads;
+    struct rf_runtime *runtime;     /* of the CPU: threads, host budget */
+    struct rf_runtime *own_runtime; /* that one, where the caller named none */
     int64_t timeout_ns;
     int (*place)(void *user, const char *node);
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
@@ -69,7 +71,7 @@ struct rf_executor {
 
     struct rf_assembly assembly;
     uint64_t epoch;
-    void **saved;    /* [value] contents of inputs and states; NULL where there are none, then zeros */
+    void **saved;    /* [tensor] contents of inputs and states; NULL where there are none, then zeros */
     bool unfinished; /* a deadline passed and work may still be under way */
 
     struct rf_trace *trace; /* NULL: none */
@@ -104,7 +106,7 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
 /* Waits for what is still under way. */
 rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly);
 /* check: writes the band after a tensor. */
-rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t value, int place);
+rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t tensor, int place);
 
 /* trace.c: times of nodes, kept until they are written as Chrome's trace format. */
 struct rf_trace;

@@ -69,31 +69,31 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
 
 /* ---- check: bands of a known byte after each tensor ---- */
 
-static bool has_guard(const struct rf_plan *plan, uint32_t value, int place) {
-    const struct rf_plan_home *home = rf_plan_home(plan, value, place);
+static bool has_guard(const struct rf_plan *plan, uint32_t tensor, int place) {
+    const struct rf_plan_home *home = rf_plan_home(plan, tensor, place);
     return home->present && !home->borrowed && !home->bound && !home->in_place;
 }
 
-rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t value, int place) {
+rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t tensor, int place) {
     const struct rf_plan *plan = assembly->plan;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     unsigned char band[RF_GRAPH_GUARD_BYTES];
-    if (!has_guard(plan, value, place)) return RF_OK;
+    if (!has_guard(plan, tensor, place)) return RF_OK;
     memset(band, RF_GRAPH_GUARD, sizeof band);
     return backend->table->upload(backend, &assembly->arenas[place],
-                                  rf_plan_home(plan, value, place)->offset + plan->graph->values[value].bytes, band,
-                                  sizeof band);
+                                  rf_plan_home(plan, tensor, place)->offset + plan->graph->tensors[tensor].bytes,
+                                  band, sizeof band);
 }
 
 /* Before a node, the bands after what it makes. */
 static rf_status guard_outputs(struct rf_assembly *assembly, uint32_t at) {
-    const struct rf_graph_step *row = &assembly->plan->graph->steps[assembly->plan->order[at]];
-    int place = assembly->plan->step_place[assembly->plan->order[at]];
+    const struct rf_node_row *row = &assembly->plan->graph->nodes[assembly->plan->order[at]];
+    int place = assembly->plan->node_place[assembly->plan->order[at]];
     rf_status status = RF_OK;
     for (int o = 0; o < row->op->outputs && !status; o++) {
-        uint32_t value = row->tensors[row->op->inputs + o];
-        if (value != RF_NO_INDEX)
-            status = rf_assembly_guard(assembly, assembly->plan->graph->values[value].root, place);
+        uint32_t tensor = row->tensors[row->op->inputs + o];
+        if (tensor != RF_NO_INDEX)
+            status = rf_assembly_guard(assembly, assembly->plan->graph->tensors[tensor].root, place);
     }
     return status;
 }
@@ -102,20 +102,20 @@ static rf_status guard_outputs(struct rf_assembly *assembly, uint32_t at) {
 static rf_status check_guards(struct rf_assembly *assembly, uint32_t at) {
     const struct rf_plan *plan = assembly->plan;
     const struct rf_graph *graph = plan->graph;
-    int place = plan->step_place[plan->order[at]];
+    int place = plan->node_place[plan->order[at]];
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     if (assembly->dummy) return RF_OK;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
         const struct rf_plan_home *home = rf_plan_home(plan, v, place);
         unsigned char band[RF_GRAPH_GUARD_BYTES];
         if (!has_guard(plan, v, place) || (!home->kept && (at < home->first || at > home->last))) continue;
         rf_status status = backend->table->download(backend, &assembly->arenas[place],
-                                                    home->offset + graph->values[v].bytes, band, sizeof band);
+                                                    home->offset + graph->tensors[v].bytes, band, sizeof band);
         if (status) return status;
         for (size_t i = 0; i < sizeof band; i++)
             if (band[i] != RF_GRAPH_GUARD)
                 return rf_fail(RF_E_CORRUPT, "node '%s' on %s: byte %zu after tensor '%s' was overwritten",
-                               graph->steps[plan->order[at]].name, backend->name, i, graph->values[v].name);
+                               graph->nodes[plan->order[at]].name, backend->name, i, graph->tensors[v].name);
     }
     return RF_OK;
 }
@@ -124,9 +124,9 @@ static rf_status check_guards(struct rf_assembly *assembly, uint32_t at) {
 
 static rf_status run_node(struct rf_executor *executor, struct rf_assembly *assembly, uint32_t at) {
     const struct rf_plan *plan = assembly->plan;
-    uint32_t step = plan->order[at];
-    int place = plan->step_place[step];
-    const char *name = plan->graph->steps[step].name;
+    uint32_t node = plan->order[at];
+    int place = plan->node_place[node];
+    const char *name = plan->graph->nodes[node].name;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     rf_status status = executor->check ? guard_outputs(assembly, at) : RF_OK;
     bool marked = rf_executor_marks(executor) && assembly->mark[at];
@@ -135,7 +135,7 @@ static rf_status run_node(struct rf_executor *executor, struct rf_assembly *asse
     if (!status) status = backend->table->execute(backend, &assembly->calls[at]);
     if (!status && marked) status = backend->table->mark(backend, assembly->mark[at] + 1);
     if (!status && executor->trace && !marked)
-        rf_trace_add(executor->trace, name, plan->graph->steps[step].op->name, place, start, rf_now_ns() - start);
+        rf_trace_add(executor->trace, name, plan->graph->nodes[node].op->name, place, start, rf_now_ns() - start);
     if (!status && executor->check) status = check_guards(assembly, at);
     return status && status != RF_E_CORRUPT ? rf_fail_within(status, "node '%s'", name) : status;
 }
@@ -144,9 +144,9 @@ static rf_status deliver(struct rf_executor *executor, struct rf_assembly *assem
                          const void *data) {
     struct rf_backend *to = rf_assembly_backend(assembly, copy->to);
     rf_status status = to->table->upload(to, &assembly->arenas[copy->to],
-                                         rf_plan_home(assembly->plan, copy->value, copy->to)->offset, data,
-                                         assembly->plan->graph->values[copy->value].bytes);
-    return status || !executor->check ? status : rf_assembly_guard(assembly, copy->value, copy->to);
+                                         rf_plan_home(assembly->plan, copy->tensor, copy->to)->offset, data,
+                                         assembly->plan->graph->tensors[copy->tensor].bytes);
+    return status || !executor->check ? status : rf_assembly_guard(assembly, copy->tensor, copy->to);
 }
 
 static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly, const struct rf_action *action,
@@ -160,14 +160,14 @@ static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly,
     if (action->kind == RF_ACTION_RUN) {
         if (plan->places[action->place].cpu && deadline->set && rf_now_ns() >= deadline->at_ns)
             return rf_fail(RF_E_TIMEOUT, "graph '%s': the deadline passed before node '%s'", plan->graph->name,
-                           plan->graph->steps[plan->order[action->index]].name);
+                           plan->graph->nodes[plan->order[action->index]].name);
         return run_node(executor, assembly, action->index);
     }
     if (action->kind == RF_ACTION_REPLAY)
         return backend->table->replay(backend, assembly->segments[action->index].recording);
     const struct rf_plan_copy *copy = &plan->copies[action->index];
     struct rf_backend *from = rf_assembly_backend(assembly, copy->from);
-    uint64_t offset = rf_plan_home(plan, copy->value, copy->from)->offset;
+    uint64_t offset = rf_plan_home(plan, copy->tensor, copy->from)->offset;
     int64_t start = executor->trace ? rf_now_ns() : 0;
     if (action->kind == RF_ACTION_BEGIN) {
         status = from->table->transfer_begin(from, assembly->transfers[action->index], &assembly->arenas[copy->from],
@@ -179,9 +179,9 @@ static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly,
         status = deliver(executor, assembly, copy, (const char *)assembly->arenas[copy->from].host + offset);
     }
     if (!status && executor->trace && action->kind != RF_ACTION_BEGIN)
-        rf_trace_add(executor->trace, plan->graph->values[copy->value].name, "copy", RF_PLACES_MAX, start,
+        rf_trace_add(executor->trace, plan->graph->tensors[copy->tensor].name, "copy", RF_PLACES_MAX, start,
                      rf_now_ns() - start);
-    return status ? rf_fail_within(status, "copy of '%s'", plan->graph->values[copy->value].name) : RF_OK;
+    return status ? rf_fail_within(status, "copy of '%s'", plan->graph->tensors[copy->tensor].name) : RF_OK;
 }
 
 /* ---- times ---- */
@@ -204,9 +204,9 @@ static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *a
 static void end_trace(struct rf_executor *executor, struct rf_assembly *assembly, const int64_t *base_ns) {
     const struct rf_plan *plan = assembly->plan;
     executor->longest_ns = 0;
-    for (uint32_t at = 0; at < plan->graph->step_count; at++) {
-        const struct rf_graph_step *row = &plan->graph->steps[plan->order[at]];
-        int place = plan->step_place[plan->order[at]];
+    for (uint32_t at = 0; at < plan->graph->node_count; at++) {
+        const struct rf_node_row *row = &plan->graph->nodes[plan->order[at]];
+        int place = plan->node_place[plan->order[at]];
         struct rf_backend *backend = rf_assembly_backend(assembly, place);
         int64_t start = 0, elapsed = 0;
         if (!assembly->mark[at] || backend->table->marks_between(backend, 0, assembly->mark[at], &start) ||

@@ -2,9 +2,9 @@
  *
  * Invariants: see graph_impl.h. Beyond those, while a graph is built:
  *   - a name is in the table of names exactly once
- *   - a step was checked by its op with the descriptors in the table, and descriptors never change
+ *   - a node was checked by its op with the descriptors in the table, and descriptors never change
  *   - a failed call leaves the graph as it was
- * Must not: know of devices or memory of tensors. The order of the steps is graph_order.c's. */
+ * Must not: know of devices or memory of tensors. The order of the nodes is graph_order.c's. */
 #include "graph/graph_impl.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static uint32_t *name_slot(const struct rf_graph *graph, const char *name) {
     size_t mask = graph->name_slots - 1;
     for (size_t i = (size_t)hash_of(name) & mask;; i = (i + 1) & mask) {
         uint32_t *slot = &graph->names[i];
-        if (!*slot || !strcmp(graph->values[*slot - 1].name, name)) return slot;
+        if (!*slot || !strcmp(graph->tensors[*slot - 1].name, name)) return slot;
     }
 }
 
@@ -33,7 +33,7 @@ static bool build_names(struct rf_graph *graph, size_t slots) {
     free(graph->names);
     graph->names = names;
     graph->name_slots = slots;
-    for (size_t i = 0; i < graph->value_count; i++) *name_slot(graph, graph->values[i].name) = (uint32_t)i + 1;
+    for (size_t i = 0; i < graph->tensor_count; i++) *name_slot(graph, graph->tensors[i].name) = (uint32_t)i + 1;
     return true;
 }
 
@@ -80,7 +80,7 @@ static rf_status check_layout(const struct rf_tensor_desc *desc) {
 }
 
 static rf_status check_roles(const struct rf_graph *graph, const struct rf_graph_tensor *tensor) {
-    if ((int)tensor->role < RF_ROLE_VALUE || (int)tensor->role > RF_ROLE_STATE)
+    if ((int)tensor->role < RF_ROLE_RESULT || (int)tensor->role > RF_ROLE_STATE)
         return rf_fail(RF_E_INVALID, "%d is no role", (int)tensor->role);
     if ((int)tensor->layout < RF_LAYOUT_ROW_MAJOR || (int)tensor->layout > RF_LAYOUT_STRIDED)
         return rf_fail(RF_E_INVALID, "%d is no layout", (int)tensor->layout);
@@ -88,19 +88,19 @@ static rf_status check_roles(const struct rf_graph *graph, const struct rf_graph
     if (tensor->role != RF_ROLE_CONSTANT && tensor->data)
         return rf_fail(RF_E_INVALID, "data is given, but it is no constant: write inputs and states to the executor");
     if (!tensor->view_of) return RF_OK;
-    if (tensor->view_of > graph->value_count)
+    if (tensor->view_of > graph->tensor_count)
         return rf_fail(RF_E_INVALID, "it is a view of tensor %u, which does not exist", tensor->view_of);
-    if (tensor->role != RF_ROLE_VALUE) return rf_fail(RF_E_INVALID, "a view has no role but RF_ROLE_VALUE");
+    if (tensor->role != RF_ROLE_RESULT) return rf_fail(RF_E_INVALID, "a view has no role but RF_ROLE_RESULT");
     return RF_OK;
 }
 
 /* Fills what the descriptor says of its place. */
 static rf_status describe(const struct rf_graph *graph, const struct rf_graph_tensor *tensor,
-                          struct rf_graph_value *value) {
+                          struct rf_tensor_row *row) {
     rf_status status = check_roles(graph, tensor);
     if (status) return status;
     struct rf_op_tensor checked = {.desc = tensor->desc};
-    const struct rf_graph_value *of = tensor->view_of ? &graph->values[tensor->view_of - 1] : NULL;
+    const struct rf_tensor_row *of = tensor->view_of ? &graph->tensors[tensor->view_of - 1] : NULL;
     if (of && rf_add_overflows(checked.desc.byte_offset, of->desc.byte_offset, &checked.desc.byte_offset))
         return rf_fail(RF_E_INVALID, "its byte offset overflows");
     status = rf_op_check_tensor(&checked, false);
@@ -109,18 +109,18 @@ static rf_status describe(const struct rf_graph *graph, const struct rf_graph_te
         status = check_layout(&checked.desc);
         if (status) return status;
     }
-    value->role = tensor->role;
-    value->desc = checked.desc;
-    value->bytes = checked.bytes;
-    value->view_of = of ? tensor->view_of - 1 : RF_NO_INDEX;
-    value->root = of ? of->root : (uint32_t)graph->value_count;
-    value->producer = RF_NO_INDEX;
-    value->data = tensor->data;
-    value->group = tensor->group;
-    if (of && value->bytes > graph->values[of->root].bytes)
+    row->role = tensor->role;
+    row->desc = checked.desc;
+    row->bytes = checked.bytes;
+    row->view_of = of ? tensor->view_of - 1 : RF_NO_INDEX;
+    row->root = of ? of->root : (uint32_t)graph->tensor_count;
+    row->producer = RF_NO_INDEX;
+    row->data = tensor->data;
+    row->group = tensor->group;
+    if (of && row->bytes > graph->tensors[of->root].bytes)
         return rf_fail(RF_E_INVALID, "it ends at byte %llu of '%s', whose storage has %llu",
-                       (unsigned long long)value->bytes, graph->values[of->root].name,
-                       (unsigned long long)graph->values[of->root].bytes);
+                       (unsigned long long)row->bytes, graph->tensors[of->root].name,
+                       (unsigned long long)graph->tensors[of->root].bytes);
     return RF_OK;
 }
 
@@ -128,7 +128,7 @@ static rf_status describe(const struct rf_graph *graph, const struct rf_graph_te
 static char *name_for(const struct rf_graph *graph, const char *given) {
     char text[64];
     if (given) return strdup(given);
-    int length = snprintf(text, sizeof text, "t%zu", graph->value_count + 1);
+    int length = snprintf(text, sizeof text, "t%zu", graph->tensor_count + 1);
     while (rf_graph_find(graph, text) && length < (int)sizeof text - 1) {
         text[length++] = '_';
         text[length] = 0;
@@ -143,43 +143,43 @@ rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tens
     const char *shown = tensor->name ? tensor->name : "(no name)";
     if (graph->finished)
         return rf_fail(RF_E_INVALID, "tensor '%s': graph '%s' is finished, nothing can be added", shown, graph->name);
-    struct rf_graph_value value = {0};
+    struct rf_tensor_row row = {0};
     rf_status status = tensor->name ? check_name("tensor", tensor->name) : RF_OK;
     if (status) return status;
     if (tensor->name && rf_graph_find(graph, tensor->name))
         return rf_fail(RF_E_INVALID, "tensor '%s': the name is taken", shown);
-    status = describe(graph, tensor, &value);
+    status = describe(graph, tensor, &row);
     if (status) return rf_fail_within(status, "tensor '%s'", shown);
     /* Addresses and differences of them are at most this. */
     uint64_t sum;
-    if (!tensor->view_of && (rf_add_overflows(graph->bytes, value.bytes, &sum) || sum > INT64_MAX))
+    if (!tensor->view_of && (rf_add_overflows(graph->bytes, row.bytes, &sum) || sum > INT64_MAX))
         return rf_fail(RF_E_INVALID, "tensor '%s': with its %llu bytes the graph is larger than memory can be", shown,
-                       (unsigned long long)value.bytes);
-    if (2 * (graph->value_count + 1) > graph->name_slots && !build_names(graph, 2 * graph->name_slots))
+                       (unsigned long long)row.bytes);
+    if (2 * (graph->tensor_count + 1) > graph->name_slots && !build_names(graph, 2 * graph->name_slots))
         return no_memory("tensor", shown);
-    if (!grow((void **)&graph->values, graph->value_count, &graph->value_capacity, sizeof value) ||
-        !(value.name = name_for(graph, tensor->name)))
+    if (!grow((void **)&graph->tensors, graph->tensor_count, &graph->tensor_capacity, sizeof row) ||
+        !(row.name = name_for(graph, tensor->name)))
         return no_memory("tensor", shown);
-    graph->values[graph->value_count] = value;
-    uint32_t *slot = name_slot(graph, value.name);
-    graph->value_count++;
-    *slot = (uint32_t)graph->value_count;
-    if (!tensor->view_of) graph->bytes += value.bytes;
-    *id = (rf_tensor_id)graph->value_count;
+    graph->tensors[graph->tensor_count] = row;
+    uint32_t *slot = name_slot(graph, row.name);
+    graph->tensor_count++;
+    *slot = (uint32_t)graph->tensor_count;
+    if (!tensor->view_of) graph->bytes += row.bytes;
+    *id = (rf_tensor_id)graph->tensor_count;
     return RF_OK;
 }
 
 /* ---- nodes ---- */
 
 bool rf_graph_overlap(const struct rf_graph *graph, uint32_t a, uint32_t b) {
-    const struct rf_graph_value *x = &graph->values[a], *y = &graph->values[b];
+    const struct rf_tensor_row *x = &graph->tensors[a], *y = &graph->tensors[b];
     return x->root == y->root && x->desc.byte_offset < y->bytes && y->desc.byte_offset < x->bytes;
 }
 
 /* Fills the indices from the ids. */
 static rf_status take_tensors(const struct rf_graph *graph, const struct rf_graph_node *node,
-                              struct rf_graph_step *step) {
-    const struct rf_op *op = step->op;
+                              struct rf_node_row *row) {
+    const struct rf_op *op = row->op;
     if (node->input_count > (size_t)op->inputs)
         return rf_fail(RF_E_INVALID, "%zu inputs are given, %s takes %d", node->input_count, op->name, op->inputs);
     if (node->output_count != (size_t)op->outputs)
@@ -195,68 +195,67 @@ static rf_status take_tensors(const struct rf_graph *graph, const struct rf_grap
         const char *what = output ? "output" : "input";
         int number = output ? i - op->inputs : i;
         if (!id) return rf_fail(RF_E_INVALID, "%s %d is left out, %s needs it", what, number, op->name);
-        if (id > graph->value_count)
+        if (id > graph->tensor_count)
             return rf_fail(RF_E_INVALID, "%s %d is tensor %u, which does not exist", what, number, id);
-        step->tensors[i] = id - 1;
+        row->tensors[i] = id - 1;
     }
     return RF_OK;
 }
 
-static rf_status check_outputs(const struct rf_graph *graph, const struct rf_graph_step *step) {
-    int inputs = step->op->inputs;
-    for (int o = inputs; o < inputs + step->op->outputs; o++) {
-        const struct rf_graph_value *out = &graph->values[step->tensors[o]];
+static rf_status check_outputs(const struct rf_graph *graph, const struct rf_node_row *row) {
+    int inputs = row->op->inputs;
+    for (int o = inputs; o < inputs + row->op->outputs; o++) {
+        const struct rf_tensor_row *out = &graph->tensors[row->tensors[o]];
         if (out->view_of != RF_NO_INDEX)
             return rf_fail(RF_E_INVALID, "output %d, '%s', is a view: it is made when '%s' is", o - inputs, out->name,
-                           graph->values[out->root].name);
-        if (out->role != RF_ROLE_VALUE)
-            return rf_fail(RF_E_INVALID, "output %d, '%s', is no value: its role is another", o - inputs, out->name);
+                           graph->tensors[out->root].name);
+        if (out->role != RF_ROLE_RESULT)
+            return rf_fail(RF_E_INVALID, "output %d, '%s', cannot be made by a node: its role is another", o - inputs, out->name);
         if (out->producer != RF_NO_INDEX)
             return rf_fail(RF_E_INVALID, "output %d, '%s', is made by node '%s' already", o - inputs, out->name,
-                           graph->steps[out->producer].name);
+                           graph->nodes[out->producer].name);
         for (int i = 0; i < o; i++)
-            if (step->tensors[i] != RF_NO_INDEX && graph->values[step->tensors[i]].root == step->tensors[o])
+            if (row->tensors[i] != RF_NO_INDEX && graph->tensors[row->tensors[i]].root == row->tensors[o])
                 return rf_fail(RF_E_INVALID, "output %d, '%s', shares its storage with %s %d, '%s'", o - inputs,
                                out->name, i < inputs ? "input" : "output", i < inputs ? i : i - inputs,
-                               graph->values[step->tensors[i]].name);
+                               graph->tensors[row->tensors[i]].name);
     }
     return RF_OK;
 }
 
 /* What is changed in place must be changeable, and nothing else the node reads. */
-static rf_status check_updates(const struct rf_graph *graph, const struct rf_graph_step *step) {
-    for (int u = 0; u < step->op->inputs; u++) {
-        if (!(step->op->updates >> u & 1) || step->tensors[u] == RF_NO_INDEX) continue;
-        const struct rf_graph_value *updated = &graph->values[step->tensors[u]];
-        if (graph->values[updated->root].role == RF_ROLE_CONSTANT)
+static rf_status check_updates(const struct rf_graph *graph, const struct rf_node_row *node) {
+    for (int u = 0; u < node->op->inputs; u++) {
+        if (!(node->op->updates >> u & 1) || node->tensors[u] == RF_NO_INDEX) continue;
+        const struct rf_tensor_row *updated = &graph->tensors[node->tensors[u]];
+        if (graph->tensors[updated->root].role == RF_ROLE_CONSTANT)
             return rf_fail(RF_E_INVALID, "it changes input %d, '%s', which is constant", u, updated->name);
-        for (int i = 0; i < step->op->inputs; i++)
-            if (i != u && step->tensors[i] != RF_NO_INDEX &&
-                rf_graph_overlap(graph, step->tensors[i], step->tensors[u]))
+        for (int i = 0; i < node->op->inputs; i++)
+            if (i != u && node->tensors[i] != RF_NO_INDEX &&
+                rf_graph_overlap(graph, node->tensors[i], node->tensors[u]))
                 return rf_fail(RF_E_INVALID, "it changes input %d, '%s', in place, which overlaps input %d, '%s'", u,
-                               updated->name, i, graph->values[step->tensors[i]].name);
+                               updated->name, i, graph->tensors[node->tensors[i]].name);
     }
     return RF_OK;
 }
 
-void rf_graph_call(const struct rf_graph *graph, const struct rf_graph_step *step, struct rf_op_call *call) {
+void rf_graph_call(const struct rf_graph *graph, const struct rf_node_row *node, struct rf_op_call *call) {
     *call = (struct rf_op_call){
-        .op = step->op, .attributes = step->attributes, .count = step->op->inputs + step->op->outputs};
+        .op = node->op, .attributes = node->attributes, .count = node->op->inputs + node->op->outputs};
     for (int i = 0; i < call->count; i++) {
-        if (step->tensors[i] == RF_NO_INDEX) continue;
-        call->tensors[i].desc = graph->values[step->tensors[i]].desc;
-        call->tensors[i].bytes = graph->values[step->tensors[i]].bytes;
+        if (node->tensors[i] == RF_NO_INDEX) continue;
+        call->tensors[i].desc = graph->tensors[node->tensors[i]].desc;
+        call->tensors[i].bytes = graph->tensors[node->tensors[i]].bytes;
     }
 }
 
-static rf_status check_step(const struct rf_graph *graph, const struct rf_graph_node *node,
-                            struct rf_graph_step *step) {
-    rf_status status = take_tensors(graph, node, step);
-    if (!status) status = check_outputs(graph, step);
-    if (!status) status = check_updates(graph, step);
+static rf_status check_node(const struct rf_graph *graph, const struct rf_graph_node *node, struct rf_node_row *row) {
+    rf_status status = take_tensors(graph, node, row);
+    if (!status) status = check_outputs(graph, row);
+    if (!status) status = check_updates(graph, row);
     if (status) return status;
     struct rf_op_call call;
-    rf_graph_call(graph, step, &call);
+    rf_graph_call(graph, row, &call);
     return rf_op_check(&call);
 }
 
@@ -265,33 +264,33 @@ rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *
         return rf_fail(RF_E_INVALID,
                        "rf_graph_add_node: graph or node is NULL, or struct_size is not set (RF_PARAMS)");
     char generated[64];
-    snprintf(generated, sizeof generated, "%.40s_%zu", node->op ? node->op : "node", graph->step_count + 1);
+    snprintf(generated, sizeof generated, "%.40s_%zu", node->op ? node->op : "node", graph->node_count + 1);
     const char *name = node->name ? node->name : generated;
     rf_status status = node->name ? check_name("node", name) : RF_OK;
     if (status) return status;
     if (graph->finished)
         return rf_fail(RF_E_INVALID, "node '%s': graph '%s' is finished, nothing can be added", name, graph->name);
     if (!node->op) return rf_fail(RF_E_INVALID, "node '%s': op is NULL", name);
-    struct rf_graph_step step = {.op = rf_op_find(node->op), .group = node->group};
-    if (!step.op) return rf_fail(RF_E_INVALID, "node '%s': there is no op '%s'", name, node->op);
-    _Static_assert(sizeof step.attributes.f == sizeof node->f && sizeof step.attributes.i == sizeof node->i,
+    struct rf_node_row row = {.op = rf_op_find(node->op), .group = node->group};
+    if (!row.op) return rf_fail(RF_E_INVALID, "node '%s': there is no op '%s'", name, node->op);
+    _Static_assert(sizeof row.attributes.f == sizeof node->f && sizeof row.attributes.i == sizeof node->i,
                    "attributes are copied whole");
-    memcpy(step.attributes.f, node->f, sizeof node->f);
-    memcpy(step.attributes.i, node->i, sizeof node->i);
-    for (int i = 0; i < RF_OP_TENSORS_MAX; i++) step.tensors[i] = RF_NO_INDEX, step.in_place[i] = -1;
-    status = check_step(graph, node, &step);
+    memcpy(row.attributes.f, node->f, sizeof node->f);
+    memcpy(row.attributes.i, node->i, sizeof node->i);
+    for (int i = 0; i < RF_OP_TENSORS_MAX; i++) row.tensors[i] = RF_NO_INDEX, row.in_place[i] = -1;
+    status = check_node(graph, node, &row);
     if (status) /* what an op does not support no backend does: here it is an argument that is wrong */
         return rf_fail_within(status == RF_E_UNSUPPORTED ? RF_E_INVALID : status, "node '%s'", name);
-    if (!grow((void **)&graph->steps, graph->step_count, &graph->step_capacity, sizeof step) ||
-        !(step.name = strdup(name)))
+    if (!grow((void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof row) ||
+        !(row.name = strdup(name)))
         return no_memory("node", name);
-    for (int o = step.op->inputs; o < step.op->inputs + step.op->outputs; o++)
-        graph->values[step.tensors[o]].producer = (uint32_t)graph->step_count;
-    for (int i = 0; i < step.op->inputs; i++)
-        if ((step.op->updates >> i & 1) && step.tensors[i] != RF_NO_INDEX)
-            graph->values[graph->values[step.tensors[i]].root].updated = true;
-    graph->steps[graph->step_count++] = step;
-    if (id) *id = (rf_node_id)graph->step_count;
+    for (int o = row.op->inputs; o < row.op->inputs + row.op->outputs; o++)
+        graph->tensors[row.tensors[o]].producer = (uint32_t)graph->node_count;
+    for (int i = 0; i < row.op->inputs; i++)
+        if ((row.op->updates >> i & 1) && row.tensors[i] != RF_NO_INDEX)
+            graph->tensors[graph->tensors[row.tensors[i]].root].updated = true;
+    graph->nodes[graph->node_count++] = row;
+    if (id) *id = (rf_node_id)graph->node_count;
     return RF_OK;
 }
 
@@ -300,14 +299,14 @@ rf_status rf_graph_add_output(struct rf_graph *graph, rf_tensor_id id) {
     if (graph->finished)
         return rf_fail(RF_E_INVALID, "rf_graph_add_output: graph '%s' is finished, nothing can be added",
                        graph->name);
-    if (!id || id > graph->value_count) return rf_fail(RF_E_INVALID, "output: there is no tensor %u", id);
-    struct rf_graph_value *value = &graph->values[id - 1];
-    if (value->role != RF_ROLE_VALUE)
+    if (!id || id > graph->tensor_count) return rf_fail(RF_E_INVALID, "output: there is no tensor %u", id);
+    struct rf_tensor_row *row = &graph->tensors[id - 1];
+    if (row->role != RF_ROLE_RESULT)
         return rf_fail(RF_E_INVALID, "output '%s' is an input, a constant or a state: those are kept anyway",
-                       value->name);
-    value->output = true;
+                       row->name);
+    row->output = true;
     /* Whoever wants a view wants its storage. */
-    if (graph->values[value->root].role == RF_ROLE_VALUE) graph->values[value->root].output = true;
+    if (graph->tensors[row->root].role == RF_ROLE_RESULT) graph->tensors[row->root].output = true;
     return RF_OK;
 }
 
@@ -330,13 +329,13 @@ rf_status rf_graph_create(const char *name, struct rf_graph **out) {
 void rf_graph_destroy(struct rf_graph **graph) {
     if (!graph || !*graph) return;
     struct rf_graph *g = *graph;
-    for (size_t i = 0; i < g->value_count; i++) {
-        free(g->values[i].name);
-        free(g->values[i].owned_data);
+    for (size_t i = 0; i < g->tensor_count; i++) {
+        free(g->tensors[i].name);
+        free(g->tensors[i].owned_data);
     }
-    for (size_t i = 0; i < g->step_count; i++) free(g->steps[i].name);
-    free(g->values);
-    free(g->steps);
+    for (size_t i = 0; i < g->node_count; i++) free(g->nodes[i].name);
+    free(g->tensors);
+    free(g->nodes);
     free(g->names);
     free(g->name);
     free(g);
@@ -349,19 +348,19 @@ rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out) {
     if (status) return status;
     clone->bytes = graph->bytes;
     clone->outputs_known = true;
-    clone->values = malloc(RF_MAX(graph->value_count, (size_t)1) * sizeof *clone->values);
-    clone->steps = malloc(RF_MAX(graph->step_count, (size_t)1) * sizeof *clone->steps);
-    bool made = clone->values && clone->steps;
-    for (size_t i = 0; made && i < graph->value_count; i++) {
-        clone->values[i] = graph->values[i];
-        clone->values[i].owned_data = NULL;
-        made = (clone->values[i].name = strdup(graph->values[i].name)) != NULL;
-        clone->value_count = clone->value_capacity = i + 1;
+    clone->tensors = malloc(RF_MAX(graph->tensor_count, (size_t)1) * sizeof *clone->tensors);
+    clone->nodes = malloc(RF_MAX(graph->node_count, (size_t)1) * sizeof *clone->nodes);
+    bool made = clone->tensors && clone->nodes;
+    for (size_t i = 0; made && i < graph->tensor_count; i++) {
+        clone->tensors[i] = graph->tensors[i];
+        clone->tensors[i].owned_data = NULL;
+        made = (clone->tensors[i].name = strdup(graph->tensors[i].name)) != NULL;
+        clone->tensor_count = clone->tensor_capacity = i + 1;
     }
-    for (size_t i = 0; made && i < graph->step_count; i++) {
-        clone->steps[i] = graph->steps[i];
-        made = (clone->steps[i].name = strdup(graph->steps[i].name)) != NULL;
-        clone->step_count = clone->step_capacity = i + 1;
+    for (size_t i = 0; made && i < graph->node_count; i++) {
+        clone->nodes[i] = graph->nodes[i];
+        made = (clone->nodes[i].name = strdup(graph->nodes[i].name)) != NULL;
+        clone->node_count = clone->node_capacity = i + 1;
     }
     if (!made || !build_names(clone, graph->name_slots)) {
         rf_graph_destroy(&clone);
@@ -377,76 +376,76 @@ const char *rf_graph_name(const struct rf_graph *graph) {
     return graph ? graph->name : "";
 }
 size_t rf_graph_node_count(const struct rf_graph *graph) {
-    return graph ? graph->step_count : 0;
+    return graph ? graph->node_count : 0;
 }
 size_t rf_graph_tensor_count(const struct rf_graph *graph) {
-    return graph ? graph->value_count : 0;
+    return graph ? graph->tensor_count : 0;
 }
 rf_tensor_id rf_graph_find(const struct rf_graph *graph, const char *tensor_name) {
     return graph && tensor_name ? *name_slot(graph, tensor_name) : 0;
 }
 
-/* Takes out values that nobody uses; map gives the new index of each. */
+/* Takes out tensors that nobody uses; map gives the new index of each. */
 static void drop_values(struct rf_graph *graph, const bool *used, uint32_t *map) {
     size_t kept = 0;
-    for (size_t i = 0; i < graph->value_count; i++) {
-        struct rf_graph_value *value = &graph->values[i];
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        struct rf_tensor_row *tensor = &graph->tensors[i];
         if (used[i]) {
             map[i] = (uint32_t)kept;
-            graph->values[kept++] = *value;
+            graph->tensors[kept++] = *tensor;
             continue;
         }
-        if (value->view_of == RF_NO_INDEX) graph->bytes -= value->bytes;
-        free(value->name);
-        free(value->owned_data);
+        if (tensor->view_of == RF_NO_INDEX) graph->bytes -= tensor->bytes;
+        free(tensor->name);
+        free(tensor->owned_data);
     }
-    graph->value_count = kept;
+    graph->tensor_count = kept;
     for (size_t i = 0; i < kept; i++) {
-        graph->values[i].root = map[graph->values[i].root];
-        if (graph->values[i].view_of != RF_NO_INDEX) graph->values[i].view_of = map[graph->values[i].view_of];
+        graph->tensors[i].root = map[graph->tensors[i].root];
+        if (graph->tensors[i].view_of != RF_NO_INDEX) graph->tensors[i].view_of = map[graph->tensors[i].view_of];
     }
-    for (size_t i = 0; i < graph->step_count; i++)
+    for (size_t i = 0; i < graph->node_count; i++)
         for (int k = 0; k < RF_OP_TENSORS_MAX; k++)
-            if (graph->steps[i].tensors[k] != RF_NO_INDEX)
-                graph->steps[i].tensors[k] = map[graph->steps[i].tensors[k]];
+            if (graph->nodes[i].tensors[k] != RF_NO_INDEX)
+                graph->nodes[i].tensors[k] = map[graph->nodes[i].tensors[k]];
 }
 
 rf_status rf_graph_compact(struct rf_graph *graph, const bool *gone) {
-    bool *used = calloc(graph->value_count + 1, sizeof *used);
-    uint32_t *map = calloc(graph->value_count + 1, sizeof *map);
+    bool *used = calloc(graph->tensor_count + 1, sizeof *used);
+    uint32_t *map = calloc(graph->tensor_count + 1, sizeof *map);
     if (!used || !map) {
         free(used);
         free(map);
         return no_memory("graph", graph->name);
     }
     size_t kept = 0;
-    for (size_t i = 0; i < graph->step_count; i++) {
+    for (size_t i = 0; i < graph->node_count; i++) {
         if (gone && gone[i])
-            free(graph->steps[i].name);
+            free(graph->nodes[i].name);
         else
-            graph->steps[kept++] = graph->steps[i];
+            graph->nodes[kept++] = graph->nodes[i];
     }
-    graph->step_count = kept;
-    for (size_t i = 0; i < graph->value_count; i++) {
-        graph->values[i].producer = RF_NO_INDEX;
-        used[i] = graph->values[i].output || graph->values[i].role == RF_ROLE_INPUT ||
-                  graph->values[i].role == RF_ROLE_STATE;
+    graph->node_count = kept;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        graph->tensors[i].producer = RF_NO_INDEX;
+        used[i] = graph->tensors[i].output || graph->tensors[i].role == RF_ROLE_INPUT ||
+                  graph->tensors[i].role == RF_ROLE_STATE;
     }
     for (size_t i = 0; i < kept; i++) {
-        const struct rf_graph_step *step = &graph->steps[i];
-        for (int k = 0; k < step->op->inputs + step->op->outputs; k++) {
-            if (step->tensors[k] == RF_NO_INDEX) continue;
-            used[step->tensors[k]] = true;
-            if (k >= step->op->inputs) graph->values[step->tensors[k]].producer = (uint32_t)i;
+        const struct rf_node_row *node = &graph->nodes[i];
+        for (int k = 0; k < node->op->inputs + node->op->outputs; k++) {
+            if (node->tensors[k] == RF_NO_INDEX) continue;
+            used[node->tensors[k]] = true;
+            if (k >= node->op->inputs) graph->tensors[node->tensors[k]].producer = (uint32_t)i;
         }
     }
-    for (size_t i = 0; i < graph->value_count; i++)
-        for (uint32_t v = (uint32_t)i; used[i] && graph->values[v].view_of != RF_NO_INDEX;)
-            used[v = graph->values[v].view_of] = true;
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        for (uint32_t v = (uint32_t)i; used[i] && graph->tensors[v].view_of != RF_NO_INDEX;)
+            used[v = graph->tensors[v].view_of] = true;
     drop_values(graph, used, map);
     free(used);
     free(map);
     memset(graph->names, 0, graph->name_slots * sizeof *graph->names);
-    for (size_t i = 0; i < graph->value_count; i++) *name_slot(graph, graph->values[i].name) = (uint32_t)i + 1;
+    for (size_t i = 0; i < graph->tensor_count; i++) *name_slot(graph, graph->tensors[i].name) = (uint32_t)i + 1;
     return RF_OK;
 }

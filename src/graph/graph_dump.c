@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-static const char *role_name(const struct rf_graph_value *value) {
-    static const char *const names[] = {"value", "input", "constant", "state"};
-    return value->view_of != RF_NO_INDEX ? "view" : names[value->role];
+static const char *role_name(const struct rf_tensor_row *tensor) {
+    static const char *const names[] = {"result", "input", "constant", "state"};
+    return tensor->view_of != RF_NO_INDEX ? "view" : names[tensor->role];
 }
 
 /* "f32[2,3]", with strides where it is not row-major. */
@@ -31,42 +31,42 @@ static void print_attributes(struct rf_writer *writer, const struct rf_op_attrib
 }
 
 static const char *name_of(const struct rf_graph *graph, uint32_t index) {
-    return index == RF_NO_INDEX ? "-" : graph->values[index].name;
+    return index == RF_NO_INDEX ? "-" : graph->tensors[index].name;
 }
 
 static void dump_text(const struct rf_graph *graph, struct rf_writer *writer) {
-    rf_writer_print(writer, "graph '%s': %zu nodes, %zu tensors, %llu bytes%s\n", graph->name, graph->step_count,
-                    graph->value_count, (unsigned long long)graph->bytes, graph->finished ? "" : ", not finished");
-    for (size_t i = 0; i < graph->value_count; i++) {
-        const struct rf_graph_value *value = &graph->values[i];
-        rf_writer_print(writer, "  tensor %zu '%s': %s ", i + 1, value->name, role_name(value));
-        print_shape(writer, &value->desc);
-        if (value->view_of != RF_NO_INDEX)
-            rf_writer_print(writer, " of '%s' at byte %llu", graph->values[value->root].name,
-                            (unsigned long long)value->desc.byte_offset);
-        if (value->group) rf_writer_print(writer, ", group %d", value->group);
-        rf_writer_print(writer, "%s\n", value->output ? ", output" : "");
+    rf_writer_print(writer, "graph '%s': %zu nodes, %zu tensors, %llu bytes%s\n", graph->name, graph->node_count,
+                    graph->tensor_count, (unsigned long long)graph->bytes, graph->finished ? "" : ", not finished");
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const struct rf_tensor_row *tensor = &graph->tensors[i];
+        rf_writer_print(writer, "  tensor %zu '%s': %s ", i + 1, tensor->name, role_name(tensor));
+        print_shape(writer, &tensor->desc);
+        if (tensor->view_of != RF_NO_INDEX)
+            rf_writer_print(writer, " of '%s' at byte %llu", graph->tensors[tensor->root].name,
+                            (unsigned long long)tensor->desc.byte_offset);
+        if (tensor->group) rf_writer_print(writer, ", group %d", tensor->group);
+        rf_writer_print(writer, "%s\n", tensor->output ? ", output" : "");
     }
-    for (size_t s = 0; s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
-        rf_writer_print(writer, "  node %zu '%s': ", s + 1, step->name);
-        for (int o = 0; o < step->op->outputs; o++)
-            rf_writer_print(writer, "%s'%s'", o ? ", " : "", name_of(graph, step->tensors[step->op->inputs + o]));
-        rf_writer_print(writer, "%s%s(", step->op->outputs ? " = " : "", step->op->name);
-        for (int i = 0; i < step->op->inputs; i++)
-            rf_writer_print(writer, step->tensors[i] == RF_NO_INDEX ? "%s%s" : "%s'%s'", i ? ", " : "",
-                            name_of(graph, step->tensors[i]));
+    for (size_t s = 0; s < graph->node_count; s++) {
+        const struct rf_node_row *node = &graph->nodes[s];
+        rf_writer_print(writer, "  node %zu '%s': ", s + 1, node->name);
+        for (int o = 0; o < node->op->outputs; o++)
+            rf_writer_print(writer, "%s'%s'", o ? ", " : "", name_of(graph, node->tensors[node->op->inputs + o]));
+        rf_writer_print(writer, "%s%s(", node->op->outputs ? " = " : "", node->op->name);
+        for (int i = 0; i < node->op->inputs; i++)
+            rf_writer_print(writer, node->tensors[i] == RF_NO_INDEX ? "%s%s" : "%s'%s'", i ? ", " : "",
+                            name_of(graph, node->tensors[i]));
         rf_writer_print(writer, ")");
-        print_attributes(writer, &step->attributes);
-        for (int i = 0; i < step->op->inputs; i++)
-            if ((step->op->updates >> i & 1) && step->tensors[i] != RF_NO_INDEX)
-                rf_writer_print(writer, ", changes '%s'", name_of(graph, step->tensors[i]));
-        for (int o = 0; o < step->op->outputs; o++)
-            if (step->in_place[o] >= 0)
+        print_attributes(writer, &node->attributes);
+        for (int i = 0; i < node->op->inputs; i++)
+            if ((node->op->updates >> i & 1) && node->tensors[i] != RF_NO_INDEX)
+                rf_writer_print(writer, ", changes '%s'", name_of(graph, node->tensors[i]));
+        for (int o = 0; o < node->op->outputs; o++)
+            if (node->in_place[o] >= 0)
                 rf_writer_print(writer, ", '%s' in place of '%s'",
-                                name_of(graph, step->tensors[step->op->inputs + o]),
-                                name_of(graph, step->tensors[step->in_place[o]]));
-        if (step->group) rf_writer_print(writer, ", group %d", step->group);
+                                name_of(graph, node->tensors[node->op->inputs + o]),
+                                name_of(graph, node->tensors[node->in_place[o]]));
+        if (node->group) rf_writer_print(writer, ", group %d", node->group);
         rf_writer_print(writer, "\n");
     }
 }
@@ -83,48 +83,48 @@ static void print_quoted(struct rf_writer *writer, const char *text) {
     rf_writer_print(writer, "%s", quoted);
 }
 
-/* Tensors that are kept are boxes, nodes ellipses; an edge is a value, named on it. */
+/* Tensors that are kept are boxes, nodes ellipses; an edge is a tensor, named on it. */
 static void dump_dot(const struct rf_graph *graph, struct rf_writer *writer) {
     rf_writer_print(writer, "digraph \"");
     print_quoted(writer, graph->name);
     rf_writer_print(writer, "\" {\n  rankdir=TB;\n  node [fontsize=10];\n  edge [fontsize=9];\n");
-    for (size_t i = 0; i < graph->value_count; i++) {
-        const struct rf_graph_value *value = &graph->values[i];
-        if (value->role == RF_ROLE_VALUE && !value->output) continue;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const struct rf_tensor_row *tensor = &graph->tensors[i];
+        if (tensor->role == RF_ROLE_RESULT && !tensor->output) continue;
         rf_writer_print(writer, "  t%zu [shape=box,style=%s,label=\"", i + 1,
-                        value->role == RF_ROLE_CONSTANT ? "dashed"
-                        : value->role == RF_ROLE_VALUE  ? "bold"
-                                                        : "solid");
-        print_quoted(writer, value->name);
+                        tensor->role == RF_ROLE_CONSTANT ? "dashed"
+                        : tensor->role == RF_ROLE_RESULT ? "bold"
+                                                         : "solid");
+        print_quoted(writer, tensor->name);
         rf_writer_print(writer, "\\n");
-        print_shape(writer, &value->desc);
+        print_shape(writer, &tensor->desc);
         rf_writer_print(writer, "\"];\n");
     }
-    for (size_t s = 0; s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
+    for (size_t s = 0; s < graph->node_count; s++) {
+        const struct rf_node_row *node = &graph->nodes[s];
         rf_writer_print(writer, "  n%zu [label=\"", s + 1);
-        print_quoted(writer, step->name);
-        rf_writer_print(writer, "\\n%s\"];\n", step->op->name);
-        for (int i = 0; i < step->op->inputs; i++) {
-            if (step->tensors[i] == RF_NO_INDEX) continue;
-            const struct rf_graph_value *value = &graph->values[step->tensors[i]],
-                                        *root = &graph->values[value->root];
+        print_quoted(writer, node->name);
+        rf_writer_print(writer, "\\n%s\"];\n", node->op->name);
+        for (int i = 0; i < node->op->inputs; i++) {
+            if (node->tensors[i] == RF_NO_INDEX) continue;
+            const struct rf_tensor_row *tensor = &graph->tensors[node->tensors[i]],
+                                       *root = &graph->tensors[tensor->root];
             if (root->producer != RF_NO_INDEX)
                 rf_writer_print(writer, "  n%u -> n%zu [label=\"", root->producer + 1, s + 1);
             else
-                rf_writer_print(writer, "  t%u -> n%zu [label=\"", value->root + 1, s + 1);
-            print_quoted(writer, value->name);
-            bool changed = step->op->updates >> i & 1;
+                rf_writer_print(writer, "  t%u -> n%zu [label=\"", tensor->root + 1, s + 1);
+            print_quoted(writer, tensor->name);
+            bool changed = node->op->updates >> i & 1;
             rf_writer_print(writer, "\"%s];\n", changed ? ",dir=both" : "");
         }
-        for (int o = step->op->inputs; o < step->op->inputs + step->op->outputs; o++)
-            if (graph->values[step->tensors[o]].output)
-                rf_writer_print(writer, "  n%zu -> t%u;\n", s + 1, step->tensors[o] + 1);
+        for (int o = node->op->inputs; o < node->op->inputs + node->op->outputs; o++)
+            if (graph->tensors[node->tensors[o]].output)
+                rf_writer_print(writer, "  n%zu -> t%u;\n", s + 1, node->tensors[o] + 1);
     }
     /* Views that are wanted hang on their storage. */
-    for (size_t i = 0; i < graph->value_count; i++)
-        if (graph->values[i].output && graph->values[i].view_of != RF_NO_INDEX)
-            rf_writer_print(writer, "  t%u -> t%zu [style=dotted];\n", graph->values[i].root + 1, i + 1);
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        if (graph->tensors[i].output && graph->tensors[i].view_of != RF_NO_INDEX)
+            rf_writer_print(writer, "  t%u -> t%zu [style=dotted];\n", graph->tensors[i].root + 1, i + 1);
     rf_writer_print(writer, "}\n");
 }
 

@@ -2,7 +2,7 @@
  *
  * Invariants of a finished graph:
  *   1. nodes stand in an order in which they can run
- *   2. a value has one producer, or is a view
+ *   2. a tensor has one producer, or is a view
  *   3. root is a tensor with storage of its own; a view's bytes lie within its root's
  *   4. every node passed rf_op_check with the descriptors in the table
  *   5. a node that updates an input comes after all that were added before it and use that storage, and before all
@@ -12,9 +12,9 @@
 
 #include <rocmforge/graph.h>
 
-#include "graph/op.h"
+#include "ops/op.h"
 
-struct rf_graph_value {
+struct rf_tensor_row {
     char *name;
     enum rf_tensor_role role;
     struct rf_tensor_desc desc; /* checked; byte_offset is from the start of the root's storage */
@@ -30,7 +30,7 @@ struct rf_graph_value {
 };
 #define RF_NO_INDEX UINT32_MAX
 
-struct rf_graph_step {
+struct rf_node_row {
     char *name;
     const struct rf_op *op;
     struct rf_op_attributes attributes;
@@ -43,28 +43,28 @@ struct rf_graph_step {
 
 struct rf_graph {
     char *name;
-    struct rf_graph_value *values;
-    size_t value_count, value_capacity;
-    struct rf_graph_step *steps;
-    size_t step_count, step_capacity;
-    uint32_t *names;   /* values by the hash of their name: index + 1, 0 where free; open addressing */
-    size_t name_slots; /* a power of two, at least twice value_count */
+    struct rf_tensor_row *tensors;
+    size_t tensor_count, tensor_capacity;
+    struct rf_node_row *nodes;
+    size_t node_count, node_capacity;
+    uint32_t *names;   /* tensors by the hash of their name: index + 1, 0 where free; open addressing */
+    size_t name_slots; /* a power of two, at least twice tensor_count */
     uint64_t bytes;    /* of all storage together; known not to overflow */
     bool finished;
-    bool outputs_known; /* a clone: finishing makes no further outputs, and a value may be read by nobody */
+    bool outputs_known; /* a clone: finishing makes no further outputs, and a tensor may be read by nobody */
 };
 #define RF_GRAPH_NAME_MAX 255 /* bytes of a name, its zero not counted */
 
-/* The call of a step, with descriptors and no memory. */
-void rf_graph_call(const struct rf_graph *graph, const struct rf_graph_step *step, struct rf_op_call *call);
-/* A copy, not finished, that owns its names and borrows constants; for passes. Its steps keep their order. */
+/* The call of a node, with descriptors and no memory. */
+void rf_graph_call(const struct rf_graph *graph, const struct rf_node_row *node, struct rf_op_call *call);
+/* A copy, not finished, that owns its names and borrows constants; for passes. Its nodes keep their order. */
 rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out);
-/* Whether [byte_offset, bytes) of two values with one root have a byte in common. */
+/* Whether [byte_offset, bytes) of two tensors with one root have a byte in common. */
 bool rf_graph_overlap(const struct rf_graph *graph, uint32_t a, uint32_t b);
-/* graph_order.c: puts the steps in an order they can run in, producers of values included. RF_E_INVALID for a cycle.
+/* graph_order.c: puts the nodes in an order they can run in, producers of tensors included. RF_E_INVALID for a cycle.
  */
 rf_status rf_graph_order(struct rf_graph *graph);
-/* Takes out steps marked in 'gone' (NULL: none) and then every value that no step uses and that is no input, state,
+/* Takes out nodes marked in 'gone' (NULL: none) and then every tensor that no node uses and that is no input, state,
  * output or what a view needs. The graph is not finished. */
 rf_status rf_graph_compact(struct rf_graph *graph, const bool *gone);
 

@@ -1,9 +1,9 @@
-/* Finishing a graph: the order of its steps and the checks of the whole.
+/* Finishing a graph: the order of its nodes and the checks of the whole.
  *
- * Order. A step waits for the makers of what it reads, and around a change in place nothing moves: a step that
+ * Order. A node waits for the makers of what it reads, and around a change in place nothing moves: a node that
  * updates storage waits for all that were added before it and use that storage, and those added after it wait for it.
  * Steps keep the order they were added in wherever they can, so a graph that was built in order is left as it is.
- * Must not: recurse (a chain may be a million steps long). */
+ * Must not: recurse (a chain may be a million nodes long). */
 #include "graph/graph_impl.h"
 
 #include <stdlib.h>
@@ -31,38 +31,39 @@ static bool add_edge(struct edges *edges, uint32_t from, uint32_t to) {
     return true;
 }
 
-/* What is known of a storage while the steps are walked in the order they were added. */
+/* What is known of a storage while the nodes are walked in the order they were added. */
 struct storage {
     uint32_t updater; /* the last one, or RF_NO_INDEX */
     uint32_t reader;  /* the last link of the chain of uses since then, or RF_NO_INDEX */
 };
 struct use {
-    uint32_t step, earlier; /* links of that chain */
+    uint32_t node, earlier; /* links of that chain */
 };
 
 static size_t count_inputs(const struct rf_graph *graph) {
     size_t count = 0;
-    for (size_t i = 0; i < graph->step_count; i++) count += (size_t)graph->steps[i].op->inputs;
+    for (size_t i = 0; i < graph->node_count; i++) count += (size_t)graph->nodes[i].op->inputs;
     return count;
 }
 
 static bool collect_edges(const struct rf_graph *graph, struct edges *edges) {
-    struct storage *storages = malloc((graph->value_count + 1) * sizeof *storages);
+    struct storage *storages = malloc((graph->tensor_count + 1) * sizeof *storages);
     struct use *uses = malloc((count_inputs(graph) + 1) * sizeof *uses);
     bool made = storages && uses;
     uint32_t use_count = 0;
-    for (size_t i = 0; made && i < graph->value_count; i++) storages[i] = (struct storage){RF_NO_INDEX, RF_NO_INDEX};
-    for (uint32_t s = 0; made && s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
-        for (int i = 0; made && i < step->op->inputs; i++) {
-            if (step->tensors[i] == RF_NO_INDEX) continue;
-            uint32_t root = graph->values[step->tensors[i]].root;
+    for (size_t i = 0; made && i < graph->tensor_count; i++) storages[i] = (struct storage){RF_NO_INDEX, RF_NO_INDEX};
+    for (uint32_t s = 0; made && s < graph->node_count; s++) {
+        const struct rf_node_row *node = &graph->nodes[s];
+        for (int i = 0; made && i < node->op->inputs; i++) {
+            if (node->tensors[i] == RF_NO_INDEX) continue;
+            uint32_t root = graph->tensors[node->tensors[i]].root;
             struct storage *storage = &storages[root];
-            if (graph->values[root].producer != RF_NO_INDEX) made = add_edge(edges, graph->values[root].producer, s);
+            if (graph->tensors[root].producer != RF_NO_INDEX)
+                made = add_edge(edges, graph->tensors[root].producer, s);
             if (made && storage->updater != RF_NO_INDEX) made = add_edge(edges, storage->updater, s);
-            if (step->op->updates >> i & 1) {
+            if (node->op->updates >> i & 1) {
                 for (uint32_t u = storage->reader; made && u != RF_NO_INDEX; u = uses[u].earlier)
-                    made = add_edge(edges, uses[u].step, s);
+                    made = add_edge(edges, uses[u].node, s);
                 *storage = (struct storage){s, RF_NO_INDEX};
             } else {
                 uses[use_count] = (struct use){s, storage->reader};
@@ -77,15 +78,15 @@ static bool collect_edges(const struct rf_graph *graph, struct edges *edges) {
 
 static rf_status cycle_at(const struct rf_graph *graph, uint32_t a, uint32_t b) {
     return rf_fail(RF_E_INVALID, "graph '%s': node '%s' is in a cycle: it needs node '%s', which needs it",
-                   graph->name, graph->steps[a].name, graph->steps[b].name);
+                   graph->name, graph->nodes[a].name, graph->nodes[b].name);
 }
 
-/* needs[first[s]] to needs[first[s + 1] - 1]: what step s waits for. Fills order, depth first: what a step waits for,
- * then the step, over the steps as they were added. */
+/* needs[first[s]] to needs[first[s + 1] - 1]: what node s waits for. Fills order, depth first: what a node waits for,
+ * then the node, over the nodes as they were added. */
 static rf_status walk(const struct rf_graph *graph, const size_t *first, const uint32_t *needs, uint32_t *order,
                       uint32_t *stack, size_t *at, unsigned char *state) {
     size_t ordered = 0;
-    for (uint32_t s = 0; s < graph->step_count; s++) {
+    for (uint32_t s = 0; s < graph->node_count; s++) {
         size_t depth = 0;
         if (state[s]) continue;
         stack[depth++] = s;
@@ -110,25 +111,25 @@ static rf_status walk(const struct rf_graph *graph, const size_t *first, const u
     return RF_OK;
 }
 
-static void apply(struct rf_graph *graph, const uint32_t *order, struct rf_graph_step *steps) {
-    memcpy(steps, graph->steps, graph->step_count * sizeof *steps);
-    for (uint32_t s = 0; s < graph->step_count; s++) {
-        graph->steps[s] = steps[order[s]];
-        const struct rf_graph_step *step = &graph->steps[s];
-        for (int o = step->op->inputs; o < step->op->inputs + step->op->outputs; o++)
-            graph->values[step->tensors[o]].producer = s;
+static void apply(struct rf_graph *graph, const uint32_t *order, struct rf_node_row *nodes) {
+    memcpy(nodes, graph->nodes, graph->node_count * sizeof *nodes);
+    for (uint32_t s = 0; s < graph->node_count; s++) {
+        graph->nodes[s] = nodes[order[s]];
+        const struct rf_node_row *node = &graph->nodes[s];
+        for (int o = node->op->inputs; o < node->op->inputs + node->op->outputs; o++)
+            graph->tensors[node->tensors[o]].producer = s;
     }
 }
 
 rf_status rf_graph_order(struct rf_graph *graph) {
-    size_t count = graph->step_count;
+    size_t count = graph->node_count;
     struct edges edges = {0};
     size_t *first = calloc(count + 2, sizeof *first), *at = calloc(count + 1, sizeof *at);
     uint32_t *order = calloc(count + 1, sizeof *order), *stack = calloc(count + 1, sizeof *stack), *needs = NULL;
     unsigned char *state = calloc(count + 1, 1);
-    struct rf_graph_step *steps = malloc((count + 1) * sizeof *steps);
+    struct rf_node_row *nodes = malloc((count + 1) * sizeof *nodes);
     rf_status status = RF_OK;
-    if (!first || !at || !order || !stack || !state || !steps || !collect_edges(graph, &edges) ||
+    if (!first || !at || !order || !stack || !state || !nodes || !collect_edges(graph, &edges) ||
         !(needs = malloc((edges.count + 1) * sizeof *needs))) {
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to order it", graph->name);
         goto done;
@@ -139,7 +140,7 @@ rf_status rf_graph_order(struct rf_graph *graph) {
     for (size_t i = 1; i < count + 2; i++) first[i] += first[i - 1];
     for (size_t i = 0; i < edges.count; i++) needs[first[edges.list[i].to + 1]++] = edges.list[i].from;
     status = walk(graph, first, needs, order, stack, at, state);
-    if (!status) apply(graph, order, steps);
+    if (!status) apply(graph, order, nodes);
 done:
     free(edges.list);
     free(first);
@@ -148,34 +149,34 @@ done:
     free(stack);
     free(needs);
     free(state);
-    free(steps);
+    free(nodes);
     return status;
 }
 
 static rf_status check_values(const struct rf_graph *graph) {
-    for (size_t i = 0; i < graph->value_count; i++) {
-        const struct rf_graph_value *value = &graph->values[i];
-        if (value->role == RF_ROLE_VALUE && value->view_of == RF_NO_INDEX && value->producer == RF_NO_INDEX)
-            return rf_fail(RF_E_INVALID, "graph '%s': no node makes tensor '%s'%s", graph->name, value->name,
-                           value->output ? ", which is an output" : "");
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const struct rf_tensor_row *tensor = &graph->tensors[i];
+        if (tensor->role == RF_ROLE_RESULT && tensor->view_of == RF_NO_INDEX && tensor->producer == RF_NO_INDEX)
+            return rf_fail(RF_E_INVALID, "graph '%s': no node makes tensor '%s'%s", graph->name, tensor->name,
+                           tensor->output ? ", which is an output" : "");
     }
     return RF_OK;
 }
 
-/* A value whose last use changes it, or that has none, is what the graph is for. */
+/* A tensor whose last use changes it, or that has none, is what the graph is for. */
 static rf_status mark_outputs(struct rf_graph *graph) {
-    bool *read = calloc(graph->value_count + 1, sizeof *read);
+    bool *read = calloc(graph->tensor_count + 1, sizeof *read);
     if (!read) return rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to finish it", graph->name);
-    for (size_t s = 0; s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
+    for (size_t s = 0; s < graph->node_count; s++) {
+        const struct rf_node_row *node = &graph->nodes[s];
         for (int updates = 0; updates < 2; updates++)
-            for (int i = 0; i < step->op->inputs; i++)
-                if (step->tensors[i] != RF_NO_INDEX && (int)(step->op->updates >> i & 1) == updates)
-                    read[graph->values[step->tensors[i]].root] = !updates;
+            for (int i = 0; i < node->op->inputs; i++)
+                if (node->tensors[i] != RF_NO_INDEX && (int)(node->op->updates >> i & 1) == updates)
+                    read[graph->tensors[node->tensors[i]].root] = !updates;
     }
-    for (size_t i = 0; i < graph->value_count; i++)
-        if (graph->values[i].role == RF_ROLE_VALUE && graph->values[i].view_of == RF_NO_INDEX && !read[i])
-            graph->values[i].output = true;
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        if (graph->tensors[i].role == RF_ROLE_RESULT && graph->tensors[i].view_of == RF_NO_INDEX && !read[i])
+            graph->tensors[i].output = true;
     free(read);
     return RF_OK;
 }
@@ -183,7 +184,7 @@ static rf_status mark_outputs(struct rf_graph *graph) {
 rf_status rf_graph_finish(struct rf_graph *graph) {
     if (!graph) return rf_fail(RF_E_INVALID, "rf_graph_finish: graph is NULL");
     if (graph->finished) return rf_fail(RF_E_INVALID, "graph '%s' is finished already", graph->name);
-    if (!graph->step_count && !graph->outputs_known)
+    if (!graph->node_count && !graph->outputs_known)
         return rf_fail(RF_E_INVALID, "graph '%s' has no node: there is nothing to run", graph->name);
     rf_status status = check_values(graph);
     if (!status) status = rf_graph_order(graph);

@@ -33,16 +33,16 @@ rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struc
     rf_status status = rf_graph_clone(graph, &clone);
     if (status) return status;
     /* What an earlier optimizing put in place may not fit what passes make of it now. */
-    for (size_t i = 0; i < clone->step_count; i++)
-        memset(clone->steps[i].in_place, -1, sizeof clone->steps[i].in_place);
+    for (size_t i = 0; i < clone->node_count; i++)
+        memset(clone->nodes[i].in_place, -1, sizeof clone->nodes[i].in_place);
     struct rf_pass_report reports[RF_COUNT(passes_in_order)];
     size_t count = 0;
     for (size_t i = 0; i < RF_COUNT(passes_in_order) && !status; i++) {
         if (!(passes & (unsigned)passes_in_order[i].bit)) continue;
         struct rf_pass_report *one = &reports[count++];
-        *one = (struct rf_pass_report){.pass = passes_in_order[i].bit, .nodes_before = clone->step_count};
+        *one = (struct rf_pass_report){.pass = passes_in_order[i].bit, .nodes_before = clone->node_count};
         status = passes_in_order[i].run(clone, &one->changes);
-        one->nodes_after = clone->step_count;
+        one->nodes_after = clone->node_count;
         if (status) rf_fail_within(status, "pass '%s'", passes_in_order[i].name);
     }
     if (!status) status = rf_graph_finish(clone);
@@ -59,34 +59,34 @@ rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struc
 /* ---- what passes share ---- */
 
 struct rf_pass_use *rf_pass_uses(const struct rf_graph *graph) {
-    struct rf_pass_use *uses = calloc(graph->value_count + 1, sizeof *uses);
+    struct rf_pass_use *uses = calloc(graph->tensor_count + 1, sizeof *uses);
     if (!uses) {
         rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to optimize it", graph->name);
         return NULL;
     }
-    for (size_t i = 0; i < graph->value_count; i++) uses[i].reader = RF_NO_INDEX;
-    for (size_t s = 0; s < graph->step_count; s++)
-        for (int i = 0; i < graph->steps[s].op->inputs; i++) {
-            uint32_t root = rf_step_root(graph, &graph->steps[s], i);
+    for (size_t i = 0; i < graph->tensor_count; i++) uses[i].reader = RF_NO_INDEX;
+    for (size_t s = 0; s < graph->node_count; s++)
+        for (int i = 0; i < graph->nodes[s].op->inputs; i++) {
+            uint32_t root = rf_node_root(graph, &graph->nodes[s], i);
             if (root == RF_NO_INDEX) continue;
             uses[root].reads++;
             uses[root].reader = (uint32_t)s;
-            uses[root].updated |= graph->steps[s].op->updates >> i & 1;
-            uses[root].through_view |= graph->steps[s].tensors[i] != root;
+            uses[root].updated |= graph->nodes[s].op->updates >> i & 1;
+            uses[root].through_view |= graph->nodes[s].tensors[i] != root;
         }
     return uses;
 }
 
 bool *rf_pass_flags(const struct rf_graph *graph) {
-    bool *flags = calloc(graph->step_count + 1, sizeof *flags);
+    bool *flags = calloc(graph->node_count + 1, sizeof *flags);
     if (!flags) rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to optimize it", graph->name);
     return flags;
 }
 
-bool rf_pass_fits(const struct rf_graph *graph, const struct rf_graph_step *step) {
+bool rf_pass_fits(const struct rf_graph *graph, const struct rf_node_row *node) {
     struct rf_op_call call;
     struct rf_saved_error saved;
-    rf_graph_call(graph, step, &call);
+    rf_graph_call(graph, node, &call);
     rf_error_save(&saved);
     bool fits = !rf_op_check(&call);
     rf_error_restore(&saved); /* a pattern that does not fit is no failure */

@@ -1,7 +1,7 @@
-/* The optimizer's inside. A pass changes a clone (graph_impl.h) whose steps stand in an order they can run in, and
+/* The optimizer's inside. A pass changes a clone (graph_impl.h) whose nodes stand in an order they can run in, and
  * leaves it so; it counts what it changed. Each stands alone: any set of them, in any order, keeps the results.
  *
- * What is a root (an input, a state, an output) keeps its name, its descriptor, its place in a step and a storage of
+ * What is a root (an input, a state, an output) keeps its name, its descriptor, its place in a node and a storage of
  * its own. */
 #ifndef RF_GRAPH_PASS_H
 #define RF_GRAPH_PASS_H
@@ -17,27 +17,27 @@ rf_status rf_pass_in_place(struct rf_graph *graph, size_t *changes);
 
 /* How each storage is used; by the index of its root. Views count as what they are a view of. */
 struct rf_pass_use {
-    uint32_t reads;    /* inputs of steps that it is, updates included */
-    uint32_t reader;   /* the last step that has it as an input, or RF_NO_INDEX */
-    bool updated;      /* changed in place by some step */
-    bool through_view; /* some step has a view of it as an input */
+    uint32_t reads;    /* inputs of nodes that it is, updates included */
+    uint32_t reader;   /* the last node that has it as an input, or RF_NO_INDEX */
+    bool updated;      /* changed in place by some node */
+    bool through_view; /* some node has a view of it as an input */
 };
 /* The caller frees it; NULL, with the reason set, where there is no memory. */
 struct rf_pass_use *rf_pass_uses(const struct rf_graph *graph);
-/* A flag for each step; likewise. */
+/* A flag for each node; likewise. */
 bool *rf_pass_flags(const struct rf_graph *graph);
-/* rf_op_check of a step as it stands. */
-bool rf_pass_fits(const struct rf_graph *graph, const struct rf_graph_step *step);
+/* rf_op_check of a node as it stands. */
+bool rf_pass_fits(const struct rf_graph *graph, const struct rf_node_row *node);
 
-static inline int rf_step_tensors(const struct rf_graph_step *step) {
-    return step->op->inputs + step->op->outputs;
+static inline int rf_node_tensors(const struct rf_node_row *node) {
+    return node->op->inputs + node->op->outputs;
 }
-static inline uint32_t rf_step_out(const struct rf_graph_step *step, int index) {
-    return step->tensors[step->op->inputs + index];
+static inline uint32_t rf_node_out(const struct rf_node_row *node, int index) {
+    return node->tensors[node->op->inputs + index];
 }
 /* The root of input 'index', or RF_NO_INDEX. */
-static inline uint32_t rf_step_root(const struct rf_graph *graph, const struct rf_graph_step *step, int index) {
-    return step->tensors[index] == RF_NO_INDEX ? RF_NO_INDEX : graph->values[step->tensors[index]].root;
+static inline uint32_t rf_node_root(const struct rf_graph *graph, const struct rf_node_row *node, int index) {
+    return node->tensors[index] == RF_NO_INDEX ? RF_NO_INDEX : graph->tensors[node->tensors[index]].root;
 }
 static inline bool rf_desc_same(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b) {
     return a->dtype == b->dtype && a->byte_offset == b->byte_offset && rf_op_same_shape(a, b) &&

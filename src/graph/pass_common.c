@@ -1,7 +1,7 @@
-/* Common subexpressions: a step that does what an earlier one did gives way to it.
+/* Common subexpressions: a node that does what an earlier one did gives way to it.
  *
  * The same is the same op with the same attributes over the same bytes of the same storage, making tensors of the
- * same descriptor. Storage that any step changes in place is left alone, read or made: what it holds depends on when.
+ * same descriptor. Storage that any node changes in place is left alone, read or made: what it holds depends on when.
  */
 #include "graph/pass.h"
 
@@ -11,79 +11,79 @@ static uint64_t mix(uint64_t hash, uint64_t more) {
     hash = (hash ^ more) * UINT64_C(0x9e3779b97f4a7c15);
     return hash ^ hash >> 32;
 }
-static uint64_t hash_step(const struct rf_graph *graph, const struct rf_graph_step *step) {
-    uint64_t hash = (uint64_t)(uintptr_t)step->op, bits;
+static uint64_t hash_node(const struct rf_graph *graph, const struct rf_node_row *node) {
+    uint64_t hash = (uint64_t)(uintptr_t)node->op, bits;
     for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++) {
-        memcpy(&bits, &step->attributes.f[i], sizeof bits);
-        hash = mix(mix(hash, bits), (uint64_t)step->attributes.i[i]);
+        memcpy(&bits, &node->attributes.f[i], sizeof bits);
+        hash = mix(mix(hash, bits), (uint64_t)node->attributes.i[i]);
     }
-    for (int i = 0; i < step->op->inputs; i++) {
-        uint32_t root = rf_step_root(graph, step, i);
+    for (int i = 0; i < node->op->inputs; i++) {
+        uint32_t root = rf_node_root(graph, node, i);
         hash = mix(hash, root);
-        if (root != RF_NO_INDEX) hash = mix(hash, graph->values[step->tensors[i]].desc.byte_offset);
+        if (root != RF_NO_INDEX) hash = mix(hash, graph->tensors[node->tensors[i]].desc.byte_offset);
     }
     return hash;
 }
 
-static bool same_step(const struct rf_graph *graph, const struct rf_graph_step *a, const struct rf_graph_step *b) {
+static bool same_node(const struct rf_graph *graph, const struct rf_node_row *a, const struct rf_node_row *b) {
     if (a->op != b->op || memcmp(&a->attributes, &b->attributes, sizeof a->attributes)) return false;
-    for (int i = 0; i < rf_step_tensors(a); i++) {
+    for (int i = 0; i < rf_node_tensors(a); i++) {
         if ((a->tensors[i] == RF_NO_INDEX) != (b->tensors[i] == RF_NO_INDEX)) return false;
         if (a->tensors[i] == RF_NO_INDEX) continue;
-        const struct rf_graph_value *x = &graph->values[a->tensors[i]], *y = &graph->values[b->tensors[i]];
+        const struct rf_tensor_row *x = &graph->tensors[a->tensors[i]], *y = &graph->tensors[b->tensors[i]];
         if (!rf_desc_same(&x->desc, &y->desc) || (i < a->op->inputs && x->root != y->root)) return false;
     }
     return true;
 }
 
 /* What it reads and makes holds one thing throughout. */
-static bool steady(const struct rf_graph *graph, const struct rf_graph_step *step, const struct rf_pass_use *uses) {
-    if (step->op->updates || !step->op->outputs) return false;
-    for (int i = 0; i < rf_step_tensors(step); i++)
-        if (step->tensors[i] != RF_NO_INDEX && uses[graph->values[step->tensors[i]].root].updated) return false;
+static bool steady(const struct rf_graph *graph, const struct rf_node_row *node, const struct rf_pass_use *uses) {
+    if (node->op->updates || !node->op->outputs) return false;
+    for (int i = 0; i < rf_node_tensors(node); i++)
+        if (node->tensors[i] != RF_NO_INDEX && uses[graph->tensors[node->tensors[i]].root].updated) return false;
     return true;
 }
-static bool makes_root(const struct rf_graph *graph, const struct rf_graph_step *step) {
-    for (int o = 0; o < step->op->outputs; o++)
-        if (graph->values[rf_step_out(step, o)].output) return true;
+static bool makes_root(const struct rf_graph *graph, const struct rf_node_row *node) {
+    for (int o = 0; o < node->op->outputs; o++)
+        if (graph->tensors[rf_node_out(node, o)].output) return true;
     return false;
 }
 
-/* Uses of 'old' are uses of 'new' from step 'from' on; views of it too. */
+/* Uses of 'old' are uses of 'new' from node 'from' on; views of it too. */
 static void replace(struct rf_graph *graph, uint32_t old, uint32_t new, size_t from) {
-    for (size_t i = 0; i < graph->value_count; i++) {
-        if (graph->values[i].root == old && i != old) graph->values[i].root = new;
-        if (graph->values[i].view_of == old) graph->values[i].view_of = new;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        if (graph->tensors[i].root == old && i != old) graph->tensors[i].root = new;
+        if (graph->tensors[i].view_of == old) graph->tensors[i].view_of = new;
     }
-    for (size_t s = from; s < graph->step_count; s++)
-        for (int i = 0; i < graph->steps[s].op->inputs; i++)
-            if (graph->steps[s].tensors[i] == old) graph->steps[s].tensors[i] = new;
+    for (size_t s = from; s < graph->node_count; s++)
+        for (int i = 0; i < graph->nodes[s].op->inputs; i++)
+            if (graph->nodes[s].tensors[i] == old) graph->nodes[s].tensors[i] = new;
 }
 
 rf_status rf_pass_common(struct rf_graph *graph, size_t *changes) {
     size_t slots = 64;
-    while (slots < 2 * graph->step_count) slots *= 2;
+    while (slots < 2 * graph->node_count) slots *= 2;
     struct rf_pass_use *uses = rf_pass_uses(graph);
     bool *gone = rf_pass_flags(graph);
-    uint32_t *table = calloc(slots, sizeof *table); /* step + 1 */
+    uint32_t *table = calloc(slots, sizeof *table); /* node + 1 */
     rf_status status = RF_OK;
     if (!uses || !gone || !table) {
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to optimize it", graph->name);
         goto done;
     }
-    for (size_t s = 0; s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
-        if (!steady(graph, step, uses)) continue;
-        size_t slot = (size_t)hash_step(graph, step) & (slots - 1);
-        while (table[slot] && !same_step(graph, &graph->steps[table[slot] - 1], step))
+    for (size_t s = 0; s < graph->node_count; s++) {
+        const struct rf_node_row *node = &graph->nodes[s];
+        if (!steady(graph, node, uses)) continue;
+        size_t slot = (size_t)hash_node(graph, node) & (slots - 1);
+        while (table[slot] && !same_node(graph, &graph->nodes[table[slot] - 1], node))
             slot = (slot + 1) & (slots - 1);
         if (!table[slot]) {
             table[slot] = (uint32_t)s + 1;
             continue;
         }
-        if (makes_root(graph, step)) continue;
-        for (int o = 0; o < step->op->outputs; o++)
-            replace(graph, rf_step_out(step, o), rf_step_out(&graph->steps[table[slot] - 1], o), s + 1);
+        if (makes_root(graph, node)) continue;
+        for (int o = 0; o < node->op->outputs; o++)
+            replace(graph, rf_node_out(node, o), rf_node_out(&graph->nodes[table[slot] - 1], o), s + 1);
         gone[s] = true;
         ++*changes;
     }

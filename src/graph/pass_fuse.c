@@ -1,4 +1,4 @@
-/* Fusion: patterns of steps become the op table's fused forms.
+/* Fusion: patterns of nodes become the op table's fused forms.
  *
  *   scale(scale(x))                                    -> scale
  *   scale(qkt_matmul), softmax_mask(scale(x))          -> the op's own scale
@@ -8,14 +8,14 @@
  *   silu(x w1^T) * (x w2^T)                            -> matmul_gate
  *   a + b, rms_norm of it                              -> add_norm
  *   rms_norm of a row, matmul_gate or 3 matmuls of it  -> norm_gate, norm_qkv
- *   kv_append(rope(k))                                 -> kv_append with steps
+ *   kv_append(rope(k))                                 -> kv_append with nodes
  *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
  *
- * A pattern is tried at its last step and takes the place of it (with a norm: of its first). What it no longer makes
- * was read by nothing else and is no root. What it reads later than before is not changed by any step. The op's own
+ * A pattern is tried at its last node and takes the place of it (with a norm: of its first). What it no longer makes
+ * was read by nothing else and is no root. What it reads later than before is not changed by any node. The op's own
  * check has the last word on shapes and types. Fused results differ by roundings that no longer happen.
  *
- * The steps of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
+ * The nodes of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
  */
 #include "graph/pass.h"
 
@@ -23,14 +23,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "graph/gpu_matmul.h"
+#include "ops/gpu_matmul.h"
 #include "cpu/ref_transformer.h"
 
 struct fusing {
     struct rf_graph *graph;
     struct rf_pass_use *uses;
-    bool *gone;    /* steps taken out */
-    bool *touched; /* steps that took part in this round */
+    bool *gone;    /* nodes taken out */
+    bool *touched; /* nodes that took part in this round */
 };
 
 /* Inputs by name, as the rows have them. */
@@ -51,256 +51,256 @@ enum {
     FLASH_OUT
 };
 
-static bool is(const struct rf_graph_step *step, const char *op) {
-    return !strcmp(step->op->name, op);
+static bool is(const struct rf_node_row *node, const char *op) {
+    return !strcmp(node->op->name, op);
 }
 
-/* The step that makes this very tensor for one reader alone; NULL: none, or it cannot be taken out. */
-static struct rf_graph_step *only_for_here(struct fusing *f, uint32_t value) {
-    if (value == RF_NO_INDEX) return NULL;
-    const struct rf_graph_value *made = &f->graph->values[value];
-    const struct rf_pass_use *use = &f->uses[value];
-    if (made->root != value || made->producer == RF_NO_INDEX || made->output || use->reads != 1 || use->updated)
+/* The node that makes this very tensor for one reader alone; NULL: none, or it cannot be taken out. */
+static struct rf_node_row *only_for_here(struct fusing *f, uint32_t tensor) {
+    if (tensor == RF_NO_INDEX) return NULL;
+    const struct rf_tensor_row *made = &f->graph->tensors[tensor];
+    const struct rf_pass_use *use = &f->uses[tensor];
+    if (made->root != tensor || made->producer == RF_NO_INDEX || made->output || use->reads != 1 || use->updated)
         return NULL;
     if (f->touched[made->producer]) return NULL;
-    return &f->graph->steps[made->producer];
+    return &f->graph->nodes[made->producer];
 }
 /* Inputs first to last - 1 hold the same when they are read later. */
-static bool steady(struct fusing *f, const struct rf_graph_step *step) {
-    for (int i = 0; i < step->op->inputs; i++)
-        if (step->tensors[i] != RF_NO_INDEX && f->uses[rf_step_root(f->graph, step, i)].updated) return false;
+static bool steady(struct fusing *f, const struct rf_node_row *node) {
+    for (int i = 0; i < node->op->inputs; i++)
+        if (node->tensors[i] != RF_NO_INDEX && f->uses[rf_node_root(f->graph, node, i)].updated) return false;
     return true;
 }
-static size_t index_of(struct fusing *f, const struct rf_graph_step *step) {
-    return (size_t)(step - f->graph->steps);
+static size_t index_of(struct fusing *f, const struct rf_node_row *node) {
+    return (size_t)(node - f->graph->nodes);
 }
-/* A step like this one, of another op and without tensors. */
-static struct rf_graph_step form(const struct rf_graph_step *step, const char *op) {
-    struct rf_graph_step fused = *step;
+/* A node like this one, of another op and without tensors. */
+static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
+    struct rf_node_row fused = *node;
     fused.op = rf_op_find(op);
     fused.attributes = (struct rf_op_attributes){{0}, {0}};
     for (int i = 0; i < RF_OP_TENSORS_MAX; i++) fused.tensors[i] = RF_NO_INDEX;
     return fused;
 }
-/* Puts the fused step in place of 'at' and takes out the others (NULL: none), if the op accepts it. */
-static bool settle(struct fusing *f, struct rf_graph_step *at, const struct rf_graph_step *fused,
-                   struct rf_graph_step *const *others, int count) {
+/* Puts the fused node in place of 'at' and takes out the others (NULL: none), if the op accepts it. */
+static bool settle(struct fusing *f, struct rf_node_row *at, const struct rf_node_row *fused,
+                   struct rf_node_row *const *others, int count) {
     if (!fused->op || !rf_pass_fits(f->graph, fused)) return false;
     *at = *fused;
     f->touched[index_of(f, at)] = true;
     for (int o = 0; o < fused->op->outputs; o++)
-        f->graph->values[rf_step_out(fused, o)].producer = (uint32_t)index_of(f, at);
+        f->graph->tensors[rf_node_out(fused, o)].producer = (uint32_t)index_of(f, at);
     for (int i = 0; i < count; i++)
         if (others[i]) f->touched[index_of(f, others[i])] = f->gone[index_of(f, others[i])] = true;
     return true;
 }
 #define SETTLE(f, at, fused, ...)                                                                                    \
-    settle((f), (at), (fused), (struct rf_graph_step *const[]){__VA_ARGS__},                                         \
-           (int)RF_COUNT(((struct rf_graph_step *const[]){__VA_ARGS__})))
+    settle((f), (at), (fused), (struct rf_node_row *const[]){__VA_ARGS__},                                           \
+           (int)RF_COUNT(((struct rf_node_row *const[]){__VA_ARGS__})))
 
 /* ---- scales ---- */
 
 /* Of two in turn. False where one f32 cannot stand for both. */
-static bool joined_scale(const struct rf_graph_step *a, const struct rf_graph_step *b, double *scale) {
+static bool joined_scale(const struct rf_node_row *a, const struct rf_node_row *b, double *scale) {
     *scale = (double)(float)a->attributes.f[0] * (double)(float)b->attributes.f[0];
     return fabs(*scale) >= (double)FLT_MIN && fabs(*scale) <= (double)FLT_MAX;
 }
 
-static bool fuse_scale(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "scale")) return false;
-    struct rf_graph_step *from = only_for_here(f, step->tensors[0]);
+static bool fuse_scale(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "scale")) return false;
+    struct rf_node_row *from = only_for_here(f, node->tensors[0]);
     if (!from || !(is(from, "scale") || is(from, "qkt_matmul")) || !steady(f, from)) return false;
     /* Of 16 bits what is in between may be infinite where the result is not. */
-    if (f->graph->values[step->tensors[0]].desc.dtype != RF_F32) return false;
-    struct rf_graph_step fused = form(step, from->op->name);
+    if (f->graph->tensors[node->tensors[0]].desc.dtype != RF_F32) return false;
+    struct rf_node_row fused = form(node, from->op->name);
     fused.attributes = from->attributes;
     memcpy(fused.tensors, from->tensors, sizeof fused.tensors);
-    fused.tensors[from->op->inputs] = rf_step_out(step, 0);
-    return joined_scale(from, step, &fused.attributes.f[0]) && SETTLE(f, step, &fused, from);
+    fused.tensors[from->op->inputs] = rf_node_out(node, 0);
+    return joined_scale(from, node, &fused.attributes.f[0]) && SETTLE(f, node, &fused, from);
 }
-static bool fuse_softmax_scale(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "softmax_mask")) return false;
-    struct rf_graph_step *scale = only_for_here(f, step->tensors[0]);
+static bool fuse_softmax_scale(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "softmax_mask")) return false;
+    struct rf_node_row *scale = only_for_here(f, node->tensors[0]);
     if (!scale || !is(scale, "scale") || !steady(f, scale)) return false;
-    struct rf_graph_step fused = *step;
+    struct rf_node_row fused = *node;
     fused.tensors[0] = scale->tensors[0];
-    return joined_scale(scale, step, &fused.attributes.f[0]) && SETTLE(f, step, &fused, scale);
+    return joined_scale(scale, node, &fused.attributes.f[0]) && SETTLE(f, node, &fused, scale);
 }
 
 /* ---- products ---- */
 
-static bool fuse_residual(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "add")) return false;
+static bool fuse_residual(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "add")) return false;
     for (int side = 0; side < 2; side++) {
-        struct rf_graph_step *product = only_for_here(f, step->tensors[side]);
+        struct rf_node_row *product = only_for_here(f, node->tensors[side]);
         if (!product || !(is(product, "matmul") || is(product, "matmul_q8")) || !steady(f, product) ||
             product->tensors[MATMUL_RESIDUAL] != RF_NO_INDEX)
             continue;
-        struct rf_graph_step fused = form(step, product->op->name);
+        struct rf_node_row fused = form(node, product->op->name);
         fused.attributes = product->attributes;
         memcpy(fused.tensors, product->tensors, sizeof fused.tensors);
-        fused.tensors[MATMUL_RESIDUAL] = step->tensors[!side];
-        fused.tensors[MATMUL_OUT] = rf_step_out(step, 0);
-        if (SETTLE(f, step, &fused, product)) return true;
+        fused.tensors[MATMUL_RESIDUAL] = node->tensors[!side];
+        fused.tensors[MATMUL_OUT] = rf_node_out(node, 0);
+        if (SETTLE(f, node, &fused, product)) return true;
     }
     return false;
 }
-static bool fuse_multiply_add(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "add")) return false;
+static bool fuse_multiply_add(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "add")) return false;
     for (int side = 0; side < 2; side++) {
-        struct rf_graph_step *product = only_for_here(f, step->tensors[side]);
+        struct rf_node_row *product = only_for_here(f, node->tensors[side]);
         if (!product || !is(product, "multiply") || product->tensors[2] != RF_NO_INDEX || !steady(f, product))
             continue;
-        struct rf_graph_step fused = form(step, "multiply");
+        struct rf_node_row fused = form(node, "multiply");
         fused.tensors[0] = product->tensors[0];
         fused.tensors[1] = product->tensors[1];
-        fused.tensors[2] = step->tensors[!side];
-        fused.tensors[3] = rf_step_out(step, 0);
-        if (SETTLE(f, step, &fused, product)) return true;
+        fused.tensors[2] = node->tensors[!side];
+        fused.tensors[3] = rf_node_out(node, 0);
+        if (SETTLE(f, node, &fused, product)) return true;
     }
     return false;
 }
 
 /* ---- activations ---- */
 
-static bool fuse_activation(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "multiply") || step->tensors[2] != RF_NO_INDEX) return false;
+static bool fuse_activation(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "multiply") || node->tensors[2] != RF_NO_INDEX) return false;
     for (int side = 0; side < 2; side++) {
-        struct rf_graph_step *act = only_for_here(f, step->tensors[side]);
+        struct rf_node_row *act = only_for_here(f, node->tensors[side]);
         if (!act || !is(act, "activation") || act->tensors[1] != RF_NO_INDEX || !steady(f, act)) continue;
-        const struct rf_tensor_desc *up = &f->graph->values[step->tensors[!side]].desc;
+        const struct rf_tensor_desc *up = &f->graph->tensors[node->tensors[!side]].desc;
         if (up->shape[0] > 1 && !up->strides[0]) continue; /* a repeated row: multiply's alone */
-        struct rf_graph_step fused = form(step, "activation");
+        struct rf_node_row fused = form(node, "activation");
         fused.attributes = act->attributes;
         fused.tensors[0] = act->tensors[0];
-        fused.tensors[1] = step->tensors[!side];
-        fused.tensors[2] = rf_step_out(step, 0);
-        if (SETTLE(f, step, &fused, act)) return true;
+        fused.tensors[1] = node->tensors[!side];
+        fused.tensors[2] = rf_node_out(node, 0);
+        if (SETTLE(f, node, &fused, act)) return true;
     }
     return false;
 }
-static bool plain_product(const struct rf_graph_step *step) {
-    return is(step, "matmul") && step->tensors[MATMUL_BIAS] == RF_NO_INDEX &&
-           step->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !step->attributes.i[0];
+static bool plain_product(const struct rf_node_row *node) {
+    return is(node, "matmul") && node->tensors[MATMUL_BIAS] == RF_NO_INDEX &&
+           node->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !node->attributes.i[0];
 }
 /* Few rows only: with many, two products in tiles are faster than the gate, which reads its weights row by row. */
-static bool fuse_gate(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "activation") || step->attributes.i[0] != RF_ACTIVATION_SILU ||
-        f->graph->values[step->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
+static bool fuse_gate(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "activation") || node->attributes.i[0] != RF_ACTIVATION_SILU ||
+        f->graph->tensors[node->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
         return false;
-    struct rf_graph_step *act = only_for_here(f, step->tensors[0]), *up = only_for_here(f, step->tensors[1]);
+    struct rf_node_row *act = only_for_here(f, node->tensors[0]), *up = only_for_here(f, node->tensors[1]);
     if (!act || !up || act == up || !plain_product(act) || !plain_product(up) || !steady(f, act) || !steady(f, up) ||
         act->tensors[MATMUL_X] != up->tensors[MATMUL_X])
         return false;
-    struct rf_graph_step fused = form(step, "matmul_gate");
+    struct rf_node_row fused = form(node, "matmul_gate");
     fused.tensors[MATMUL_X] = act->tensors[MATMUL_X];
     fused.tensors[GATE_WEIGHTS] = act->tensors[MATMUL_WEIGHTS];
     fused.tensors[GATE_GATE] = up->tensors[MATMUL_WEIGHTS];
-    fused.tensors[GATE_OUT] = rf_step_out(step, 0);
-    return SETTLE(f, step, &fused, act, up);
+    fused.tensors[GATE_OUT] = rf_node_out(node, 0);
+    return SETTLE(f, node, &fused, act, up);
 }
 
 /* ---- norms ---- */
 
 /* The sum may have other readers, the norm's weight must be there when it is made. */
-static bool fuse_add_norm(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "rms_norm")) return false;
-    uint32_t sum = step->tensors[0];
-    const struct rf_graph_value *made = &f->graph->values[sum];
-    const struct rf_graph_value *weight = &f->graph->values[rf_step_root(f->graph, step, 1)];
+static bool fuse_add_norm(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "rms_norm")) return false;
+    uint32_t sum = node->tensors[0];
+    const struct rf_tensor_row *made = &f->graph->tensors[sum];
+    const struct rf_tensor_row *weight = &f->graph->tensors[rf_node_root(f->graph, node, 1)];
     if (made->root != sum || made->producer == RF_NO_INDEX || f->uses[sum].updated || f->touched[made->producer])
         return false;
-    struct rf_graph_step *add = &f->graph->steps[made->producer];
-    if (!is(add, "add") || f->uses[rf_step_root(f->graph, step, 1)].updated ||
+    struct rf_node_row *add = &f->graph->nodes[made->producer];
+    if (!is(add, "add") || f->uses[rf_node_root(f->graph, node, 1)].updated ||
         (weight->producer != RF_NO_INDEX && weight->producer >= made->producer))
         return false;
-    struct rf_graph_step fused = form(add, "add_norm");
-    fused.attributes.f[0] = step->attributes.f[0];
+    struct rf_node_row fused = form(add, "add_norm");
+    fused.attributes.f[0] = node->attributes.f[0];
     fused.tensors[0] = add->tensors[0];
     fused.tensors[1] = add->tensors[1];
-    fused.tensors[2] = step->tensors[1];
+    fused.tensors[2] = node->tensors[1];
     fused.tensors[3] = sum;
-    fused.tensors[4] = rf_step_out(step, 0);
-    return SETTLE(f, add, &fused, step);
+    fused.tensors[4] = rf_node_out(node, 0);
+    return SETTLE(f, add, &fused, node);
 }
 
 /* Whether a weight is there where the norm is, and quantized. */
-static bool early_weight(struct fusing *f, const struct rf_graph_step *product, int input) {
-    uint32_t root = rf_step_root(f->graph, product, input);
-    const struct rf_graph_value *weight = &f->graph->values[product->tensors[input]];
-    return f->graph->values[root].producer == RF_NO_INDEX && !f->uses[root].updated &&
+static bool early_weight(struct fusing *f, const struct rf_node_row *product, int input) {
+    uint32_t root = rf_node_root(f->graph, product, input);
+    const struct rf_tensor_row *weight = &f->graph->tensors[product->tensors[input]];
+    return f->graph->tensors[root].producer == RF_NO_INDEX && !f->uses[root].updated &&
            rf_dtype_block(weight->desc.dtype) > 1;
 }
 /* One row of x: for more there is no kernel that does all of it. What is normalized may have other readers. */
-static bool fuse_norm_products(struct fusing *f, struct rf_graph_step *step) {
-    enum { MOST = 3 };
-    if (!is(step, "rms_norm") || step->tensors[1] == RF_NO_INDEX) return false;
-    uint32_t normed = rf_step_out(step, 0);
-    if (f->graph->values[step->tensors[0]].desc.shape[0] != 1 || f->uses[f->graph->values[normed].root].updated)
+static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
+    enum { MAX_COUNT = 3 };
+    if (!is(node, "rms_norm") || node->tensors[1] == RF_NO_INDEX) return false;
+    uint32_t normed = rf_node_out(node, 0);
+    if (f->graph->tensors[node->tensors[0]].desc.shape[0] != 1 || f->uses[f->graph->tensors[normed].root].updated)
         return false;
-    struct rf_graph_step *found[MOST] = {NULL};
+    struct rf_node_row *found[MAX_COUNT] = {NULL};
     int count = 0;
     bool gate = false;
-    for (size_t s = index_of(f, step) + 1; s < f->graph->step_count; s++) {
-        struct rf_graph_step *next = &f->graph->steps[s];
+    for (size_t s = index_of(f, node) + 1; s < f->graph->node_count; s++) {
+        struct rf_node_row *next = &f->graph->nodes[s];
         bool is_gate = is(next, "matmul_gate");
         if (f->gone[s] || f->touched[s] || next->tensors[MATMUL_X] != normed || !(is_gate || plain_product(next)))
             continue;
-        if (count == MOST || (count && is_gate != gate) || !early_weight(f, next, MATMUL_WEIGHTS)) return false;
+        if (count == MAX_COUNT || (count && is_gate != gate) || !early_weight(f, next, MATMUL_WEIGHTS)) return false;
         gate = is_gate;
         found[count++] = next;
     }
-    if (count != (gate ? 1 : MOST) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
-    struct rf_graph_step fused = form(step, gate ? "norm_gate" : "norm_qkv");
-    fused.attributes.f[0] = step->attributes.f[0];
-    fused.tensors[0] = step->tensors[0];
-    fused.tensors[1] = step->tensors[1];
+    if (count != (gate ? 1 : MAX_COUNT) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
+    struct rf_node_row fused = form(node, gate ? "norm_gate" : "norm_qkv");
+    fused.attributes.f[0] = node->attributes.f[0];
+    fused.tensors[0] = node->tensors[0];
+    fused.tensors[1] = node->tensors[1];
     fused.tensors[fused.op->inputs] = normed;
     for (int i = 0; i < count; i++) {
         fused.tensors[NORM_WEIGHTS + i] = found[i]->tensors[MATMUL_WEIGHTS];
-        fused.tensors[fused.op->inputs + 1 + i] = rf_step_out(found[i], 0);
+        fused.tensors[fused.op->inputs + 1 + i] = rf_node_out(found[i], 0);
     }
     if (gate) fused.tensors[NORM_WEIGHTS + 1] = found[0]->tensors[GATE_GATE];
-    return SETTLE(f, step, &fused, found[0], found[1], found[2]);
+    return SETTLE(f, node, &fused, found[0], found[1], found[2]);
 }
 
 /* ---- the cache ---- */
 
 /* rope's positions must be those of kv_append, which turns k by them as it stores it. */
-static bool fuse_rope(struct fusing *f, struct rf_graph_step *step) {
-    if (!is(step, "kv_append") || step->tensors[KV_STEPS] != RF_NO_INDEX) return false;
-    struct rf_graph_step *rope = only_for_here(f, step->tensors[KV_K]);
-    if (!rope || !is(rope, "rope") || rope->tensors[1] != step->tensors[KV_POSITIONS] || !steady(f, rope))
+static bool fuse_rope(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "kv_append") || node->tensors[KV_STEPS] != RF_NO_INDEX) return false;
+    struct rf_node_row *rope = only_for_here(f, node->tensors[KV_K]);
+    if (!rope || !is(rope, "rope") || rope->tensors[1] != node->tensors[KV_POSITIONS] || !steady(f, rope))
         return false;
-    struct rf_graph_step fused = *step;
+    struct rf_node_row fused = *node;
     fused.attributes = rope->attributes;
     fused.tensors[KV_K] = rope->tensors[0];
     fused.tensors[KV_STEPS] = rope->tensors[2];
-    return SETTLE(f, step, &fused, rope);
+    return SETTLE(f, node, &fused, rope);
 }
 
 /* ---- attention ---- */
 
 /* Whether a tensor is the whole of a dense storage, in whatever shape. */
-static bool whole(const struct rf_graph *graph, uint32_t value) {
-    const struct rf_graph_value *part = &graph->values[value], *root = &graph->values[part->root];
+static bool whole(const struct rf_graph *graph, uint32_t tensor) {
+    const struct rf_tensor_row *part = &graph->tensors[tensor], *root = &graph->tensors[part->root];
     return part->desc.dtype == root->desc.dtype && part->desc.byte_offset == root->desc.byte_offset &&
            part->bytes == root->bytes && rf_op_contiguous(&part->desc) && rf_op_contiguous(&root->desc);
 }
 /* The maker of a storage all of whose readers, so many, are in the pattern. */
-static struct rf_graph_step *maker(struct fusing *f, uint32_t value, uint32_t readers) {
-    uint32_t root = f->graph->values[value].root;
-    const struct rf_graph_value *made = &f->graph->values[root];
+static struct rf_node_row *maker(struct fusing *f, uint32_t tensor, uint32_t readers) {
+    uint32_t root = f->graph->tensors[tensor].root;
+    const struct rf_tensor_row *made = &f->graph->tensors[root];
     if (made->producer == RF_NO_INDEX || made->output || f->uses[root].reads != readers ||
-        f->touched[made->producer] || !whole(f->graph, value))
+        f->touched[made->producer] || !whole(f->graph, tensor))
         return NULL;
-    return &f->graph->steps[made->producer];
+    return &f->graph->nodes[made->producer];
 }
-/* The one step that changes a storage between two steps; it is there if readers are 2. */
-static struct rf_graph_step *changer(struct fusing *f, uint32_t root, size_t after, size_t before) {
+/* The one node that changes a storage between two nodes; it is there if readers are 2. */
+static struct rf_node_row *changer(struct fusing *f, uint32_t root, size_t after, size_t before) {
     for (size_t s = after + 1; s < before; s++)
-        for (int i = 0; i < f->graph->steps[s].op->inputs; i++)
-            if (!f->gone[s] && rf_step_root(f->graph, &f->graph->steps[s], i) == root) return &f->graph->steps[s];
+        for (int i = 0; i < f->graph->nodes[s].op->inputs; i++)
+            if (!f->gone[s] && rf_node_root(f->graph, &f->graph->nodes[s], i) == root) return &f->graph->nodes[s];
     return NULL;
 }
 
@@ -308,7 +308,7 @@ static struct rf_graph_step *changer(struct fusing *f, uint32_t root, size_t aft
  * no memory for the view, which is no failure of the graph. */
 static rf_tensor_id mask_of_heads(struct rf_graph *graph, uint32_t mask) {
     RF_PARAMS(struct rf_graph_tensor, view);
-    const struct rf_tensor_desc *desc = &graph->values[mask].desc;
+    const struct rf_tensor_desc *desc = &graph->tensors[mask].desc;
     rf_tensor_id id = 0;
     view.view_of = mask + 1;
     view.desc = (struct rf_tensor_desc){
@@ -318,59 +318,60 @@ static rf_tensor_id mask_of_heads(struct rf_graph *graph, uint32_t mask) {
 
 /* softmax of rows that are rows of the scores (the last dimension is the same), with a causal_mask in between or
  * without; or softmax_mask. */
-static bool fuse_attention(struct fusing *f, struct rf_graph_step *step) {
+static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     struct rf_graph *graph = f->graph;
-    if (!is(step, "weighted_matmul")) return false;
-    struct rf_graph_step *softmax = maker(f, step->tensors[0], 1), *mask = NULL;
+    if (!is(node, "weighted_matmul")) return false;
+    struct rf_node_row *softmax = maker(f, node->tensors[0], 1), *mask = NULL;
     if (!softmax || !(is(softmax, "softmax") || is(softmax, "softmax_mask"))) return false;
-    uint32_t scores = rf_step_root(graph, softmax, 0);
+    uint32_t scores = rf_node_root(graph, softmax, 0);
     bool causal = f->uses[scores].updated, scaled = is(softmax, "softmax_mask");
-    struct rf_graph_step *qkt = maker(f, softmax->tensors[0], causal ? 2 : 1);
+    struct rf_node_row *qkt = maker(f, softmax->tensors[0], causal ? 2 : 1);
     if (!qkt || !is(qkt, "qkt_matmul") || !steady(f, qkt)) return false;
-    const struct rf_tensor_desc *shape = &graph->values[scores].desc, *in = &graph->values[softmax->tensors[0]].desc;
+    const struct rf_tensor_desc *shape = &graph->tensors[scores].desc,
+                                *in = &graph->tensors[softmax->tensors[0]].desc;
     if (causal) {
         mask = changer(f, scores, index_of(f, qkt), index_of(f, softmax));
         if (!mask || !is(mask, "causal_mask") || !whole(graph, mask->tensors[0]) || f->touched[index_of(f, mask)] ||
-            !rf_op_same_shape(&graph->values[mask->tensors[0]].desc, shape))
+            !rf_op_same_shape(&graph->tensors[mask->tensors[0]].desc, shape))
             return false;
     }
     if ((scaled ? !rf_op_same_shape(in, shape) : in->shape[1] != shape->shape[3]) ||
-        !rf_op_same_shape(&graph->values[step->tensors[0]].desc, shape))
+        !rf_op_same_shape(&graph->tensors[node->tensors[0]].desc, shape))
         return false;
-    struct rf_graph_step fused = form(step, "flash_attention");
+    struct rf_node_row fused = form(node, "flash_attention");
     fused.attributes.f[0] = qkt->attributes.f[0];
     fused.attributes.i[0] = causal;
     fused.attributes.i[1] = causal ? mask->attributes.i[0] : 0;
     fused.tensors[0] = qkt->tensors[0];
     fused.tensors[1] = qkt->tensors[1];
-    fused.tensors[2] = step->tensors[1];
-    fused.tensors[FLASH_OUT] = rf_step_out(step, 0);
+    fused.tensors[2] = node->tensors[1];
+    fused.tensors[FLASH_OUT] = rf_node_out(node, 0);
     if (scaled && !joined_scale(qkt, softmax, &fused.attributes.f[0])) return false;
     if (scaled && softmax->tensors[1] != RF_NO_INDEX) {
         /* Looked at before the view is made: a mask in f16 has no place there. */
-        if (graph->values[softmax->tensors[1]].desc.dtype != RF_F32 ||
-            f->uses[rf_step_root(graph, softmax, 1)].updated)
+        if (graph->tensors[softmax->tensors[1]].desc.dtype != RF_F32 ||
+            f->uses[rf_node_root(graph, softmax, 1)].updated)
             return false;
         rf_tensor_id view = mask_of_heads(graph, softmax->tensors[1]);
         if (!view) return false;
         fused.tensors[FLASH_MASK] = view - 1;
     }
-    return SETTLE(f, step, &fused, qkt, mask, softmax);
+    return SETTLE(f, node, &fused, qkt, mask, softmax);
 }
 
 /* ---- rounds ---- */
 
-typedef bool (*pattern)(struct fusing *f, struct rf_graph_step *step);
+typedef bool (*pattern)(struct fusing *f, struct rf_node_row *node);
 
 /* One kind of pattern over the whole graph; better forms come first in the list below. */
 static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) {
     struct fusing f = {graph, rf_pass_uses(graph), rf_pass_flags(graph), rf_pass_flags(graph)};
     rf_status status = f.uses && f.gone && f.touched ? RF_OK : RF_E_NO_MEMORY;
     size_t found = 0;
-    for (size_t s = 0; !status && s < graph->step_count; s++)
-        if (!f.gone[s] && !f.touched[s] && try(&f, &graph->steps[s])) found++;
+    for (size_t s = 0; !status && s < graph->node_count; s++)
+        if (!f.gone[s] && !f.touched[s] && try(&f, &graph->nodes[s])) found++;
     if (!status && found) {
-        /* The names of steps that are gone are freed with them. */
+        /* The names of nodes that are gone are freed with them. */
         status = rf_graph_compact(graph, f.gone);
     }
     *changes += found;

@@ -1,6 +1,6 @@
 /* View folding: a copy that changes neither type nor layout becomes a view of what it copied.
  *
- * That holds where both storages hold one thing throughout: a storage that some step changes in place keeps its
+ * That holds where both storages hold one thing throughout: a storage that some node changes in place keeps its
  * copies. Steps that read the copy see another byte offset, so each is checked again; the shift is a multiple of 16,
  * which keeps what alignment kernels ask for. Must not: make a view of a root, which has a storage of its own. */
 #include "graph/pass.h"
@@ -17,61 +17,61 @@ static bool same_layout(const struct rf_tensor_desc *a, const struct rf_tensor_d
     return true;
 }
 
-static bool only_copies(const struct rf_graph *graph, const struct rf_graph_step *step) {
-    if (strcmp(step->op->name, "copy") && strcmp(step->op->name, "transpose") && strcmp(step->op->name, "concat"))
+static bool only_copies(const struct rf_graph *graph, const struct rf_node_row *node) {
+    if (strcmp(node->op->name, "copy") && strcmp(node->op->name, "transpose") && strcmp(node->op->name, "concat"))
         return false;
-    for (int i = 1; i < step->op->inputs; i++)
-        if (step->tensors[i] != RF_NO_INDEX) return false; /* of concat: joined with something */
-    return same_layout(&graph->values[step->tensors[0]].desc, &graph->values[rf_step_out(step, 0)].desc);
+    for (int i = 1; i < node->op->inputs; i++)
+        if (node->tensors[i] != RF_NO_INDEX) return false; /* of concat: joined with something */
+    return same_layout(&graph->tensors[node->tensors[0]].desc, &graph->tensors[rf_node_out(node, 0)].desc);
 }
 
 /* Moves a tensor and its views to another storage; by 'shift' bytes there. */
 static void move(struct rf_graph *graph, uint32_t from, uint32_t to, uint64_t shift) {
-    for (size_t i = 0; i < graph->value_count; i++) {
-        struct rf_graph_value *value = &graph->values[i];
-        if (value->root != from) continue;
-        value->root = to;
-        value->desc.byte_offset += shift; /* wraps where it moves back */
-        value->bytes += shift;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        struct rf_tensor_row *tensor = &graph->tensors[i];
+        if (tensor->root != from) continue;
+        tensor->root = to;
+        tensor->desc.byte_offset += shift; /* wraps where it moves back */
+        tensor->bytes += shift;
     }
 }
-/* Whether every step that has something of this storage as an input still passes its check. */
+/* Whether every node that has something of this storage as an input still passes its check. */
 static bool readers_fit(const struct rf_graph *graph, uint32_t root, size_t from) {
-    for (size_t s = from; s < graph->step_count; s++)
-        for (int i = 0; i < graph->steps[s].op->inputs; i++)
-            if (rf_step_root(graph, &graph->steps[s], i) == root) {
-                if (!rf_pass_fits(graph, &graph->steps[s])) return false;
+    for (size_t s = from; s < graph->node_count; s++)
+        for (int i = 0; i < graph->nodes[s].op->inputs; i++)
+            if (rf_node_root(graph, &graph->nodes[s], i) == root) {
+                if (!rf_pass_fits(graph, &graph->nodes[s])) return false;
                 break;
             }
     return true;
 }
 
 static bool fold(struct rf_graph *graph, size_t s, const struct rf_pass_use *uses) {
-    const struct rf_graph_step *step = &graph->steps[s];
-    if (!only_copies(graph, step)) return false;
-    uint32_t in = step->tensors[0], out = rf_step_out(step, 0), root = graph->values[in].root;
-    if (graph->values[out].output || uses[out].updated || uses[root].updated) return false;
-    uint64_t shift = graph->values[in].desc.byte_offset - graph->values[out].desc.byte_offset, end;
+    const struct rf_node_row *node = &graph->nodes[s];
+    if (!only_copies(graph, node)) return false;
+    uint32_t in = node->tensors[0], out = rf_node_out(node, 0), root = graph->tensors[in].root;
+    if (graph->tensors[out].output || uses[out].updated || uses[root].updated) return false;
+    uint64_t shift = graph->tensors[in].desc.byte_offset - graph->tensors[out].desc.byte_offset, end;
     /* What lies before the copy in its storage, or behind it, may have no counterpart. */
-    if (graph->values[in].desc.byte_offset < graph->values[out].desc.byte_offset || shift % SHIFT ||
-        rf_add_overflows(graph->values[out].bytes, shift, &end) || end > graph->values[root].bytes)
+    if (graph->tensors[in].desc.byte_offset < graph->tensors[out].desc.byte_offset || shift % SHIFT ||
+        rf_add_overflows(graph->tensors[out].bytes, shift, &end) || end > graph->tensors[root].bytes)
         return false;
-    uint64_t bytes = graph->values[out].bytes;
+    uint64_t bytes = graph->tensors[out].bytes;
     move(graph, out, root, shift);
-    graph->values[out].view_of = in;
+    graph->tensors[out].view_of = in;
     if (readers_fit(graph, root, s + 1)) {
         graph->bytes -= bytes;
         return true;
     }
     /* Back again: only what came from 'out' hangs on it. */
-    graph->values[out].view_of = RF_NO_INDEX;
-    for (size_t i = 0; i < graph->value_count; i++) {
+    graph->tensors[out].view_of = RF_NO_INDEX;
+    for (size_t i = 0; i < graph->tensor_count; i++) {
         uint32_t at = (uint32_t)i;
-        while (at != out && graph->values[at].view_of != RF_NO_INDEX) at = graph->values[at].view_of;
+        while (at != out && graph->tensors[at].view_of != RF_NO_INDEX) at = graph->tensors[at].view_of;
         if (at != out) continue;
-        graph->values[i].root = out;
-        graph->values[i].desc.byte_offset -= shift;
-        graph->values[i].bytes -= shift;
+        graph->tensors[i].root = out;
+        graph->tensors[i].desc.byte_offset -= shift;
+        graph->tensors[i].bytes -= shift;
     }
     return false;
 }
@@ -80,7 +80,7 @@ rf_status rf_pass_view(struct rf_graph *graph, size_t *changes) {
     struct rf_pass_use *uses = rf_pass_uses(graph);
     bool *gone = rf_pass_flags(graph);
     rf_status status = uses && gone ? RF_OK : RF_E_NO_MEMORY;
-    for (size_t s = 0; !status && s < graph->step_count; s++)
+    for (size_t s = 0; !status && s < graph->node_count; s++)
         if (fold(graph, s, uses)) {
             gone[s] = true;
             ++*changes;

@@ -1,6 +1,6 @@
-/* Placement: which place each step goes to.
+/* Placement: which place each node goes to.
  *
- * Steps are moved in clusters: steps of one group, and all steps that use a tensor which some step updates.
+ * Steps are moved in clusters: nodes of one group, and all nodes that use a tensor which some node updates.
  * Everything begins on the first place that runs it. While a place is over its limit, one of its clusters moves on to
  * the next place that runs it, the CPU being the last: the one with the least added time per byte saved. Time is an
  * estimate from bytes, operations and copies; it decides between clusters and nothing else: what fits on a device
@@ -19,14 +19,14 @@ static const char WHY_NEIGHBOURS[] = "all it works with is on the CPU";
 static const char WHY_ASKED[] = "placed by the caller";
 
 struct cluster {
-    uint32_t first, count; /* members: steps[first], … */
+    uint32_t first, count; /* members: nodes[first], … */
     uint32_t allowed;      /* a bit for each place */
     int place;
     const char *why;
     bool dirty;     /* score is not of the present placement */
     double score;   /* added time per byte saved */
     uint64_t kept;  /* bytes of what is kept and no other cluster on the place uses */
-    uint64_t saved; /* kept, and the values it makes */
+    uint64_t saved; /* kept, and the tensors it makes */
     int64_t added_ns;
 };
 
@@ -34,10 +34,10 @@ struct search {
     struct rf_plan *plan;
     struct cluster *clusters;
     size_t cluster_count;
-    uint32_t *cluster_of; /* [step] */
-    uint32_t *steps;      /* by cluster */
-    uint32_t *allowed;    /* [step] */
-    uint32_t *stamps;     /* [value] the last visit */
+    uint32_t *cluster_of; /* [node] */
+    uint32_t *nodes;      /* by cluster */
+    uint32_t *allowed;    /* [node] */
+    uint32_t *stamps;     /* [tensor] the last visit */
     uint32_t stamp;
 };
 
@@ -47,34 +47,34 @@ static rf_status choose(struct search *search, const struct rf_plan_params *para
 static rf_status fit(struct search *search, bool may_move);
 static void estimate(struct rf_plan *plan);
 
-rf_status rf_plan_place_steps(struct rf_plan *plan, const struct rf_plan_params *params) {
-    size_t steps = plan->graph->step_count, values = plan->graph->value_count;
+rf_status rf_plan_place_nodes(struct rf_plan *plan, const struct rf_plan_params *params) {
+    size_t nodes = plan->graph->node_count, tensors = plan->graph->tensor_count;
     struct search search = {
         .plan = plan,
-        .clusters = calloc(steps + 1, sizeof *search.clusters),
-        .cluster_of = calloc(steps + 1, sizeof *search.cluster_of),
-        .steps = calloc(steps + 1, sizeof *search.steps),
-        .allowed = calloc(steps + 1, sizeof *search.allowed),
-        .stamps = calloc(values + 1, sizeof *search.stamps),
+        .clusters = calloc(nodes + 1, sizeof *search.clusters),
+        .cluster_of = calloc(nodes + 1, sizeof *search.cluster_of),
+        .nodes = calloc(nodes + 1, sizeof *search.nodes),
+        .allowed = calloc(nodes + 1, sizeof *search.allowed),
+        .stamps = calloc(tensors + 1, sizeof *search.stamps),
     };
     rf_status status = RF_OK;
-    if (!search.clusters || !search.cluster_of || !search.steps || !search.allowed || !search.stamps)
+    if (!search.clusters || !search.cluster_of || !search.nodes || !search.allowed || !search.stamps)
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", plan->graph->name);
     if (!status) status = find_supported(&search, params);
     if (!status) status = make_clusters(&search);
     if (!status) status = choose(&search, params);
     if (!status) status = fit(&search, !params->place);
     if (!status) {
-        for (uint32_t s = 0; s < steps; s++) {
+        for (uint32_t s = 0; s < nodes; s++) {
             const struct cluster *cluster = &search.clusters[search.cluster_of[s]];
-            plan->step_why[s] = cluster->why;
+            plan->node_why[s] = cluster->why;
             plan->degraded |= cluster->why == WHY_SPILLED || cluster->why == WHY_NEIGHBOURS;
         }
         estimate(plan);
     }
     free(search.clusters);
     free(search.cluster_of);
-    free(search.steps);
+    free(search.nodes);
     free(search.allowed);
     free(search.stamps);
     return status;
@@ -84,9 +84,9 @@ rf_status rf_plan_place_steps(struct rf_plan *plan, const struct rf_plan_params 
 
 static rf_status find_supported(struct search *search, const struct rf_plan_params *params) {
     const struct rf_plan *plan = search->plan;
-    for (uint32_t s = 0; s < plan->graph->step_count; s++) {
+    for (uint32_t s = 0; s < plan->graph->node_count; s++) {
         struct rf_op_call call;
-        rf_graph_call(plan->graph, &plan->graph->steps[s], &call);
+        rf_graph_call(plan->graph, &plan->graph->nodes[s], &call);
         for (int p = 0; p < plan->place_count; p++) {
             struct rf_backend *backend = plan->places[p].backend;
             if (params->refused && params->refused[(size_t)s * (size_t)plan->place_count + (size_t)p]) continue;
@@ -96,14 +96,14 @@ static rf_status find_supported(struct search *search, const struct rf_plan_para
         }
         if (!search->allowed[s])
             return rf_fail(RF_E_UNSUPPORTED, "node '%s': %s runs on none of the places given; let the CPU be one",
-                           plan->graph->steps[s].name, call.op->name);
+                           plan->graph->nodes[s].name, call.op->name);
     }
     return RF_OK;
 }
 
-static uint32_t find_set(uint32_t *parents, uint32_t step) {
-    while (parents[step] != step) step = parents[step] = parents[parents[step]];
-    return step;
+static uint32_t find_set(uint32_t *parents, uint32_t node) {
+    while (parents[node] != node) node = parents[node] = parents[parents[node]];
+    return node;
 }
 static void join(uint32_t *parents, uint32_t a, uint32_t b) {
     a = find_set(parents, a);
@@ -116,41 +116,41 @@ static void join(uint32_t *parents, uint32_t a, uint32_t b) {
 
 struct member {
     int group;
-    uint32_t allowed, step;
+    uint32_t allowed, node;
 };
 static int compare_members(const void *left, const void *right) {
     const struct member *a = left, *b = right;
     if (a->group != b->group) return a->group < b->group ? -1 : 1;
     if (a->allowed != b->allowed) return a->allowed < b->allowed ? -1 : 1;
-    return a->step < b->step ? -1 : a->step > b->step;
+    return a->node < b->node ? -1 : a->node > b->node;
 }
 
 static rf_status make_clusters(struct search *search) {
     const struct rf_plan *plan = search->plan;
     const struct rf_graph *graph = plan->graph;
-    size_t steps = graph->step_count;
-    uint32_t *parents = calloc(steps + 1, sizeof *parents);
-    struct member *members = calloc(steps + 1, sizeof *members);
+    size_t nodes = graph->node_count;
+    uint32_t *parents = calloc(nodes + 1, sizeof *parents);
+    struct member *members = calloc(nodes + 1, sizeof *members);
     if (!parents || !members) {
         free(parents);
         free(members);
         return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", graph->name);
     }
-    for (uint32_t s = 0; s < steps; s++) {
+    for (uint32_t s = 0; s < nodes; s++) {
         parents[s] = s;
-        members[s] = (struct member){graph->steps[s].group, search->allowed[s], s};
+        members[s] = (struct member){graph->nodes[s].group, search->allowed[s], s};
     }
-    /* A group's steps stay together, but for those that fewer places run: the rest must not suffer for them. */
-    qsort(members, steps, sizeof *members, compare_members);
-    for (size_t i = 1; i < steps; i++)
+    /* A group's nodes stay together, but for those that fewer places run: the rest must not suffer for them. */
+    qsort(members, nodes, sizeof *members, compare_members);
+    for (size_t i = 1; i < nodes; i++)
         if (members[i].group && members[i].group == members[i - 1].group &&
             members[i].allowed == members[i - 1].allowed)
-            join(parents, members[i].step, members[i - 1].step);
-    for (size_t v = 0; v < graph->value_count; v++)
+            join(parents, members[i].node, members[i - 1].node);
+    for (size_t v = 0; v < graph->tensor_count; v++)
         for (size_t u = plan->use_start[v] + 1; u < plan->use_start[v + 1] && plan->updated[v]; u++)
-            join(parents, plan->uses[u].step, plan->uses[u - 1].step);
-    for (uint32_t s = 0; s < steps; s++) {
-        uint32_t set = find_set(parents, s); /* its smallest step */
+            join(parents, plan->uses[u].node, plan->uses[u - 1].node);
+    for (uint32_t s = 0; s < nodes; s++) {
+        uint32_t set = find_set(parents, s); /* its smallest node */
         if (set == s)
             search->clusters[search->cluster_count] = (struct cluster){.allowed = UINT32_MAX, .dirty = true};
         uint32_t index = set == s ? (uint32_t)search->cluster_count++ : search->cluster_of[set];
@@ -164,9 +164,9 @@ static rf_status make_clusters(struct search *search) {
         at += search->clusters[c].count;
         search->clusters[c].count = 0;
     }
-    for (uint32_t s = 0; s < steps; s++) {
+    for (uint32_t s = 0; s < nodes; s++) {
         struct cluster *cluster = &search->clusters[search->cluster_of[s]];
-        search->steps[cluster->first + cluster->count++] = s;
+        search->nodes[cluster->first + cluster->count++] = s;
     }
     free(parents);
     free(members);
@@ -176,7 +176,7 @@ static rf_status make_clusters(struct search *search) {
 static void put(struct search *search, struct cluster *cluster, int place, const char *why) {
     cluster->place = place;
     cluster->why = why;
-    for (uint32_t i = 0; i < cluster->count; i++) search->plan->step_place[search->steps[cluster->first + i]] = place;
+    for (uint32_t i = 0; i < cluster->count; i++) search->plan->node_place[search->nodes[cluster->first + i]] = place;
 }
 
 /* Where each begins. */
@@ -186,7 +186,7 @@ static rf_status choose(struct search *search, const struct rf_plan_params *para
     uint32_t device_bits = (1u << devices) - 1;
     for (size_t c = 0; c < search->cluster_count; c++) {
         struct cluster *cluster = &search->clusters[c];
-        const char *name = plan->graph->steps[search->steps[cluster->first]].name;
+        const char *name = plan->graph->nodes[search->nodes[cluster->first]].name;
         if (!cluster->allowed)
             return rf_fail(RF_E_UNSUPPORTED, "node '%s' and those it is placed with run on no place together", name);
         int place = __builtin_ctz(cluster->allowed);
@@ -207,10 +207,10 @@ static rf_status choose(struct search *search, const struct rf_plan_params *para
 
 /* ---- what it costs ---- */
 
-int64_t rf_plan_step_ns(const struct rf_plan *plan, uint32_t step, int place) {
+int64_t rf_plan_node_ns(const struct rf_plan *plan, uint32_t node, int place) {
     const struct rf_plan_place *at = &plan->places[place];
-    double memory = (double)plan->step_bytes[step] / at->bytes_per_ns;
-    double work = (double)plan->step_flops[step] / at->flops_per_ns;
+    double memory = (double)plan->node_bytes[node] / at->bytes_per_ns;
+    double work = (double)plan->node_flops[node] / at->flops_per_ns;
     return at->launch_ns + (int64_t)RF_MAX(memory, work);
 }
 
@@ -223,20 +223,20 @@ int64_t rf_plan_copy_ns(const struct rf_plan *plan, uint64_t bytes, int from, in
     return (int64_t)ns;
 }
 
-/* The copies of a value per run, were cluster c on 'place'. */
+/* The copies of a tensor per run, were cluster c on 'place'. */
 static int64_t copies_ns(const struct search *search, uint32_t root, size_t c, int place) {
     const struct rf_plan *plan = search->plan;
     uint32_t maker = plan->maker[root], needed = 0;
     int64_t ns = 0;
     if (maker == RF_NO_INDEX) return 0;
-    int from = search->cluster_of[maker] == c ? place : plan->step_place[maker];
+    int from = search->cluster_of[maker] == c ? place : plan->node_place[maker];
     for (size_t u = plan->use_start[root]; u < plan->use_start[root + 1]; u++) {
-        uint32_t step = plan->uses[u].step;
-        needed |= 1u << (search->cluster_of[step] == c ? place : plan->step_place[step]);
+        uint32_t node = plan->uses[u].node;
+        needed |= 1u << (search->cluster_of[node] == c ? place : plan->node_place[node]);
     }
     needed &= ~(1u << from);
     for (int p = 0; p < plan->place_count; p++)
-        if (needed >> p & 1) ns += rf_plan_copy_ns(plan, plan->graph->values[root].bytes, from, p);
+        if (needed >> p & 1) ns += rf_plan_copy_ns(plan, plan->graph->tensors[root].bytes, from, p);
     return ns;
 }
 
@@ -248,12 +248,12 @@ struct cursor {
 static uint32_t next_root(struct search *search, const struct cluster *cluster, struct cursor *at) {
     const struct rf_graph *graph = search->plan->graph;
     for (; at->member < cluster->count; at->member++, at->tensor = 0) {
-        const struct rf_graph_step *row = &graph->steps[search->steps[cluster->first + at->member]];
+        const struct rf_node_row *row = &graph->nodes[search->nodes[cluster->first + at->member]];
         while (at->tensor < row->op->inputs + row->op->outputs) {
-            uint32_t value = row->tensors[at->tensor++];
-            if (value == RF_NO_INDEX || search->stamps[graph->values[value].root] == search->stamp) continue;
-            search->stamps[graph->values[value].root] = search->stamp;
-            return graph->values[value].root;
+            uint32_t tensor = row->tensors[at->tensor++];
+            if (tensor == RF_NO_INDEX || search->stamps[graph->tensors[tensor].root] == search->stamp) continue;
+            search->stamps[graph->tensors[tensor].root] = search->stamp;
+            return graph->tensors[tensor].root;
         }
     }
     return RF_NO_INDEX;
@@ -276,24 +276,24 @@ static void score(struct search *search, size_t c) {
     cluster->score = INFINITY;
     if (to < 0) return;
     for (uint32_t i = 0; i < cluster->count; i++) {
-        uint32_t step = search->steps[cluster->first + i];
-        cluster->added_ns += rf_plan_step_ns(plan, step, to) - rf_plan_step_ns(plan, step, cluster->place);
+        uint32_t node = search->nodes[cluster->first + i];
+        cluster->added_ns += rf_plan_node_ns(plan, node, to) - rf_plan_node_ns(plan, node, cluster->place);
     }
     search->stamp++;
     for (uint32_t root; (root = next_root(search, cluster, &at)) != RF_NO_INDEX;) {
-        const struct rf_graph_value *value = &plan->graph->values[root];
-        if (value->role == RF_ROLE_VALUE) {
+        const struct rf_tensor_row *tensor = &plan->graph->tensors[root];
+        if (tensor->role == RF_ROLE_RESULT) {
             cluster->added_ns += copies_ns(search, root, c, to) - copies_ns(search, root, c, cluster->place);
             if (plan->maker[root] != RF_NO_INDEX && search->cluster_of[plan->maker[root]] == c)
-                cluster->saved += value->bytes;
+                cluster->saved += tensor->bytes;
             continue;
         }
         bool alone = true;
         for (size_t u = plan->use_start[root]; u < plan->use_start[root + 1] && alone; u++) {
-            uint32_t step = plan->uses[u].step;
-            alone = search->cluster_of[step] == c || plan->step_place[step] != cluster->place;
+            uint32_t node = plan->uses[u].node;
+            alone = search->cluster_of[node] == c || plan->node_place[node] != cluster->place;
         }
-        if (alone) cluster->kept += value->bytes;
+        if (alone) cluster->kept += tensor->bytes;
     }
     cluster->saved += cluster->kept;
     /* What saves nothing goes last, but it goes: a tenth of a byte. */
@@ -308,7 +308,7 @@ static void move(struct search *search, size_t c, int to, const char *why) {
     search->stamp++;
     for (uint32_t root; (root = next_root(search, cluster, &at)) != RF_NO_INDEX;)
         for (size_t u = search->plan->use_start[root]; u < search->plan->use_start[root + 1]; u++)
-            search->clusters[search->cluster_of[search->plan->uses[u].step]].dirty = true;
+            search->clusters[search->cluster_of[search->plan->uses[u].node]].dirty = true;
 }
 
 /* Moves clusters away from a place until what they kept makes up for the excess; false: there is none to move. */
@@ -349,15 +349,15 @@ static void follow(struct search *search) {
             bool alone = cluster->place != cpu && (cluster->allowed >> cpu & 1), meets = false;
             search->stamp++;
             for (uint32_t root; alone && (root = next_root(search, cluster, &at)) != RF_NO_INDEX;) {
-                if (plan->graph->values[root].role != RF_ROLE_VALUE) {
+                if (plan->graph->tensors[root].role != RF_ROLE_RESULT) {
                     alone = false;
                     break;
                 }
                 for (size_t u = plan->use_start[root]; u < plan->use_start[root + 1] && alone; u++) {
-                    uint32_t step = plan->uses[u].step;
-                    if (search->cluster_of[step] == c) continue;
+                    uint32_t node = plan->uses[u].node;
+                    if (search->cluster_of[node] == c) continue;
                     meets = true;
-                    alone = plan->step_place[step] == cpu;
+                    alone = plan->node_place[node] == cpu;
                 }
             }
             if (!alone || !meets) continue;
@@ -391,28 +391,28 @@ static rf_status fit(struct search *search, bool may_move) {
 static void estimate(struct rf_plan *plan) {
     int64_t clocks[RF_PLACES_MAX] = {0}, host = 0, end = 0;
     size_t next_copy = 0;
-    int64_t *done = calloc(plan->graph->step_count + 1, sizeof *done);
+    int64_t *done = calloc(plan->graph->node_count + 1, sizeof *done);
     plan->expected_ns = 0;
     if (!done) return; /* an estimate is no reason to fail */
-    for (uint32_t at = 0; at < plan->graph->step_count; at++) {
-        uint32_t step = plan->order[at];
-        int place = plan->step_place[step];
+    for (uint32_t at = 0; at < plan->graph->node_count; at++) {
+        uint32_t node = plan->order[at];
+        int place = plan->node_place[node];
         bool cpu = plan->places[place].cpu;
         int64_t ready = 0;
         for (; next_copy < plan->copy_count && plan->copies[next_copy].before == at; next_copy++) {
             const struct rf_plan_copy *copy = &plan->copies[next_copy];
-            int64_t there = done[plan->maker[copy->value]] +
-                            rf_plan_copy_ns(plan, plan->graph->values[copy->value].bytes, copy->from, copy->to);
+            int64_t there = done[plan->maker[copy->tensor]] +
+                            rf_plan_copy_ns(plan, plan->graph->tensors[copy->tensor].bytes, copy->from, copy->to);
             ready = RF_MAX(ready, there);
             if (!plan->places[copy->from].cpu) host = RF_MAX(host, there); /* the host waits for it */
         }
         int64_t start = RF_MAX(ready, cpu ? host : RF_MAX(host, clocks[place]));
-        done[step] = start + rf_plan_step_ns(plan, step, place);
+        done[node] = start + rf_plan_node_ns(plan, node, place);
         if (cpu)
-            host = done[step];
+            host = done[node];
         else
-            clocks[place] = done[step];
-        end = RF_MAX(end, done[step]);
+            clocks[place] = done[node];
+        end = RF_MAX(end, done[node]);
     }
     free(done);
     plan->expected_ns = end;

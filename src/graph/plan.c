@@ -1,7 +1,7 @@
 /* Making a plan: what the graph alone says (who uses which storage), then placement, order and memory.
  *
- * The order of steps may differ from the graph's, never against a dependency: a step comes after whatever wrote what
- * it reads, and a step that writes comes after all that read what was there before. */
+ * The order of nodes may differ from the graph's, never against a dependency: a node comes after whatever wrote what
+ * it reads, and a node that writes comes after all that read what was there before. */
 #include "graph/plan.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static rf_status read_graph(struct rf_plan *plan);
 
 rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **out) {
     const struct rf_graph *graph = params->graph;
-    size_t steps = graph->step_count, values = graph->value_count, places = (size_t)params->place_count;
+    size_t nodes = graph->node_count, tensors = graph->tensor_count, places = (size_t)params->place_count;
     struct rf_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", graph->name);
     plan->graph = graph;
@@ -19,26 +19,26 @@ rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **o
     plan->user = params->user;
     plan->guard_bytes = params->guard_bytes;
     memcpy(plan->places, params->places, places * sizeof *params->places);
-    plan->use_start = calloc(values + 1, sizeof *plan->use_start);
-    plan->root_output = calloc(values + 1, 1);
-    plan->updated = calloc(values + 1, 1);
-    plan->maker = calloc(values + 1, sizeof *plan->maker);
-    plan->step_bytes = calloc(steps + 1, sizeof *plan->step_bytes);
-    plan->step_flops = calloc(steps + 1, sizeof *plan->step_flops);
-    plan->step_place = calloc(steps + 1, sizeof *plan->step_place);
-    plan->step_why = calloc(steps + 1, sizeof *plan->step_why);
-    plan->order = calloc(steps + 1, sizeof *plan->order);
-    plan->position = calloc(steps + 1, sizeof *plan->position);
-    plan->step_workspace = calloc(steps + 1, sizeof *plan->step_workspace);
-    plan->workspace_at = calloc(steps + 1, sizeof *plan->workspace_at);
-    plan->homes = calloc(values * places + 1, sizeof *plan->homes);
+    plan->use_start = calloc(tensors + 1, sizeof *plan->use_start);
+    plan->root_output = calloc(tensors + 1, 1);
+    plan->updated = calloc(tensors + 1, 1);
+    plan->maker = calloc(tensors + 1, sizeof *plan->maker);
+    plan->node_bytes = calloc(nodes + 1, sizeof *plan->node_bytes);
+    plan->node_flops = calloc(nodes + 1, sizeof *plan->node_flops);
+    plan->node_place = calloc(nodes + 1, sizeof *plan->node_place);
+    plan->node_why = calloc(nodes + 1, sizeof *plan->node_why);
+    plan->order = calloc(nodes + 1, sizeof *plan->order);
+    plan->position = calloc(nodes + 1, sizeof *plan->position);
+    plan->node_workspace = calloc(nodes + 1, sizeof *plan->node_workspace);
+    plan->workspace_at = calloc(nodes + 1, sizeof *plan->workspace_at);
+    plan->homes = calloc(tensors * places + 1, sizeof *plan->homes);
     rf_status status = RF_OK;
-    if (!plan->use_start || !plan->root_output || !plan->updated || !plan->maker || !plan->step_bytes ||
-        !plan->step_flops || !plan->step_place || !plan->step_why || !plan->order || !plan->position ||
-        !plan->step_workspace || !plan->workspace_at || !plan->homes)
+    if (!plan->use_start || !plan->root_output || !plan->updated || !plan->maker || !plan->node_bytes ||
+        !plan->node_flops || !plan->node_place || !plan->node_why || !plan->order || !plan->position ||
+        !plan->node_workspace || !plan->workspace_at || !plan->homes)
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", graph->name);
     if (!status) status = read_graph(plan);
-    if (!status) status = rf_plan_place_steps(plan, params);
+    if (!status) status = rf_plan_place_nodes(plan, params);
     if (status)
         rf_plan_destroy(&plan);
     else
@@ -54,13 +54,13 @@ void rf_plan_destroy(struct rf_plan **pointer) {
     free(plan->root_output);
     free(plan->updated);
     free(plan->maker);
-    free(plan->step_bytes);
-    free(plan->step_flops);
-    free(plan->step_place);
-    free(plan->step_why);
+    free(plan->node_bytes);
+    free(plan->node_flops);
+    free(plan->node_place);
+    free(plan->node_why);
     free(plan->order);
     free(plan->position);
-    free(plan->step_workspace);
+    free(plan->node_workspace);
     free(plan->workspace_at);
     free(plan->homes);
     free(plan->copies);
@@ -68,32 +68,32 @@ void rf_plan_destroy(struct rf_plan **pointer) {
     *pointer = NULL;
 }
 
-/* Whether tensor i of a step is written: an output, an input it updates, an input whose storage an output takes. */
-static bool writes(const struct rf_graph_step *step, int i) {
-    const struct rf_op *op = step->op;
+/* Whether tensor i of a node is written: an output, an input it updates, an input whose storage an output takes. */
+static bool writes(const struct rf_node_row *node, int i) {
+    const struct rf_op *op = node->op;
     if (i >= op->inputs || (op->updates >> i & 1)) return true;
     for (int o = 0; o < op->outputs; o++)
-        if (step->in_place[o] == i) return true;
+        if (node->in_place[o] == i) return true;
     return false;
 }
 
-/* Calls note for each root a step uses, once. */
+/* Calls note for each root a node uses, once. */
 static void visit_roots(const struct rf_plan *plan, uint32_t index,
                         void (*note)(void *user, uint32_t root, struct rf_plan_use use), void *user) {
-    const struct rf_graph_step *step = &plan->graph->steps[index];
-    int count = step->op->inputs + step->op->outputs;
+    const struct rf_node_row *node = &plan->graph->nodes[index];
+    int count = node->op->inputs + node->op->outputs;
     uint32_t roots[RF_OP_TENSORS_MAX];
     for (int i = 0; i < count; i++) {
         roots[i] = RF_NO_INDEX;
-        if (step->tensors[i] == RF_NO_INDEX) continue;
-        uint32_t root = plan->graph->values[step->tensors[i]].root;
-        bool seen = false, write = writes(step, i);
+        if (node->tensors[i] == RF_NO_INDEX) continue;
+        uint32_t root = plan->graph->tensors[node->tensors[i]].root;
+        bool seen = false, write = writes(node, i);
         for (int k = 0; k < i; k++) seen |= roots[k] == root;
         if (seen) continue;
         roots[i] = root;
         for (int k = i + 1; k < count; k++)
-            if (step->tensors[k] != RF_NO_INDEX && plan->graph->values[step->tensors[k]].root == root)
-                write |= writes(step, k);
+            if (node->tensors[k] != RF_NO_INDEX && plan->graph->tensors[node->tensors[k]].root == root)
+                write |= writes(node, k);
         note(user, root, (struct rf_plan_use){index, write});
     }
 }
@@ -108,70 +108,70 @@ static void add_use(void *user, uint32_t root, struct rf_plan_use use) {
     plan->uses[plan->use_start[root]++] = use; /* shifted back afterwards */
 }
 
-/* Whether the step changes contents that were there: not where it makes them or only takes the storage of a value
+/* Whether the node changes contents that were there: not where it makes them or only takes the storage of a tensor
  * that dies. */
 static bool changes(const struct rf_plan *plan, uint32_t index, uint32_t root) {
-    const struct rf_graph_step *step = &plan->graph->steps[index];
-    for (int i = 0; i < step->op->inputs; i++)
-        if (step->tensors[i] != RF_NO_INDEX && (step->op->updates >> i & 1) &&
-            plan->graph->values[step->tensors[i]].root == root)
+    const struct rf_node_row *node = &plan->graph->nodes[index];
+    for (int i = 0; i < node->op->inputs; i++)
+        if (node->tensors[i] != RF_NO_INDEX && (node->op->updates >> i & 1) &&
+            plan->graph->tensors[node->tensors[i]].root == root)
             return true;
     return false;
 }
 
 static rf_status read_graph(struct rf_plan *plan) {
     const struct rf_graph *graph = plan->graph;
-    size_t values = graph->value_count;
-    for (uint32_t s = 0; s < graph->step_count; s++) visit_roots(plan, s, count_use, plan);
-    for (size_t v = 0; v < values; v++) plan->use_start[v + 1] += plan->use_start[v];
-    size_t total = plan->use_start[values];
+    size_t tensors = graph->tensor_count;
+    for (uint32_t s = 0; s < graph->node_count; s++) visit_roots(plan, s, count_use, plan);
+    for (size_t v = 0; v < tensors; v++) plan->use_start[v + 1] += plan->use_start[v];
+    size_t total = plan->use_start[tensors];
     plan->uses = calloc(total + 1, sizeof *plan->uses);
     if (!plan->uses) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", graph->name);
-    for (uint32_t s = 0; s < graph->step_count; s++) visit_roots(plan, s, add_use, plan);
-    memmove(plan->use_start + 1, plan->use_start, values * sizeof *plan->use_start);
+    for (uint32_t s = 0; s < graph->node_count; s++) visit_roots(plan, s, add_use, plan);
+    memmove(plan->use_start + 1, plan->use_start, tensors * sizeof *plan->use_start);
     plan->use_start[0] = 0;
-    for (uint32_t v = 0; v < values; v++) {
-        if (graph->values[v].output) plan->root_output[graph->values[v].root] = 1;
+    for (uint32_t v = 0; v < tensors; v++) {
+        if (graph->tensors[v].output) plan->root_output[graph->tensors[v].root] = 1;
         plan->maker[v] = RF_NO_INDEX;
         size_t makers = 0;
         for (size_t u = plan->use_start[v]; u < plan->use_start[v + 1]; u++) {
-            uint32_t step = plan->uses[u].step;
+            uint32_t node = plan->uses[u].node;
             if (!plan->uses[u].writes) continue;
-            if (changes(plan, step, v)) plan->updated[v] = 1;
-            if (plan->maker[v] == RF_NO_INDEX) plan->maker[v] = step;
-            const struct rf_graph_step *row = &graph->steps[step];
+            if (changes(plan, node, v)) plan->updated[v] = 1;
+            if (plan->maker[v] == RF_NO_INDEX) plan->maker[v] = node;
+            const struct rf_node_row *row = &graph->nodes[node];
             for (int o = 0; o < row->op->outputs; o++) {
                 uint32_t made = row->tensors[row->op->inputs + o];
-                if (made != RF_NO_INDEX && graph->values[made].root == v) makers++;
+                if (made != RF_NO_INDEX && graph->tensors[made].root == v) makers++;
             }
         }
         if (makers > 1) plan->updated[v] = 1;
     }
-    for (uint32_t s = 0; s < graph->step_count; s++) {
+    for (uint32_t s = 0; s < graph->node_count; s++) {
         struct rf_op_call call;
-        rf_graph_call(graph, &graph->steps[s], &call);
-        if (call.op->cost) call.op->cost(&call, &plan->step_bytes[s], &plan->step_flops[s]);
+        rf_graph_call(graph, &graph->nodes[s], &call);
+        if (call.op->cost) call.op->cost(&call, &plan->node_bytes[s], &plan->node_flops[s]);
     }
     return RF_OK;
 }
 
 /* ---- the order ---- */
 
-/* How soon a step should be submitted: the smaller the sooner. */
-static uint32_t urgency(const struct rf_plan *plan, uint32_t step) {
-    int place = plan->step_place[step];
-    const struct rf_graph_step *row = &plan->graph->steps[step];
+/* How soon a node should be submitted: the smaller the sooner. */
+static uint32_t urgency(const struct rf_plan *plan, uint32_t node) {
+    int place = plan->node_place[node];
+    const struct rf_node_row *row = &plan->graph->nodes[node];
     if (plan->places[place].cpu) return 2;
     for (int i = 0; i < row->op->inputs; i++) {
         if (row->tensors[i] == RF_NO_INDEX) continue;
-        uint32_t maker = plan->maker[plan->graph->values[row->tensors[i]].root];
-        if (maker != RF_NO_INDEX && plan->step_place[maker] != place) return 1;
+        uint32_t maker = plan->maker[plan->graph->tensors[row->tensors[i]].root];
+        if (maker != RF_NO_INDEX && plan->node_place[maker] != place) return 1;
     }
     return 0;
 }
 
 struct heap {
-    uint64_t *keys; /* urgency, then step */
+    uint64_t *keys; /* urgency, then node */
     size_t count;
 };
 
@@ -193,7 +193,7 @@ static uint64_t heap_pop(struct heap *heap) {
     return top;
 }
 
-/* Edges from step to step; counted first (to NULL), then filled in. */
+/* Edges from node to node; counted first (to NULL), then filled in. */
 struct edges {
     size_t *start;
     uint32_t *to;
@@ -207,23 +207,23 @@ static void add_edge(struct edges *edges, uint32_t from, uint32_t to) {
 }
 
 static void add_edges(const struct rf_plan *plan, struct edges *edges) {
-    for (size_t v = 0; v < plan->graph->value_count; v++) {
+    for (size_t v = 0; v < plan->graph->tensor_count; v++) {
         size_t readers = plan->use_start[v];
         uint32_t writer = RF_NO_INDEX;
         for (size_t u = plan->use_start[v]; u < plan->use_start[v + 1]; u++) {
-            if (writer != RF_NO_INDEX) add_edge(edges, writer, plan->uses[u].step);
+            if (writer != RF_NO_INDEX) add_edge(edges, writer, plan->uses[u].node);
             if (!plan->uses[u].writes) continue;
-            for (; readers < u; readers++) add_edge(edges, plan->uses[readers].step, plan->uses[u].step);
+            for (; readers < u; readers++) add_edge(edges, plan->uses[readers].node, plan->uses[u].node);
             readers = u + 1;
-            writer = plan->uses[u].step;
+            writer = plan->uses[u].node;
         }
     }
 }
 
 rf_status rf_plan_order(struct rf_plan *plan, bool eager) {
-    size_t count = plan->graph->step_count, done = 0;
+    size_t count = plan->graph->node_count, done = 0;
     bool several = false;
-    for (size_t s = 1; s < count; s++) several |= plan->step_place[s] != plan->step_place[0];
+    for (size_t s = 1; s < count; s++) several |= plan->node_place[s] != plan->node_place[0];
     if (!eager || !several) {
         for (uint32_t s = 0; s < count; s++) plan->order[s] = plan->position[s] = s;
         return RF_OK;
@@ -245,10 +245,10 @@ rf_status rf_plan_order(struct rf_plan *plan, bool eager) {
         for (uint32_t s = 0; s < count; s++)
             if (!pending[s]) heap_push(&heap, (uint64_t)urgency(plan, s) << 32 | s);
         while (heap.count) {
-            uint32_t step = (uint32_t)heap_pop(&heap);
-            plan->position[step] = (uint32_t)done;
-            plan->order[done++] = step;
-            for (size_t e = edges.start[step]; e < edges.start[step + 1]; e++)
+            uint32_t node = (uint32_t)heap_pop(&heap);
+            plan->position[node] = (uint32_t)done;
+            plan->order[done++] = node;
+            for (size_t e = edges.start[node]; e < edges.start[node + 1]; e++)
                 if (!--pending[edges.to[e]])
                     heap_push(&heap, (uint64_t)urgency(plan, edges.to[e]) << 32 | edges.to[e]);
         }

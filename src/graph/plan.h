@@ -2,17 +2,17 @@
  * each place's arena. Made from a finished graph, descriptors and limits alone; nothing is allocated on a device for
  * it.
  *
- * A place is a backend and has one arena: first what is kept (constants, inputs, states), then values, whose storage
+ * A place is a backend and has one arena: first what is kept (constants, inputs, states), then tensors, whose storage
  * is reused when they die. Constants, inputs and states have a home on each place that reads them; on the CPU a
- * constant is read where the graph has it. A value that is read on another place than it was made is copied there
+ * constant is read where the graph has it. A tensor that is read on another place than it was made is copied there
  * once. A tensor that some node updates lives on one place, and all nodes that use it go there with it.
  *
- * "step" is an index into the graph's nodes; "position" is when it runs. A step on a device that needs nothing from
+ * "node" is an index into the graph's nodes; "position" is when it runs. A node on a device that needs nothing from
  * elsewhere goes before one that must wait, and devices before the CPU, so that the CPU computes while devices do.
  *
  * Invariants:
- *   1. two values whose lifetimes overlap on a place do not overlap in its arena, unless one took the other's storage
- *      in place
+ *   1. two tensors whose lifetimes overlap on a place do not overlap in its arena, unless one took the other's
+ * storage in place
  *   2. an output lives to the end of the run, and its storage is nobody else's from then on
  *   3. offsets are multiples of the place's alignment; a place's arena stays within its limit
  *   4. the same graph, places and limits give the same plan */
@@ -34,9 +34,9 @@ struct rf_plan_place {
     int64_t launch_ns;        /* per node */
     /* Filled in by the plan: */
     uint64_t kept_bytes;      /* the arena's first part */
-    uint64_t value_bytes;     /* its second part */
-    uint64_t workspace_bytes; /* the largest of a node; lies among the values while the node runs */
-    uint64_t live_bytes;      /* the largest sum of values and workspace alive at once, rounded to the alignment */
+    uint64_t result_bytes;    /* its second part */
+    uint64_t workspace_bytes; /* the largest of a node; lies among the tensors while the node runs */
+    uint64_t live_bytes;      /* the largest sum of tensors and workspace alive at once, rounded to the alignment */
     size_t node_count;
 };
 
@@ -47,21 +47,21 @@ struct rf_plan_home {
     bool borrowed; /* on the CPU: a constant's own data; no storage */
     bool bound;    /* in memory that the caller gave; no storage */
     struct rf_binding binding;
-    bool in_place;        /* in the storage of a value that it took over */
+    bool in_place;        /* in the storage of a tensor that it took over */
     uint64_t offset;      /* in the arena */
-    uint32_t first, last; /* positions between which a value is alive; last: UINT32_MAX to the end */
+    uint32_t first, last; /* positions between which a tensor is alive; last: UINT32_MAX to the end */
 };
 
 /* A root's storage is copied: read after position 'after', there before position 'before'. */
 struct rf_plan_copy {
-    uint32_t value; /* root */
-    int from, to;   /* places */
+    uint32_t tensor; /* root */
+    int from, to;    /* places */
     uint32_t after, before;
 };
 
-/* A step that uses a root's storage, in the order of steps. */
+/* A node that uses a root's storage, in the order of nodes. */
 struct rf_plan_use {
-    uint32_t step;
+    uint32_t node;
     bool writes; /* makes or updates it, or takes its storage in place */
 };
 
@@ -71,35 +71,35 @@ struct rf_plan {
     int place_count;
     uint64_t guard_bytes; /* after each tensor, for check */
 
-    /* Known from the graph alone; values by index, uses of root r are use_start[r] to use_start[r + 1]. */
+    /* Known from the graph alone; tensors by index, uses of root r are use_start[r] to use_start[r + 1]. */
     size_t *use_start;
     struct rf_plan_use *uses;
     uint8_t *root_output; /* it, or a view of it, is wanted after a run */
-    uint32_t *maker;      /* the first step that writes it, RF_NO_INDEX: none */
-    uint8_t *updated;     /* more than one step writes it, or one that it was not made by */
-    uint64_t *step_bytes, *step_flops;
+    uint32_t *maker;      /* the first node that writes it, RF_NO_INDEX: none */
+    uint8_t *updated;     /* more than one node writes it, or one that it was not made by */
+    uint64_t *node_bytes, *node_flops;
 
-    int *step_place;
-    const char **step_why;    /* static text: why it is there */
-    uint32_t *order;          /* [position] the step */
-    uint32_t *position;       /* [step] */
-    uint64_t *step_workspace; /* [step] bytes on its place */
-    uint64_t *workspace_at;   /* [step] offset in the arena */
+    int *node_place;
+    const char **node_why;    /* static text: why it is there */
+    uint32_t *order;          /* [position] the node */
+    uint32_t *position;       /* [node] */
+    uint64_t *node_workspace; /* [node] bytes on its place */
+    uint64_t *workspace_at;   /* [node] offset in the arena */
 
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;                  /* of bind */
-    struct rf_plan_home *homes;  /* [value][place] */
-    struct rf_plan_copy *copies; /* ordered by 'before', then value */
+    struct rf_plan_home *homes;  /* [tensor][place] */
+    struct rf_plan_copy *copies; /* ordered by 'before', then tensor */
     size_t copy_count;
     int64_t expected_ns;
     bool degraded; /* something that could run on a device did not fit */
 };
 
-static inline struct rf_plan_home *rf_plan_home(const struct rf_plan *plan, uint32_t value, int place) {
-    return &plan->homes[(size_t)value * (size_t)plan->place_count + (size_t)place];
+static inline struct rf_plan_home *rf_plan_home(const struct rf_plan *plan, uint32_t tensor, int place) {
+    return &plan->homes[(size_t)tensor * (size_t)plan->place_count + (size_t)place];
 }
 static inline uint64_t rf_plan_arena_bytes(const struct rf_plan_place *place) {
-    return place->kept_bytes + place->value_bytes;
+    return place->kept_bytes + place->result_bytes;
 }
 
 struct rf_plan_params {
@@ -107,7 +107,7 @@ struct rf_plan_params {
     const struct rf_plan_place *places; /* backend, cpu, limit, alignment, rates; the CPU last */
     int place_count;
     uint64_t guard_bytes;
-    const uint8_t *refused;                     /* [step * place_count + place] found in a rehearsal; NULL: none */
+    const uint8_t *refused;                     /* [node * place_count + place] found in a rehearsal; NULL: none */
     int (*place)(void *user, const char *node); /* overrides the planner; -1: the CPU */
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;
@@ -118,11 +118,11 @@ void rf_plan_destroy(struct rf_plan **plan);
 /* Positions for the placement. eager: as described above; else the order of the graph. */
 rf_status rf_plan_order(struct rf_plan *plan, bool eager);
 
-/* placement.c: which place each step goes to, and from there the whole plan. What does not fit goes on to the next
+/* placement.c: which place each node goes to, and from there the whole plan. What does not fit goes on to the next
  * device and in the end to the CPU by one rule: of the groups that are on the place, the one with the least added
  * time per byte saved moves first, until the rest fits. */
-rf_status rf_plan_place_steps(struct rf_plan *plan, const struct rf_plan_params *params);
-int64_t rf_plan_step_ns(const struct rf_plan *plan, uint32_t step, int place);
+rf_status rf_plan_place_nodes(struct rf_plan *plan, const struct rf_plan_params *params);
+int64_t rf_plan_node_ns(const struct rf_plan *plan, uint32_t node, int place);
 int64_t rf_plan_copy_ns(const struct rf_plan *plan, uint64_t bytes, int from, int to);
 
 /* plan_memory.c: homes, copies and offsets for a placement and an order. RF_E_BUDGET where a limit is exceeded, with

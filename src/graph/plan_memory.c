@@ -1,8 +1,8 @@
 /* Where everything lies: homes on each place, copies between them, offsets by lifetime.
  *
  * What is kept lies one after the other. Values are packed by lifetime: the largest first, each into the smallest gap
- * that is free for as long as it lives; other orders are tried where that leaves more than a little unused. A value
- * and the one that takes its storage in place are one item, as is a node's workspace for the one step it is used.
+ * that is free for as long as it lives; other orders are tried where that leaves more than a little unused. A tensor
+ * and the one that takes its storage in place are one item, as is a node's workspace for the one node it is used.
  *
  * Must not: look at devices, or depend on anything but the plan. */
 #include "graph/plan.h"
@@ -23,9 +23,9 @@ struct work {
     /* Of the place under way: */
     struct item *items;
     size_t count;
-    uint32_t *item_of;  /* [value] the item it lies in */
-    uint32_t *owner_of; /* [item] the value whose it is now, while in-place chains are followed */
-    uint64_t *within;   /* [value] offset in its item */
+    uint32_t *item_of;  /* [tensor] the item it lies in */
+    uint32_t *owner_of; /* [item] the tensor whose it is now, while in-place chains are followed */
+    uint64_t *within;   /* [tensor] offset in its item */
     /* Packing: */
     uint32_t *order, *placed;
     uint64_t *offsets;
@@ -35,7 +35,7 @@ static rf_status find_homes(struct rf_plan *plan);
 static rf_status lay_out(struct work *work, int place);
 
 rf_status rf_plan_memory(struct rf_plan *plan, int *over) {
-    size_t most = plan->graph->value_count + plan->graph->step_count + 1;
+    size_t most = plan->graph->tensor_count + plan->graph->node_count + 1;
     struct work work = {
         .plan = plan,
         .items = calloc(most, sizeof *work.items),
@@ -75,8 +75,8 @@ rf_status rf_plan_memory(struct rf_plan *plan, int *over) {
 
 /* ---- homes and copies ---- */
 
-static bool usable_where_it_is(const struct rf_graph_value *value) {
-    return value->data && (uintptr_t)value->data % KEEP_ALIGNED == 0;
+static bool usable_where_it_is(const struct rf_tensor_row *tensor) {
+    return tensor->data && (uintptr_t)tensor->data % KEEP_ALIGNED == 0;
 }
 
 static rf_status add_copy(struct rf_plan *plan, size_t *capacity, struct rf_plan_copy copy) {
@@ -94,7 +94,7 @@ static rf_status add_copy(struct rf_plan *plan, size_t *capacity, struct rf_plan
 static int compare_copies(const void *left, const void *right) {
     const struct rf_plan_copy *a = left, *b = right;
     if (a->before != b->before) return a->before < b->before ? -1 : 1;
-    if (a->value != b->value) return a->value < b->value ? -1 : 1;
+    if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
     return a->to - b->to;
 }
 
@@ -104,14 +104,14 @@ static rf_status find_homes(struct rf_plan *plan) {
     free(plan->copies);
     plan->copies = NULL;
     plan->copy_count = 0;
-    memset(plan->homes, 0, graph->value_count * (size_t)plan->place_count * sizeof *plan->homes);
-    for (uint32_t v = 0; v < graph->value_count; v++) {
-        const struct rf_graph_value *value = &graph->values[v];
-        if (value->root != v) continue;
-        bool kept = value->role != RF_ROLE_VALUE, used = false;
+    memset(plan->homes, 0, graph->tensor_count * (size_t)plan->place_count * sizeof *plan->homes);
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
+        const struct rf_tensor_row *tensor = &graph->tensors[v];
+        if (tensor->root != v) continue;
+        bool kept = tensor->role != RF_ROLE_RESULT, used = false;
         for (size_t u = plan->use_start[v]; u < plan->use_start[v + 1]; u++) {
-            uint32_t step = plan->uses[u].step, at = plan->position[step];
-            struct rf_plan_home *home = rf_plan_home(plan, v, plan->step_place[step]);
+            uint32_t node = plan->uses[u].node, at = plan->position[node];
+            struct rf_plan_home *home = rf_plan_home(plan, v, plan->node_place[node]);
             if (!home->present) *home = (struct rf_plan_home){.present = true, .kept = kept, .first = at, .last = at};
             home->first = RF_MIN(home->first, at);
             home->last = RF_MAX(home->last, at);
@@ -119,28 +119,28 @@ static rf_status find_homes(struct rf_plan *plan) {
         }
         if (kept) {
             /* Nobody reads it, but it can be written and read by the caller. */
-            if (!used && value->role != RF_ROLE_CONSTANT)
+            if (!used && tensor->role != RF_ROLE_CONSTANT)
                 *rf_plan_home(plan, v, plan->place_count - 1) = (struct rf_plan_home){.present = true, .kept = true};
             for (int p = 0; p < plan->place_count; p++) {
                 struct rf_plan_home *home = rf_plan_home(plan, v, p);
                 if (home->present && plan->bind)
                     home->bound =
-                        plan->bind(plan->user, v + 1, value->name, plan->places[p].cpu ? -1 : p, &home->binding);
-                if (value->role == RF_ROLE_CONSTANT && plan->places[p].cpu && !home->bound)
-                    home->borrowed = usable_where_it_is(value);
+                        plan->bind(plan->user, v + 1, tensor->name, plan->places[p].cpu ? -1 : p, &home->binding);
+                if (tensor->role == RF_ROLE_CONSTANT && plan->places[p].cpu && !home->bound)
+                    home->borrowed = usable_where_it_is(tensor);
             }
             continue;
         }
         if (plan->maker[v] == RF_NO_INDEX) continue;
         uint32_t after = plan->position[plan->maker[v]];
-        int from = plan->step_place[plan->maker[v]];
+        int from = plan->node_place[plan->maker[v]];
         if (plan->root_output[v]) rf_plan_home(plan, v, from)->last = TO_THE_END;
         for (int p = 0; p < plan->place_count; p++) {
             struct rf_plan_home *home = rf_plan_home(plan, v, p);
             if (!home->present || p == from) continue;
             rf_status status = add_copy(
                 plan, &capacity,
-                (struct rf_plan_copy){.value = v, .from = from, .to = p, .after = after, .before = home->first});
+                (struct rf_plan_copy){.tensor = v, .from = from, .to = p, .after = after, .before = home->first});
             if (status) return status;
             /* From the CPU it is sent as soon as it is there, so that it travels while the CPU goes on. */
             if (plan->places[from].cpu) home->first = after;
@@ -205,7 +205,7 @@ static rf_status sort_items(struct work *work, enum rule rule) {
     if (!keys) return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", work->plan->graph->name);
     for (uint32_t i = 0; i < work->count; i++) {
         const struct item *item = &work->items[i];
-        uint64_t span = (uint64_t)RF_MIN(item->last, (uint32_t)work->plan->graph->step_count) - item->first + 1;
+        uint64_t span = (uint64_t)RF_MIN(item->last, (uint32_t)work->plan->graph->node_count) - item->first + 1;
         uint64_t area = item->bytes / 64 * span; /* an order only: what overflows is merely sorted oddly */
         keys[i] = (struct sort_key){rule == BY_SIZE   ? item->bytes
                                     : rule == BY_AREA ? area
@@ -222,15 +222,15 @@ static rf_status sort_items(struct work *work, enum rule rule) {
 static uint64_t live_sum(struct work *work) {
     /* Sizes come and go at positions; items that go at a position still count there. */
     const struct rf_plan *plan = work->plan;
-    size_t steps = plan->graph->step_count;
-    uint64_t *come = work->offsets, *go = calloc(steps + 2, sizeof *go), live = 0, most = 0;
+    size_t nodes = plan->graph->node_count;
+    uint64_t *come = work->offsets, *go = calloc(nodes + 2, sizeof *go), live = 0, most = 0;
     if (!go) return 0;
-    memset(come, 0, (steps + 1) * sizeof *come);
+    memset(come, 0, (nodes + 1) * sizeof *come);
     for (size_t i = 0; i < work->count; i++) {
         come[work->items[i].first] += work->items[i].bytes;
-        if (work->items[i].last < steps) go[work->items[i].last + 1] += work->items[i].bytes;
+        if (work->items[i].last < nodes) go[work->items[i].last + 1] += work->items[i].bytes;
     }
-    for (size_t s = 0; s <= steps; s++) {
+    for (size_t s = 0; s <= nodes; s++) {
         live += come[s];
         live -= go[s];
         most = RF_MAX(most, live);
@@ -277,20 +277,21 @@ static bool padded(const struct rf_plan *plan, int place, uint64_t bytes, uint64
            !rf_round_up_overflows(*out, plan->places[place].alignment, out) && *out < UINT64_MAX / 4;
 }
 
-/* Gives output o of a step the item of the input whose storage it may take, if nothing stands against it. */
-static bool take_storage(struct work *work, int place, uint32_t step, int o) {
+/* Gives output o of a node the item of the input whose storage it may take, if nothing stands against it. */
+static bool take_storage(struct work *work, int place, uint32_t node, int o) {
     const struct rf_plan *plan = work->plan;
     const struct rf_graph *graph = plan->graph;
-    const struct rf_graph_step *row = &graph->steps[step];
+    const struct rf_node_row *row = &graph->nodes[node];
     int i = row->in_place[o];
     if (i < 0 || i >= row->op->inputs || row->tensors[i] == RF_NO_INDEX) return false;
-    const struct rf_graph_value *in = &graph->values[row->tensors[i]];
+    const struct rf_tensor_row *in = &graph->tensors[row->tensors[i]];
     uint32_t root = in->root, made = row->tensors[row->op->inputs + o];
     const struct rf_plan_home *home = rf_plan_home(plan, root, place);
-    if (graph->values[root].role != RF_ROLE_VALUE || graph->values[made].root != made || !home->present) return false;
-    if (home->last != plan->position[step] || work->owner_of[work->item_of[root]] != root) return false;
+    if (graph->tensors[root].role != RF_ROLE_RESULT || graph->tensors[made].root != made || !home->present)
+        return false;
+    if (home->last != plan->position[node] || work->owner_of[work->item_of[root]] != root) return false;
     uint64_t skip = in->desc.byte_offset;
-    if (skip % plan->places[place].alignment || graph->values[made].bytes > graph->values[root].bytes - skip)
+    if (skip % plan->places[place].alignment || graph->tensors[made].bytes > graph->tensors[root].bytes - skip)
         return false;
     struct item *item = &work->items[work->item_of[root]];
     work->item_of[made] = work->item_of[root];
@@ -318,55 +319,55 @@ static rf_status lay_out(struct work *work, int p) {
     place->node_count = 0;
     place->workspace_bytes = 0;
     work->count = 0;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
         struct rf_plan_home *home = rf_plan_home(plan, v, p);
         if (!home->present || !home->kept || home->borrowed || home->bound) continue;
-        if (!padded(plan, p, graph->values[v].bytes, &bytes)) return too_large(plan);
+        if (!padded(plan, p, graph->tensors[v].bytes, &bytes)) return too_large(plan);
         home->offset = kept;
         if (rf_add_overflows(kept, bytes, &kept) || kept > UINT64_MAX / 4) return too_large(plan);
     }
     place->kept_bytes = kept;
-    /* Values in the order they are made: what a step takes in place has its item by then. */
-    for (uint32_t at = 0; at < graph->step_count && !status; at++) {
-        uint32_t step = plan->order[at];
-        const struct rf_graph_step *row = &graph->steps[step];
-        plan->workspace_at[step] = plan->step_place[step] == p ? 0 : plan->workspace_at[step];
+    /* Values in the order they are made: what a node takes in place has its item by then. */
+    for (uint32_t at = 0; at < graph->node_count && !status; at++) {
+        uint32_t node = plan->order[at];
+        const struct rf_node_row *row = &graph->nodes[node];
+        plan->workspace_at[node] = plan->node_place[node] == p ? 0 : plan->workspace_at[node];
         int outputs = row->op->outputs;
         for (int o = 0; o < outputs && !status; o++) {
             uint32_t made = row->tensors[row->op->inputs + o];
             if (made == RF_NO_INDEX) continue;
-            made = graph->values[made].root;
+            made = graph->tensors[made].root;
             struct rf_plan_home *home = rf_plan_home(plan, made, p);
-            if (!home->present || home->kept || plan->maker[made] != step) continue;
-            if (plan->step_place[step] == p && take_storage(work, p, step, o)) continue;
+            if (!home->present || home->kept || plan->maker[made] != node) continue;
+            if (plan->node_place[node] == p && take_storage(work, p, node, o)) continue;
             work->item_of[made] = (uint32_t)work->count;
             work->owner_of[work->count] = made;
             work->within[made] = 0;
-            status = add_item(work, p, graph->values[made].bytes, home->first, home->last);
+            status = add_item(work, p, graph->tensors[made].bytes, home->first, home->last);
         }
-        if (plan->step_place[step] != p || status) continue;
+        if (plan->node_place[node] != p || status) continue;
         place->node_count++;
         struct rf_op_call call;
         rf_graph_call(graph, row, &call);
         status = place->backend->table->workspace(place->backend, &call, &bytes);
         if (status) return rf_fail_within(status, "node '%s'", row->name);
-        plan->step_workspace[step] = bytes;
+        plan->node_workspace[node] = bytes;
         if (!bytes) continue;
         place->workspace_bytes = RF_MAX(place->workspace_bytes, bytes);
-        plan->workspace_at[step] = work->count;
+        plan->workspace_at[node] = work->count;
         status = add_item(work, p, bytes, at, at);
     }
     for (size_t i = 0; i < work->count && !status; i++)
         if (rf_add_overflows(total, work->items[i].bytes, &total) || total > UINT64_MAX / 4) return too_large(plan);
-    if (!status) status = pack_best(work, &place->live_bytes, &place->value_bytes);
+    if (!status) status = pack_best(work, &place->live_bytes, &place->result_bytes);
     if (status) return status;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
+    for (uint32_t v = 0; v < graph->tensor_count; v++) {
         struct rf_plan_home *home = rf_plan_home(plan, v, p);
         if (home->present && !home->kept)
             home->offset = kept + work->items[work->item_of[v]].offset + work->within[v];
     }
-    for (uint32_t s = 0; s < graph->step_count; s++)
-        if (plan->step_place[s] == p && plan->step_workspace[s])
+    for (uint32_t s = 0; s < graph->node_count; s++)
+        if (plan->node_place[s] == p && plan->node_workspace[s])
             plan->workspace_at[s] = kept + work->items[plan->workspace_at[s]].offset;
     return RF_OK;
 }

@@ -28,9 +28,9 @@
 #define TILE_WIDE 256
 #define TILE_THREADS 256
 #define TILE_WAVES (TILE_THREADS / RF_WAVE)
-#define TILE_LEFTS 4       /* 16 rows each: a wave's 64 */
-#define TILE_RIGHTS_MOST 8 /* 16 columns each */
-#define TILE_BAND 8        /* rows of blocks that run side by side, for the cache's sake */
+#define TILE_LEFTS 4      /* 16 rows each: a wave's 64 */
+#define TILE_RIGHTS_MAX 8 /* 16 columns each */
+#define TILE_BAND 8       /* rows of blocks that run side by side, for the cache's sake */
 
 #define TILE_GROUPS (RF_LINE / 8)               /* of a row */
 #define TILE_SWEEP (TILE_THREADS / TILE_GROUPS) /* rows that all threads bring at once */
@@ -65,7 +65,7 @@ struct tile_wave {
 };
 struct tile_operands {
     struct rf_left left[TILE_LEFTS];
-    struct rf_right right[TILE_RIGHTS_MOST];
+    struct rf_right right[TILE_RIGHTS_MAX];
 };
 
 /* ---- memory to shared memory ---- */
@@ -107,7 +107,7 @@ RF_DEVICE void tile_load(uint32_t width, const uint16_t *stage, const struct til
         operands->right[j] = rf_right_lines(weights, wave->column + 16 * j, k);
 }
 RF_DEVICE void tile_multiply(enum rf_type unit, uint32_t width, const struct tile_operands *operands,
-                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+                             struct rf_sums (*sums)[TILE_RIGHTS_MAX]) {
     RF_TILE_UNROLL
     for (uint32_t j = 0; j < tile_rights(width); j++) RF_TILE_UNROLL
     for (uint32_t i = 0; i < TILE_LEFTS; i++)
@@ -118,7 +118,7 @@ RF_DEVICE void tile_multiply(enum rf_type unit, uint32_t width, const struct til
  * need of its stage: behind that barrier it may be filled again, which the next step does. */
 RF_DEVICE void tile_pipeline(enum rf_type unit, uint32_t width, const struct tile_op *op,
                              const struct tile_wave *wave, uint16_t *tiles, uint32_t stages,
-                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+                             struct rf_sums (*sums)[TILE_RIGHTS_MAX]) {
     const uint32_t turns = RF_LINE / 16 / tile_slices(width), each = TILE_ROUNDS(width) / (turns - 1);
     uint32_t steps = (op->depth + RF_LINE - 1) / RF_LINE, first = wave->slice * turns * 16;
     struct tile_operands operands[2];
@@ -179,7 +179,7 @@ RF_DEVICE void tile_put(uint32_t width, const struct tile_op *op, uint32_t step,
 }
 RF_DEVICE void tile_by_registers(enum rf_type unit, uint32_t width, const struct tile_op *op,
                                  const struct tile_wave *wave, uint16_t *tiles,
-                                 struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+                                 struct rf_sums (*sums)[TILE_RIGHTS_MAX]) {
     uint32_t steps = (op->depth + RF_LINE - 1) / RF_LINE;
     rf_u32x4 groups[TILE_ROUNDS(TILE_WIDE)];
     tile_fetch(width, op, 0, groups);
@@ -260,7 +260,7 @@ RF_DEVICE void tile_rows(enum rf_type type, uint32_t width, const struct tile_op
 }
 /* The first `count` of a wave's lefts, a constant. scratch: 16 rows for each wave. */
 RF_DEVICE void tile_finish(enum rf_type type, uint32_t width, const struct tile_op *op, const struct tile_wave *wave,
-                           const struct rf_sums (*sums)[TILE_RIGHTS_MOST], uint32_t count, float *scratch) {
+                           const struct rf_sums (*sums)[TILE_RIGHTS_MAX], uint32_t count, float *scratch) {
     const uint32_t lanes = tile_rights(width) * 4;
     uint32_t row = rf_lane() / lanes, column = rf_lane() % lanes * 4;
     float bias[4], *mine = scratch + rf_thread_x() / RF_WAVE * (16 * TILE_PITCH(width));
@@ -295,7 +295,7 @@ RF_DEVICE void tile_finish(enum rf_type type, uint32_t width, const struct tile_
 }
 /* Two lefts of a wave, to the wave of the other slice or from it: a lane's sums lie RF_WAVE floats apart. */
 RF_DEVICE void tile_exchange(uint32_t width, bool give, float *scratch, uint32_t wave, uint32_t first,
-                             struct rf_sums (*sums)[TILE_RIGHTS_MOST]) {
+                             struct rf_sums (*sums)[TILE_RIGHTS_MAX]) {
     scratch += wave * (2 * tile_rights(width) * RF_SUM_COUNT * RF_WAVE) + rf_lane();
     RF_UNROLL
     for (uint32_t i = 0; i < 2; i++) RF_UNROLL
@@ -318,7 +318,7 @@ RF_DEVICE void tile_body(enum rf_type unit, enum rf_type type, uint32_t width, c
     uint32_t number = rf_thread_x() / RF_WAVE;
     struct tile_wave wave = {number % 2 * 64, number / 2 % wave_columns * (tile_rights(width) * 16),
                              slices > 1 ? number / (2 * wave_columns) : 0};
-    struct rf_sums sums[TILE_LEFTS][TILE_RIGHTS_MOST];
+    struct rf_sums sums[TILE_LEFTS][TILE_RIGHTS_MAX];
     RF_UNROLL
     for (uint32_t i = 0; i < TILE_LEFTS; i++) RF_UNROLL
     for (uint32_t j = 0; j < tile_rights(width); j++) RF_UNROLL

@@ -12,7 +12,7 @@
  * aligned and the rotated elements and the others (with halves: of each half) are whole vectors. */
 #include "kernels/rope.h"
 
-enum { ROPE_MOST = 8, ROPE_HEADS = 4 }; /* elements in a vector; heads that a thread has in flight */
+enum { ROPE_MAX = 8, ROPE_HEADS = 4 }; /* elements in a vector; heads that a thread has in flight */
 
 RF_DEVICE bool rope_vectors(enum rf_type type, bool halves, const void *out, const void *in, uint32_t dim,
                             uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
@@ -48,7 +48,7 @@ RF_DEVICE struct rope_unit rope_unit_of(bool halves, uint32_t group, uint32_t un
 RF_DEVICE void rope_unit_turn(enum rf_type type, enum rf_type to_type, bool halves, struct rope_unit it,
                               const struct rope_turn *turns, void *to, const rf_u32x4 *raw) {
     uint32_t group = type == RF_TYPE_F32 ? 4 : 8;
-    float a[ROPE_MOST], b[ROPE_MOST];
+    float a[ROPE_MAX], b[ROPE_MAX];
     RF_UNROLL
     for (uint32_t k = 0; k < group; k++) {
         a[k] = rope_unpack(type, raw[0], k);
@@ -97,7 +97,7 @@ RF_DEVICE void rope_wide(enum rf_type type, enum rf_type to_type, bool halves, v
         rf_barrier();
         RF_NO_UNROLL
         while (head < heads) {
-            struct rope_turn turns[ROPE_MOST];
+            struct rope_turn turns[ROPE_MAX];
             RF_UNROLL
             for (uint32_t k = 0; k < (halves ? group : group / 2); k += 2)
                 rope_turns_two(slots, it.turned ? it.pair + k : 0, turns + k);

@@ -189,7 +189,7 @@ RF_KERNEL(sample_weigh, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row
         uint32_t key = values[i], y = ~0u; /* no candidate */
         if (key > SAMPLING_KEY_LEAST) {
             float octaves = (top - sampling_value(key)) * scale;
-            y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : SAMPLING_Y_MOST;
+            y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : SAMPLING_Y_MAX;
             if (key == most) y = 0;
             histogram_count(bins, y >> 20, y);
         }
@@ -283,9 +283,9 @@ RF_KERNEL(sample_refine, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, ro
 
 /* What a candidate weighs in the draw. */
 RF_DEVICE uint64_t sample_drawn(uint32_t y, uint64_t least, uint32_t draw) {
-    if (y > SAMPLING_Y_MOST || sample_weight(y) < least) return 0;
+    if (y > SAMPLING_Y_MAX || sample_weight(y) < least) return 0;
     uint64_t later = (uint64_t)y * draw >> 24;
-    return sample_weight(later < SAMPLING_Y_MOST ? (uint32_t)later : SAMPLING_Y_MOST);
+    return sample_weight(later < SAMPLING_Y_MAX ? (uint32_t)later : SAMPLING_Y_MAX);
 }
 
 RF_KERNEL(sample_sums, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
@@ -296,7 +296,7 @@ RF_KERNEL(sample_sums, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_
     uint32_t first = rf_block_x() * chunk, me = rf_thread_x();
     uint32_t end = columns - first < chunk ? columns : first + chunk;
     const uint32_t *values = sample_values(space);
-    struct sample_cut cut = {SAMPLING_Y_MOST + 1u, 0, 0};
+    struct sample_cut cut = {SAMPLING_Y_MAX + 1u, 0, 0};
     if (top_p) {
         cut = sample_cut_p(space, scratch, found);
     } else if (top_k) {

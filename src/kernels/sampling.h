@@ -12,7 +12,7 @@ enum {
     SAMPLING_CHUNKS = 1024, /* at most */
     SAMPLING_CHUNK = 4096,  /* elements, at most */
     SAMPLING_BINS = 1024,
-    SAMPLING_Y_MOST = (1 << 30) - 1,
+    SAMPLING_Y_MAX = (1 << 30) - 1,
 };
 
 /* Larger for a larger float; 0 for a NaN; the same for 0 and -0. */

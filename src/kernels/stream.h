@@ -17,7 +17,7 @@
 /* A slice begins at any even byte: in its slot it lies as far behind a multiple of 16 as in memory. */
 #define RF_STREAM_SLOT(most) (((most) + 14 + 15) / 16 * 16)
 #define RF_STREAM_PIECES(most) ((RF_STREAM_SLOT(most) / 16 + RF_WAVE - 1) / RF_WAVE)
-#define RF_STREAM_PIECES_MOST 6
+#define RF_STREAM_PIECES_MAX 6
 
 /* Slices on their way while one is read, at least: the slots less one. */
 #if defined(RF_NVIDIA)
@@ -29,7 +29,7 @@
 struct rf_stream {
     const uint8_t *end; /* nothing from here on is read */
 #if !defined(RF_NVIDIA)
-    rf_u32x4 value[RF_STREAM_PIECES_MOST];
+    rf_u32x4 value[RF_STREAM_PIECES_MAX];
     const uint8_t *from;
     uint32_t pieces;
 #endif

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LABEL_BYTES 100
+#define LABEL_BYTES_MAX 100
 
 /* A label is part of a name that is typed in a shell, matched as a pattern and written in lists:
  * what means something there becomes '_'. Returns its length. */
 static size_t write_label(char *text, const char *label) {
     size_t length = 0;
-    for (; label[length] && length < MOST_LABEL_BYTES; length++) {
+    for (; label[length] && length < LABEL_BYTES_MAX; length++) {
         char c = label[length];
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                      strchr("._-+=,:", c) != NULL;
@@ -36,7 +36,7 @@ void rf_test_register_rows(const struct rf_test *test, const void *rows, size_t 
      * process ends. Every isolated test runs this for the whole table: no call per row. */
     size_t base = strlen(test->name);
     struct rf_test *tests = rf_test_grow(NULL, count * sizeof *tests);
-    char *name = rf_test_grow(NULL, count * (base + MOST_LABEL_BYTES + 2));
+    char *name = rf_test_grow(NULL, count * (base + LABEL_BYTES_MAX + 2));
     for (size_t i = 0; i < count; i++) {
         const char *row = (const char *)rows + i * row_bytes;
         const char *label = NULL;

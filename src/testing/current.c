@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_FAILURES 50       /* told in words; the rest is counted */
-#define MOST_TEXT_BYTES 6000   /* of one failure, its traces included */
+#define FAILURES_MAX 50        /* told in words; the rest is counted */
+#define TEXT_BYTES_MAX 6000    /* of one failure, its traces included */
 #define RECORD_TEXT_BYTES 1700 /* in one line of the record */
 
 /* Where an assertion that fails goes; the innermost is current.leave. */
@@ -63,7 +63,7 @@ enum rf_test_verdict rf_test_verdict_so_far(void) {
 static enum rf_test_verdict end(int fd) {
     atomic_store(&current.running, false);
     unsigned failures = atomic_load(&current.failures);
-    if (failures > MOST_FAILURES) rf_test_record_write(fd, "failure", "and %u more", failures - MOST_FAILURES);
+    if (failures > FAILURES_MAX) rf_test_record_write(fd, "failure", "and %u more", failures - FAILURES_MAX);
     enum rf_test_verdict verdict = rf_test_verdict_so_far();
     fflush(NULL);
     rf_test_record_write(fd, "verdict", "%s",
@@ -261,7 +261,7 @@ static void compose(char *whole, size_t size, const char *file, int line, const 
 }
 
 void rf_test_fail_text(const char *file, int line, bool fatal, const char *text) {
-    char whole[MOST_TEXT_BYTES];
+    char whole[TEXT_BYTES_MAX];
     compose(whole, sizeof whole, file, line, text);
     if (!atomic_load(&current.running)) {
         /* Used without the runner, or by a thread that outlived its test: say it and, where the
@@ -272,12 +272,12 @@ void rf_test_fail_text(const char *file, int line, bool fatal, const char *text)
         exit(1);
     }
     keep_why(whole);
-    if (atomic_fetch_add(&current.failures, 1) < MOST_FAILURES) record_failure(whole);
+    if (atomic_fetch_add(&current.failures, 1) < FAILURES_MAX) record_failure(whole);
     if (fatal) leave_with(1);
 }
 
 void rf_test_fail(const char *file, int line, bool fatal, const char *format, ...) {
-    char text[MOST_TEXT_BYTES - 500];
+    char text[TEXT_BYTES_MAX - 500];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

@@ -3,7 +3,7 @@
  *
  * One line a test, the newest last: program, test, microseconds, bytes, failed (0 or 1), with
  * tabs between. Known by the program's base name, so that several build folders share it.
- * Invariants: at most MOST_ENTRIES lines; written as a whole and renamed into place; a line
+ * Invariants: at most ENTRIES_MAX lines; written as a whole and renamed into place; a line
  * that makes no sense is dropped. It only ever guides (order, guesses, --rerun-failed): a
  * verdict must not depend on it. */
 #include "runner_impl.h"
@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_ENTRIES ((size_t)50000)
-#define MOST_BYTES ((off_t)32 << 20)
+#define ENTRIES_MAX ((size_t)50000)
+#define BYTES_MAX ((off_t)32 << 20)
 
 struct entry {
     char *key; /* "program<tab>test"; owned */
@@ -112,7 +112,7 @@ static void book_read(struct book *book, size_t room) {
     char *text = NULL;
     ssize_t length = 0, count = 0;
     int fd = file_path(path, sizeof path, false) ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < MOST_BYTES) {
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < BYTES_MAX) {
         text = rf_test_grow(NULL, (size_t)info.st_size + 1);
         while (length < info.st_size && (count = read(fd, text + length, (size_t)(info.st_size - length))) > 0)
             length += count;
@@ -189,7 +189,7 @@ void rf_test_history_save(const struct rf_test_plan *plan) {
     for (size_t i = 0; i < book.count; i++) live += !book.entries[i].dropped;
     for (size_t i = 0; file && i < book.count; i++) {
         const struct entry *entry = &book.entries[i];
-        if (entry->dropped || live-- > MOST_ENTRIES) continue;
+        if (entry->dropped || live-- > ENTRIES_MAX) continue;
         fprintf(file, "%s\t%lld\t%llu\t%d\n", entry->key, (long long)entry->elapsed_us,
                 (unsigned long long)entry->bytes, entry->failed);
     }

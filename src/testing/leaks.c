@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST_SHOWN 20
+#define SHOWN_MAX 20
 #define LATE_NS INT64_C(2000000000)            /* memory may come back so late */
 #define LATE_DRIVER_BYTES (UINT64_C(64) << 20) /* drivers take some for themselves when first used */
 
@@ -36,7 +36,7 @@ static bool take(void *user, const struct rf_allocation *a) {
     if (a->id <= list->mark || a->kind == RF_ALLOC_DRIVER || a->abandoned) return true;
     if (list->count++ == 0) list->site = a->site;
     list->bytes += a->bytes;
-    if (list->count > MOST_SHOWN || list->length >= sizeof list->text) return true;
+    if (list->count > SHOWN_MAX || list->length >= sizeof list->text) return true;
     list->length +=
         (size_t)snprintf(list->text + list->length, sizeof list->text - list->length,
                          "\n  %" PRIu64 " bytes%s%s%s%s, %s:%d in %s, %.3f s old", a->bytes,
@@ -47,9 +47,9 @@ static bool take(void *user, const struct rf_allocation *a) {
 }
 
 static void close_list(struct list *list) {
-    if (list->count > MOST_SHOWN && list->length < sizeof list->text)
+    if (list->count > SHOWN_MAX && list->length < sizeof list->text)
         snprintf(list->text + list->length, sizeof list->text - list->length, "\n  and %" PRIu64 " more",
-                 list->count - MOST_SHOWN);
+                 list->count - SHOWN_MAX);
 }
 
 /* ---- after a test ---- */

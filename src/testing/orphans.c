@@ -150,10 +150,10 @@ static void judge_one(void *user, pid_t pid) {
 }
 
 int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size) {
-    enum { MOST_LOOKS = 4 };
+    enum { LOOKS_MAX = 4 };
     struct search search = {.child = child, .end = end, .text = text, .size = size, .again = true};
     text[0] = 0;
-    for (int look = 0; look < MOST_LOOKS && search.again && !search.count; look++) {
+    for (int look = 0; look < LOOKS_MAX && search.again && !search.count; look++) {
         search.again = search.dying = false;
         if (!each_listed(judge_one, &search)) each_scanned(judge_one, &search);
     }

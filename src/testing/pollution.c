@@ -19,12 +19,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MOST_EXPLAINED 20
+#define EXPLAINED_MAX 20
 #define ALONE_RUNS 5
-#define MOST_RUNS 120                      /* with company, for one test */
-#define MOST_NS INT64_C(300000000000)      /* for all */
-#define MOST_ALONE_NS INT64_C(60000000000) /* for one test alone */
-#define BESIDE_TRIES 3                     /* company beside it is a matter of chance */
+#define RUNS_MAX 120                      /* with company, for one test */
+#define NS_MAX INT64_C(300000000000)      /* for all */
+#define ALONE_NS_MAX INT64_C(60000000000) /* for one test alone */
+#define BESIDE_TRIES 3                    /* company beside it is a matter of chance */
 #define NAMED 8
 
 struct inquiry {
@@ -94,7 +94,7 @@ static enum rf_test_verdict run_alone(const struct inquiry *inquiry, const char 
 
 /* The job after these, in one process. */
 static bool fails_after(struct inquiry *inquiry, const size_t *company, size_t count) {
-    if (over(inquiry) || inquiry->runs >= MOST_RUNS) return false;
+    if (over(inquiry) || inquiry->runs >= RUNS_MAX) return false;
     inquiry->runs++;
     int fd = memfd_create("before", 0);
     FILE *names = fd >= 0 ? fdopen(dup(fd), "w") : NULL;
@@ -113,7 +113,7 @@ static bool fails_after(struct inquiry *inquiry, const size_t *company, size_t c
 
 /* The job beside these, each a process; started first, so that it meets them. */
 static bool fails_beside_once(struct inquiry *inquiry, const size_t *company, size_t count) {
-    if (over(inquiry) || inquiry->runs >= MOST_RUNS) return false;
+    if (over(inquiry) || inquiry->runs >= RUNS_MAX) return false;
     inquiry->runs++;
     struct rf_test_child *children = rf_test_grow(NULL, (count + 1) * sizeof *children);
     struct rf_test_child **list = rf_test_grow(NULL, (count + 1) * sizeof *list);
@@ -203,7 +203,7 @@ static void explain_one(struct inquiry *inquiry) {
     const char *where = inquiry->settings->in_process ? "after" : "beside";
     unsigned alone = 0, failed_alone = 0;
     char text[3000], names[2400];
-    int64_t until = rf_test_now_ns() + MOST_ALONE_NS;
+    int64_t until = rf_test_now_ns() + ALONE_NS_MAX;
     while (alone < ALONE_RUNS && !over(inquiry) && (alone < 2 || rf_test_now_ns() < until)) {
         enum rf_test_verdict verdict = run_alone(inquiry, NULL);
         if (rf_test_interrupted || verdict == RF_TEST_NONE || verdict == RF_TEST_SKIPPED) break;
@@ -236,20 +236,20 @@ static void explain_one(struct inquiry *inquiry) {
         count = leave_out(inquiry, company, count);
         name_company(inquiry, company, count, names, sizeof names);
         snprintf(text, sizeof text, "fails only when shared: passes alone (%u of %u), fails %s %s%s", alone, alone,
-                 where, names, inquiry->runs >= MOST_RUNS || over(inquiry) ? " (perhaps fewer would do)" : "");
+                 where, names, inquiry->runs >= RUNS_MAX || over(inquiry) ? " (perhaps fewer would do)" : "");
         label(job, RF_TEST_FAILS_SHARED, text);
     }
     free(company);
 }
 
 void rf_test_explain(const struct rf_test_settings *settings, struct rf_test_plan *plan, struct rf_test_gate *gate) {
-    int64_t until = rf_test_now_ns() + MOST_NS;
+    int64_t until = rf_test_now_ns() + NS_MAX;
     size_t explained = 0, left = 0;
     for (size_t i = 0; i < plan->count && !rf_test_interrupted; i++) {
         struct rf_test_job *job = &plan->jobs[i];
         if (!job->failures) continue;
         if (job->in_company && !settings->no_rerun) {
-            if (explained == MOST_EXPLAINED || rf_test_now_ns() > until) {
+            if (explained == EXPLAINED_MAX || rf_test_now_ns() > until) {
                 left++;
                 continue;
             }

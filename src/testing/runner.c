@@ -20,8 +20,8 @@
 #define LIVE_WAIT_NS INT64_C(200000000)
 #define SAMPLE_NS INT64_C(50000000)
 #define TURN_WAIT_NS 50000000
-#define MOST_COMPANY 64
-#define MOST_FAILED_ALLOCATIONS 10000
+#define COMPANY_MAX 64
+#define FAILED_ALLOCATIONS_MAX 10000
 #define RETURN_TOLERANCE (UINT64_C(64) << 20)
 
 volatile sig_atomic_t rf_test_interrupted;
@@ -42,7 +42,7 @@ struct slot {
     unsigned long fail_at; /* --fail-alloc: which */
     int64_t spent_ns;      /* in earlier attempts of the sweep */
     uint64_t peak_bytes;   /* seen so far */
-    size_t company[MOST_COMPANY];
+    size_t company[COMPANY_MAX];
     size_t company_count;
 };
 
@@ -242,7 +242,7 @@ static bool launch(struct run *run, struct slot *slot) {
 static void add_company(struct slot *slot, size_t number) {
     for (size_t i = 0; i < slot->company_count; i++)
         if (slot->company[i] == number) return;
-    if (slot->company_count < MOST_COMPANY) slot->company[slot->company_count++] = number;
+    if (slot->company_count < COMPANY_MAX) slot->company[slot->company_count++] = number;
 }
 
 static void start(struct run *run, struct slot *slot, struct pending what, const struct rf_test_part *part) {
@@ -410,7 +410,7 @@ static void announce_loss(struct run *run) {
 /* One allocation more is to fail. False: the sweep is over and *attempt is its result. */
 static bool sweep_on(struct run *run, struct slot *slot, struct rf_test_attempt *attempt) {
     bool hit = access(slot->marker, F_OK) == 0;
-    if (!hit || slot->fail_at >= MOST_FAILED_ALLOCATIONS) return false;
+    if (!hit || slot->fail_at >= FAILED_ALLOCATIONS_MAX) return false;
     if (attempt->clean) {
         slot->fail_at++;
         slot->spent_ns += attempt->elapsed_ns;

@@ -17,7 +17,7 @@
 #define WAIT_NS INT64_C(500000000)
 #define END_TIMEOUT_NS INT64_C(60000000000) /* for suites' tear-downs and closing the fixture */
 #define TURN_PAUSE_NS 50000000
-#define MOST_QUEUED ((size_t)200000) /* tests for one process */
+#define QUEUED_MAX ((size_t)200000) /* tests for one process */
 
 struct entry {
     size_t number; /* of the job */
@@ -317,7 +317,7 @@ static void fill_queue(struct together *t, const char *executable, long *round) 
             t->queue[other] = entry;
         }
         (*round)++;
-    } while (*round < t->settings->repeat && t->queue_count + (t->queue_count - begin) <= MOST_QUEUED &&
+    } while (*round < t->settings->repeat && t->queue_count + (t->queue_count - begin) <= QUEUED_MAX &&
              t->queue_count > begin && !t->settings->until_fail);
 }
 

@@ -162,7 +162,7 @@ static int puppet_main(const char *dir, struct fake_gpu *gpu, uint32_t me, char 
 
 /* ---- the stress worker ---- */
 
-#define MOST_USERS 400 /* parts are lent until so many processes have been */
+#define USERS_MAX 400 /* parts are lent until so many processes have been */
 #define FAULT(gpu) atomic_store(&(gpu)->fault, __LINE__)
 
 static void start_part(const char *dir, const char *gpu_path, const char *spec, uint64_t seed) {
@@ -207,7 +207,7 @@ static int stress_main(const char *dir, const char *gpu_path, struct fake_gpu *g
         } else if (dice < 60) {
             struct rf_budget_spec spec = {.has_percent = true, .percent = 1 + (double)rf_random_below(&random, 70)};
             if (rf_lease_renew(lease, &spec, &terms)) FAULT(gpu);
-        } else if (dice < 75 && !lent_bytes && atomic_load(&gpu->users) < MOST_USERS) {
+        } else if (dice < 75 && !lent_bytes && atomic_load(&gpu->users) < USERS_MAX) {
             uint64_t left = rf_sub_saturate(terms.promised_bytes, used);
             if (!left) continue;
             lent_bytes = 1 + rf_random_below(&random, left);

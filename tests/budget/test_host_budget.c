@@ -1,6 +1,6 @@
 /* Host memory: limit, the pinned quarter, the live floor, refusals that can be acted on. */
 #include "helpers.h"
-#include "gpu/host_budget.h"
+#include "runtime/host_budget.h"
 
 #include <pthread.h>
 

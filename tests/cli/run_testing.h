@@ -4,7 +4,7 @@
 
 #include <rocmforge/test.h>
 
-#include "../model/infer_testing.h"
+#include "../infer/infer_testing.h"
 
 #define ANSWER "Grün 🌍!"
 /* This process's folder. It has models: model.gguf goes on after "?" with ANSWER and ends; chat.gguf has ChatML's

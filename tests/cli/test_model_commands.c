@@ -1,6 +1,6 @@
 /* What the commands say of a model's placement, as a table and as JSON, with budgets from nothing to enough; and what
  * they say to budgets, contexts and devices that make no sense. */
-#include "../model/infer_testing.h"
+#include "../infer/infer_testing.h"
 #include "../testing/run_report.h"
 
 #include <stdio.h>

@@ -97,7 +97,7 @@ RF_TEST(run_wire, nonsense_is_refused) {
         const char *why;
     } bad[] = {{{0, 0}, 2, "no frame (kind 0"},
                {{WIRE_KINDS, 0}, 2, "no frame"},
-               {{WIRE_ASK, WIRE_BODY_MOST + 1}, 2, "no frame"},
+               {{WIRE_ASK, WIRE_BODY_MAX + 1}, 2, "no frame"},
                {{WIRE_ASK, 0}, 2, "no greeting"},
                {{WIRE_HELLO, 4}, 2, "no greeting"},
                {{WIRE_HELLO, 8, 0x52465257, WIRE_VERSION + 1}, 4, "another version"},

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "../../src/cli/unreadable.h"
-#include "model/gguf.h"
+#include "gguf/gguf.h"
 
 enum { GONE = 66, EARLIER = 7, EARLIER_PLAIN = 8, WENT_ON = 9, FAILED = 10 };
 

@@ -1,6 +1,6 @@
 /* libFuzzer's way into the GGUF reader: whatever the bytes, they are refused with a reason or
  * everything in them can be read. Built on demand: make fuzz. */
-#include "../model/gguf_property.h"
+#include "../gguf/gguf_property.h"
 
 #include <stdint.h>
 #include <stdio.h>

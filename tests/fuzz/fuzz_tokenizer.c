@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../model/tokenizer_property.h"
+#include "../tokenizer/tokenizer_property.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t size);
 

@@ -28,7 +28,7 @@ static uint64_t hash(uint64_t seed, const char *name) {
     return seed;
 }
 
-static void fill(const struct rf_graph_value *value, void *data, uint64_t bytes, uint64_t seed) {
+static void fill(const struct rf_tensor_row *value, void *data, uint64_t bytes, uint64_t seed) {
     uint64_t state = hash(seed, value->name);
     memset(data, 0, bytes);
     if (value->role != RF_ROLE_INPUT && value->role != RF_ROLE_STATE) return;
@@ -39,34 +39,34 @@ static void fill(const struct rf_graph_value *value, void *data, uint64_t bytes,
             rf_element_set(value->desc.dtype, data, i, (float)(rf_op_random(&state) >> 40) / (float)(1 << 23) - 1);
 }
 
-static uint64_t span_of(const struct rf_graph_value *value) {
+static uint64_t span_of(const struct rf_tensor_row *value) {
     return value->bytes - value->desc.byte_offset;
 }
-static bool wanted(const struct rf_graph_value *value) {
+static bool wanted(const struct rf_tensor_row *value) {
     return value->output || value->role == RF_ROLE_INPUT || value->role == RF_ROLE_STATE;
 }
 
 static struct exec_results new_results(const struct rf_graph *graph) {
-    struct exec_results results = {graph, calloc(graph->value_count + 1, sizeof(void *))};
+    struct exec_results results = {graph, calloc(graph->tensor_count + 1, sizeof(void *))};
     RF_ASSERT(results.data != NULL);
-    for (size_t v = 0; v < graph->value_count; v++)
-        if (wanted(&graph->values[v])) {
-            results.data[v] = calloc(1, span_of(&graph->values[v]) + 16);
+    for (size_t v = 0; v < graph->tensor_count; v++)
+        if (wanted(&graph->tensors[v])) {
+            results.data[v] = calloc(1, span_of(&graph->tensors[v]) + 16);
             RF_ASSERT(results.data[v] != NULL);
         }
     return results;
 }
 
 void exec_results_free(struct exec_results *results) {
-    for (size_t v = 0; results->data && v < results->graph->value_count; v++) free(results->data[v]);
+    for (size_t v = 0; results->data && v < results->graph->tensor_count; v++) free(results->data[v]);
     free(results->data);
     *results = (struct exec_results){0};
 }
 
 const char *exec_difference(const struct exec_results *a, const struct exec_results *b, double tolerance) {
     static _Thread_local char text[512];
-    for (size_t v = 0; v < a->graph->value_count; v++) {
-        const struct rf_graph_value *value = &a->graph->values[v];
+    for (size_t v = 0; v < a->graph->tensor_count; v++) {
+        const struct rf_tensor_row *value = &a->graph->tensors[v];
         uint64_t bytes = span_of(value);
         if (!a->data[v] || !memcmp(a->data[v], b->data[v], bytes)) continue;
         if (tolerance == 0 || !rf_op_is_float(value->desc.dtype)) {
@@ -94,36 +94,36 @@ const char *exec_difference(const struct exec_results *a, const struct exec_resu
 /* ---- the truth ---- */
 
 struct exec_results exec_reference(const struct rf_graph *graph, uint64_t seed, int runs) {
-    void **storage = calloc(graph->value_count + 1, sizeof(void *));
+    void **storage = calloc(graph->tensor_count + 1, sizeof(void *));
     RF_ASSERT(storage != NULL && graph->finished);
-    for (size_t v = 0; v < graph->value_count; v++) {
-        const struct rf_graph_value *value = &graph->values[v];
+    for (size_t v = 0; v < graph->tensor_count; v++) {
+        const struct rf_tensor_row *value = &graph->tensors[v];
         if (value->root != v || value->role == RF_ROLE_CONSTANT) continue;
         storage[v] = aligned_alloc(64, (value->bytes + 63) / 64 * 64);
         RF_ASSERT(storage[v] != NULL);
         fill(value, storage[v], value->bytes, seed);
     }
     for (int run = 0; run < runs; run++)
-        for (size_t s = 0; s < graph->step_count; s++) {
-            const struct rf_graph_step *step = &graph->steps[s];
+        for (size_t s = 0; s < graph->node_count; s++) {
+            const struct rf_node_row *step = &graph->nodes[s];
             struct rf_op_call call;
             rf_graph_call(graph, step, &call);
             RF_ASSERT_OK(rf_op_check(&call));
             for (int i = 0; i < call.count; i++) {
                 if (step->tensors[i] == RF_NO_INDEX) continue;
-                const struct rf_graph_value *root = &graph->values[graph->values[step->tensors[i]].root];
+                const struct rf_tensor_row *root = &graph->tensors[graph->tensors[step->tensors[i]].root];
                 call.tensors[i].host =
-                    root->role == RF_ROLE_CONSTANT ? (void *)(uintptr_t)root->data : storage[root - graph->values];
+                    root->role == RF_ROLE_CONSTANT ? (void *)(uintptr_t)root->data : storage[root - graph->tensors];
             }
             step->op->reference(&call);
         }
     struct exec_results results = new_results(graph);
-    for (size_t v = 0; v < graph->value_count; v++) {
-        const struct rf_graph_value *value = &graph->values[v];
+    for (size_t v = 0; v < graph->tensor_count; v++) {
+        const struct rf_tensor_row *value = &graph->tensors[v];
         if (results.data[v])
             memcpy(results.data[v], (char *)storage[value->root] + value->desc.byte_offset, span_of(value));
     }
-    for (size_t v = 0; v < graph->value_count; v++) free(storage[v]);
+    for (size_t v = 0; v < graph->tensor_count; v++) free(storage[v]);
     free(storage);
     return results;
 }
@@ -132,8 +132,8 @@ struct exec_results exec_reference(const struct rf_graph *graph, uint64_t seed, 
 
 rf_status exec_write(struct rf_executor *executor, const struct rf_graph *graph, uint64_t seed) {
     rf_status status = RF_OK;
-    for (size_t v = 0; v < graph->value_count && !status; v++) {
-        const struct rf_graph_value *value = &graph->values[v];
+    for (size_t v = 0; v < graph->tensor_count && !status; v++) {
+        const struct rf_tensor_row *value = &graph->tensors[v];
         if (value->role != RF_ROLE_INPUT && value->role != RF_ROLE_STATE) continue;
         void *data = malloc(span_of(value));
         RF_ASSERT(data != NULL);
@@ -147,9 +147,9 @@ rf_status exec_write(struct rf_executor *executor, const struct rf_graph *graph,
 rf_status exec_read(struct rf_executor *executor, const struct rf_graph *graph, struct exec_results *out) {
     struct exec_results results = new_results(graph);
     rf_status status = RF_OK;
-    for (size_t v = 0; v < graph->value_count && !status; v++)
+    for (size_t v = 0; v < graph->tensor_count && !status; v++)
         if (results.data[v])
-            status = rf_executor_read(executor, (rf_tensor_id)(v + 1), results.data[v], span_of(&graph->values[v]));
+            status = rf_executor_read(executor, (rf_tensor_id)(v + 1), results.data[v], span_of(&graph->tensors[v]));
     if (status)
         exec_results_free(&results);
     else
@@ -212,7 +212,7 @@ static rf_tensor_id constant(struct maker *maker, enum rf_dtype dtype, uint64_t 
 }
 
 static rf_tensor_id matrix(struct maker *maker, uint64_t rows) {
-    return graph_tensor_of(maker->graph, NULL, RF_ROLE_VALUE, RF_F32, NULL, SIZES(rows, COLUMNS));
+    return graph_tensor_of(maker->graph, NULL, RF_ROLE_RESULT, RF_F32, NULL, SIZES(rows, COLUMNS));
 }
 static void keep(struct maker *maker, rf_tensor_id id, uint64_t rows) {
     if (maker->count == MATRICES) return;
@@ -236,7 +236,7 @@ static void node(struct maker *maker, const char *op, struct graph_attributes at
 }
 
 static bool of_state(const struct maker *maker, rf_tensor_id id) {
-    return maker->graph->values[maker->graph->values[id - 1].root].role == RF_ROLE_STATE;
+    return maker->graph->tensors[maker->graph->tensors[id - 1].root].role == RF_ROLE_STATE;
 }
 
 static void add_random_node(struct maker *maker) {
@@ -315,7 +315,7 @@ static void add_random_node(struct maker *maker) {
         keep(maker, out, rows + maker->rows[other]);
         break;
     case 13: { /* through f16 and back: the rounding is the same everywhere, but not always of the same number */
-        rf_tensor_id half = graph_tensor_of(maker->graph, NULL, RF_ROLE_VALUE, RF_F16, NULL, SIZES(rows, COLUMNS));
+        rf_tensor_id half = graph_tensor_of(maker->graph, NULL, RF_ROLE_RESULT, RF_F16, NULL, SIZES(rows, COLUMNS));
         out = matrix(maker, rows);
         node(maker, "copy", NONE, (rf_tensor_id[]){a, half}, 1, 1);
         node(maker, "copy", NONE, (rf_tensor_id[]){half, out}, 1, 1);
@@ -354,11 +354,11 @@ struct rf_graph *exec_random_graph(uint64_t seed) {
         snprintf(input, sizeof input, "in%llu", (unsigned long long)i);
         keep(&maker, graph_tensor_of(maker.graph, input, RF_ROLE_INPUT, RF_F32, NULL, SIZES(rows, COLUMNS)), rows);
     }
-    for (uint64_t i = 0; i < nodes || !maker.graph->step_count; i++) {
+    for (uint64_t i = 0; i < nodes || !maker.graph->node_count; i++) {
         if (!draw(&maker, 4)) maker.group = (int)draw(&maker, 4);
         add_random_node(&maker);
-        if (maker.graph->values[maker.graph->values[maker.matrices[maker.count - 1] - 1].root].role ==
-                RF_ROLE_VALUE &&
+        if (maker.graph->tensors[maker.graph->tensors[maker.matrices[maker.count - 1] - 1].root].role ==
+                RF_ROLE_RESULT &&
             !draw(&maker, 8))
             RF_ASSERT_OK(rf_graph_add_output(maker.graph, maker.matrices[maker.count - 1]));
     }
@@ -408,7 +408,7 @@ static rf_tensor_id weight(struct layers *layers, const char *name, uint64_t row
 }
 
 static rf_tensor_id f32_of(struct layers *layers, uint64_t rows, uint64_t columns) {
-    return graph_tensor_of(layers->maker.graph, NULL, RF_ROLE_VALUE, RF_F32, NULL, SIZES(rows, columns));
+    return graph_tensor_of(layers->maker.graph, NULL, RF_ROLE_RESULT, RF_F32, NULL, SIZES(rows, columns));
 }
 
 static rf_tensor_id product(struct layers *layers, const char *name, rf_tensor_id x, uint64_t rows, uint64_t columns,
@@ -447,7 +447,7 @@ static rf_tensor_id one_layer(struct layers *layers, const struct layer *layer, 
                  k = product(layers, NULL, h, t, dim, kv, layer->k);
     rf_tensor_id v = product(layers, NULL, h, t, dim, kv, layer->v);
     rf_tensor_id turned =
-        graph_tensor_of(maker->graph, NULL, RF_ROLE_VALUE, RF_F32, NULL, SIZES(t, b->heads, b->head_dim));
+        graph_tensor_of(maker->graph, NULL, RF_ROLE_RESULT, RF_F32, NULL, SIZES(t, b->heads, b->head_dim));
     node(maker, "rope", F0(1),
          (rf_tensor_id[]){graph_view_of(maker->graph, NULL, q, 0, SIZES(t, b->heads, b->head_dim)), positions,
                           layers->steps, turned},

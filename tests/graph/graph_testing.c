@@ -84,9 +84,9 @@ static uint64_t seed_of(uint64_t seed, const char *name) {
     return seed;
 }
 
-static void fill(const struct rf_graph_value *value, void *storage, uint64_t seed) {
+static void fill(const struct rf_tensor_row *value, void *storage, uint64_t seed) {
     uint64_t state = seed_of(seed, value->name);
-    if (value->role == RF_ROLE_VALUE) {
+    if (value->role == RF_ROLE_RESULT) {
         memset(storage, 0xff, value->bytes); /* NaN in every float type */
     } else if (value->desc.dtype == RF_I32) {
         for (uint64_t i = 0; i < value->bytes / 4; i++) ((int32_t *)storage)[i] = (int32_t)(rf_op_random(&state) % 4);
@@ -97,11 +97,11 @@ static void fill(const struct rf_graph_value *value, void *storage, uint64_t see
 }
 
 struct graph_memory graph_evaluate(const struct rf_graph *graph, uint64_t seed) {
-    struct graph_memory memory = {graph, calloc(graph->value_count + 1, sizeof(void *)),
-                                  calloc(graph->value_count + 1, sizeof(bool))};
+    struct graph_memory memory = {graph, calloc(graph->tensor_count + 1, sizeof(void *)),
+                                  calloc(graph->tensor_count + 1, sizeof(bool))};
     RF_ASSERT(memory.storage && memory.borrowed && graph->finished);
-    for (size_t i = 0; i < graph->value_count; i++) {
-        const struct rf_graph_value *value = &graph->values[i];
+    for (size_t i = 0; i < graph->tensor_count; i++) {
+        const struct rf_tensor_row *value = &graph->tensors[i];
         if (value->view_of != RF_NO_INDEX) continue;
         if (value->role == RF_ROLE_CONSTANT) {
             memory.storage[i] = (void *)(uintptr_t)value->data;
@@ -112,8 +112,8 @@ struct graph_memory graph_evaluate(const struct rf_graph *graph, uint64_t seed) 
         RF_ASSERT(memory.storage[i] != NULL);
         fill(value, memory.storage[i], seed);
     }
-    for (size_t s = 0; s < graph->step_count; s++) {
-        const struct rf_graph_step *step = &graph->steps[s];
+    for (size_t s = 0; s < graph->node_count; s++) {
+        const struct rf_node_row *step = &graph->nodes[s];
         struct rf_op_call call;
         rf_graph_call(graph, step, &call);
         for (int o = 0; o < step->op->outputs; o++) {
@@ -121,12 +121,12 @@ struct graph_memory graph_evaluate(const struct rf_graph *graph, uint64_t seed) 
             uint32_t out = step->tensors[step->op->inputs + o];
             RF_ASSERT(!memory.borrowed[out]);
             free(memory.storage[out]);
-            memory.storage[out] = memory.storage[graph->values[step->tensors[step->in_place[o]]].root];
+            memory.storage[out] = memory.storage[graph->tensors[step->tensors[step->in_place[o]]].root];
             memory.borrowed[out] = true;
         }
         for (int i = 0; i < call.count; i++)
             if (step->tensors[i] != RF_NO_INDEX)
-                call.tensors[i].host = memory.storage[graph->values[step->tensors[i]].root];
+                call.tensors[i].host = memory.storage[graph->tensors[step->tensors[i]].root];
         RF_ASSERT_OK(rf_op_check(&call));
         step->op->reference(&call);
     }
@@ -134,7 +134,7 @@ struct graph_memory graph_evaluate(const struct rf_graph *graph, uint64_t seed) 
 }
 
 void graph_memory_free(struct graph_memory *memory) {
-    for (size_t i = 0; i < memory->graph->value_count; i++)
+    for (size_t i = 0; i < memory->graph->tensor_count; i++)
         if (!memory->borrowed[i]) free(memory->storage[i]);
     free(memory->storage);
     free(memory->borrowed);
@@ -143,7 +143,7 @@ void graph_memory_free(struct graph_memory *memory) {
 void *graph_data(const struct graph_memory *memory, const char *name) {
     rf_tensor_id id = rf_graph_find(memory->graph, name);
     RF_ASSERT(id != 0);
-    const struct rf_graph_value *value = &memory->graph->values[id - 1];
+    const struct rf_tensor_row *value = &memory->graph->tensors[id - 1];
     return (char *)memory->storage[value->root] + value->desc.byte_offset;
 }
 
@@ -165,13 +165,13 @@ const char *graph_difference(const struct rf_graph *a, const struct rf_graph *b,
     struct graph_memory in_a = graph_evaluate(a, seed), in_b = graph_evaluate(b, seed);
     const char *result = NULL;
     size_t compared = 0;
-    for (size_t i = 0; i < a->value_count && !result; i++) {
-        const struct rf_graph_value *value = &a->values[i];
+    for (size_t i = 0; i < a->tensor_count && !result; i++) {
+        const struct rf_tensor_row *value = &a->tensors[i];
         bool root = value->output || value->role == RF_ROLE_INPUT || value->role == RF_ROLE_STATE;
         if (!root || value->view_of != RF_NO_INDEX) continue;
         rf_tensor_id other = rf_graph_find(b, value->name);
         compared++;
-        if (!other || b->values[other - 1].bytes != value->bytes) {
+        if (!other || b->tensors[other - 1].bytes != value->bytes) {
             snprintf(text, sizeof text, "'%s' is gone", value->name);
             result = text;
         } else if (value->desc.dtype != RF_F32) {

@@ -16,7 +16,7 @@ rf_tensor_id graph_tensor_of(struct rf_graph *graph, const char *name, enum rf_t
 #define SIZES(...) ((const uint64_t[]){__VA_ARGS__, 0})
 #define GRAPH_TENSOR(graph, name, role, ...)                                                                         \
     graph_tensor_of((graph), (name), (role), RF_F32, NULL, SIZES(__VA_ARGS__))
-#define GRAPH_VALUE(graph, ...) GRAPH_TENSOR(graph, NULL, RF_ROLE_VALUE, __VA_ARGS__)
+#define GRAPH_VALUE(graph, ...) GRAPH_TENSOR(graph, NULL, RF_ROLE_RESULT, __VA_ARGS__)
 /* Constant f32 numbers that follow from the seed; kept until the process ends. */
 rf_tensor_id graph_constant_of(struct rf_graph *graph, const char *name, uint64_t seed, const uint64_t *sizes);
 #define GRAPH_CONSTANT(graph, name, seed, ...) graph_constant_of((graph), (name), (seed), SIZES(__VA_ARGS__))

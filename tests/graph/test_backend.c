@@ -7,7 +7,7 @@
 
 #include "cpu/fast.h"
 #include "graph/backend.h"
-#include "graph/check_impl.h"
+#include "ops/check_impl.h"
 
 struct kind {
     const char *label;
@@ -20,11 +20,15 @@ struct subject {
     const struct rf_backend_table *table;
     struct gpu gpu;
     struct rf_dummy *dummy;
+    struct rf_runtime *runtime; /* of the CPU */
 };
 
 static void subject_open(struct subject *s, const struct kind *kind) {
     *s = (struct subject){0};
-    if (!strcmp(kind->label, "cpu")) RF_ASSERT_OK(rf_backend_create_cpu(NULL, &s->backend));
+    if (!strcmp(kind->label, "cpu")) {
+        RF_ASSERT_OK(rf_runtime_create(NULL, &s->runtime));
+        RF_ASSERT_OK(rf_backend_create_cpu(s->runtime, 0, NULL, &s->backend));
+    }
     if (!strcmp(kind->label, "gpu")) {
         gpu_open(&s->gpu, NULL);
         RF_ASSERT_OK(rf_backend_create_gpu(s->gpu.device, &s->backend));
@@ -38,6 +42,7 @@ static void subject_open(struct subject *s, const struct kind *kind) {
 }
 static void subject_close(struct subject *s) {
     rf_backend_destroy(&s->backend);
+    rf_runtime_destroy(&s->runtime);
     RF_ASSERT_NULL(s->backend);
     if (s->gpu.device) gpu_close(&s->gpu); /* nothing leaked */
     rf_dummy_destroy(&s->dummy);

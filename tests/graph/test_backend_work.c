@@ -116,14 +116,17 @@ RF_TEST(backend_work, on_a_gpu) {
 }
 
 RF_TEST(backend_work, on_the_cpu) {
+    struct rf_runtime *runtime = NULL;
     struct rf_backend *backend = NULL;
-    RF_ASSERT_OK(rf_backend_create_cpu(NULL, &backend));
+    RF_ASSERT_OK(rf_runtime_create(NULL, &runtime));
+    RF_ASSERT_OK(rf_backend_create_cpu(runtime, 0, NULL, &backend));
     RF_EXPECT(rf_backend_device(backend) == NULL);
     works(backend, true);
     struct rf_arena arena = {0};
     RF_EXPECT_STATUS(backend->table->arena_create(backend, UINT64_MAX, "too large", &arena), RF_E_NO_MEMORY);
     RF_EXPECT(!arena.host);
     rf_backend_destroy(&backend);
+    rf_runtime_destroy(&runtime);
 }
 
 RF_TEST(backend_work, on_the_dummy) {
@@ -137,19 +140,20 @@ RF_TEST(backend_work, on_the_dummy) {
     rf_dummy_destroy(&dummy);
 }
 
-/* The CPU's arenas are charged to the host budget of a device's runtime, and given back. */
+/* The CPU's arenas are charged to the host budget of the runtime, and given back. */
 RF_TEST(backend_work, cpu_arenas_are_charged) {
-    struct exec_gpus gpus = {0};
+    struct rf_runtime *runtime = NULL;
+    RF_PARAMS(struct rf_runtime_params, params);
     struct rf_backend *backend = NULL;
     struct rf_arena first = {0}, second = {0};
-    exec_open(&gpus, 1, "", NULL, (const char *[]){"RF_HOST_BUDGET=256MiB", NULL});
-    RF_ASSERT_OK(rf_backend_create_cpu(NULL, &backend));
-    rf_backend_cpu_charge(backend, gpus.devices[0]);
+    params.options = (const char *[]){"RF_HOST_BUDGET=256MiB", NULL};
+    RF_ASSERT_OK(rf_runtime_create(&params, &runtime));
+    RF_ASSERT_OK(rf_backend_create_cpu(runtime, 0, NULL, &backend));
     for (int round = 0; round < 3; round++) {
         RF_ASSERT_OK(backend->table->arena_create(backend, 150 * MIB, "one", &first));
         RF_EXPECT_STATUS(backend->table->arena_create(backend, 150 * MIB, "two", &second), RF_E_NO_MEMORY);
         RF_ASSERT_OK(backend->table->arena_destroy(backend, &first));
     }
     rf_backend_destroy(&backend);
-    exec_close(&gpus);
+    rf_runtime_destroy(&runtime);
 }

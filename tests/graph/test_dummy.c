@@ -141,7 +141,7 @@ RF_TEST(dummy, example) {
     tensor.desc = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {4}, .strides = {1}};
     rf_tensor_id input, output;
     RF_ASSERT_OK(rf_graph_add_tensor(graph, &tensor, &input));
-    tensor.role = RF_ROLE_VALUE;
+    tensor.role = RF_ROLE_RESULT;
     RF_ASSERT_OK(rf_graph_add_tensor(graph, &tensor, &output));
 
     RF_PARAMS(struct rf_graph_node, node);

@@ -96,9 +96,9 @@ RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
         if (seed % 4 > 1) params.passes = RF_PASSES_ALL & ~RF_PASS_IN_PLACE;
         RF_ASSERT_OK(rf_executor_create(&params, &executor));
         const struct rf_plan *plan = executor->assembly.plan;
-        const struct rf_graph_value *values = plan->graph->values;
+        const struct rf_tensor_row *values = plan->graph->tensors;
         for (int p = 0; p < plan->place_count; p++)
-            for (uint32_t a = 0; a < plan->graph->value_count; a++) {
+            for (uint32_t a = 0; a < plan->graph->tensor_count; a++) {
                 const struct rf_plan_home *x = rf_plan_home(plan, a, p);
                 if (!x->present || x->borrowed) continue;
                 RF_EXPECT_INT(x->offset % plan->places[p].alignment, 0);
@@ -115,8 +115,8 @@ RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
                 }
             }
         /* A step runs after all that made what it reads. */
-        for (uint32_t s = 0; s < plan->graph->step_count; s++) {
-            const struct rf_graph_step *row = &plan->graph->steps[s];
+        for (uint32_t s = 0; s < plan->graph->node_count; s++) {
+            const struct rf_node_row *row = &plan->graph->nodes[s];
             for (int i = 0; i < row->op->inputs; i++) {
                 if (row->tensors[i] == RF_NO_INDEX) continue;
                 uint32_t producer = values[values[row->tensors[i]].root].producer;
@@ -143,9 +143,9 @@ RF_TEST(executor, what_a_device_lacks_the_cpu_does, .timeout_ms = 60000) {
         struct rf_executor *executor = NULL;
         rf_status status = rf_executor_create(&params, &executor);
         bool all_there = true;
-        for (size_t s = 0; s < graph->step_count; s++)
-            all_there &= !strcmp(graph->steps[s].op->name, "add") || !strcmp(graph->steps[s].op->name, "scale") ||
-                         !strcmp(graph->steps[s].op->name, "copy");
+        for (size_t s = 0; s < graph->node_count; s++)
+            all_there &= !strcmp(graph->nodes[s].op->name, "add") || !strcmp(graph->nodes[s].op->name, "scale") ||
+                         !strcmp(graph->nodes[s].op->name, "copy");
         RF_EXPECT_STATUS(status, all_there ? RF_OK : RF_E_UNSUPPORTED);
         RF_ASSERT_OK(rf_executor_destroy(&executor));
         exec_results_free(&want);
@@ -168,7 +168,7 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
         expect_same(&params, seed, 3, &plain, 0, "replayed");
         struct rf_executor *executor = NULL;
         RF_ASSERT_OK(rf_executor_create(&params, &executor));
-        if (graph->step_count > 1) RF_EXPECT(executor->assembly.segment_count > 0); /* it was a replay */
+        if (graph->node_count > 1) RF_EXPECT(executor->assembly.segment_count > 0); /* it was a replay */
         RF_ASSERT_OK(rf_executor_destroy(&executor));
         exec_results_free(&plain);
         rf_graph_destroy(&graph);
@@ -182,10 +182,10 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
 static int said_constant(const struct rf_executor *executor, const char *name) {
     const struct rf_assembly *assembly = &executor->assembly;
     const struct rf_graph *graph = assembly->plan->graph;
-    for (size_t at = 0; at < graph->step_count; at++) {
-        const struct rf_graph_step *step = &graph->steps[assembly->plan->order[at]];
+    for (size_t at = 0; at < graph->node_count; at++) {
+        const struct rf_node_row *step = &graph->nodes[assembly->plan->order[at]];
         for (int i = 0; i < step->op->inputs; i++)
-            if (step->tensors[i] != RF_NO_INDEX && !strcmp(graph->values[step->tensors[i]].name, name))
+            if (step->tensors[i] != RF_NO_INDEX && !strcmp(graph->tensors[step->tensors[i]].name, name))
                 return assembly->calls[at].tensors[i].constant;
     }
     return -1;
@@ -195,9 +195,9 @@ RF_TEST(executor, only_what_no_node_writes_is_constant) {
     struct rf_graph *graph = graph_new("constants");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 1, 32), w = GRAPH_CONSTANT(graph, "w", 1, 32, 32);
     rf_tensor_id half = GRAPH_VIEW(graph, "half", w, 0, 16, 32),
-                 made = GRAPH_TENSOR(graph, "made", RF_ROLE_VALUE, 32, 32);
+                 made = GRAPH_TENSOR(graph, "made", RF_ROLE_RESULT, 32, 32);
     rf_tensor_id k = GRAPH_TENSOR(graph, "k", RF_ROLE_INPUT, 1, 1, 32),
-                 v = GRAPH_TENSOR(graph, "v", RF_ROLE_VALUE, 1, 1, 32);
+                 v = GRAPH_TENSOR(graph, "v", RF_ROLE_RESULT, 1, 1, 32);
     rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(1));
     rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_INPUT, 1, 1, 8, 32);
     rf_tensor_id vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 1, 8, 32);
@@ -232,7 +232,7 @@ RF_TEST(executor, check_finds_an_overwritten_band) {
     RF_ASSERT_OK(rf_executor_run(executor));
     uint32_t input = rf_graph_find(graph, "in0") - 1;
     unsigned char *arena = executor->assembly.arenas[0].host;
-    arena[rf_plan_home(executor->assembly.plan, input, 0)->offset + graph->values[input].bytes + 7] ^= 1;
+    arena[rf_plan_home(executor->assembly.plan, input, 0)->offset + graph->tensors[input].bytes + 7] ^= 1;
     RF_EXPECT_STATUS(rf_executor_run(executor), RF_E_CORRUPT);
     RF_EXPECT(strstr(rf_error_text(), "byte 7 after tensor 'in0'") != NULL);
     RF_ASSERT_OK(rf_executor_destroy(&executor));
@@ -263,10 +263,10 @@ RF_TEST(executor, a_trace_has_every_node) {
     for (const char *c = text; *c; c++) depth += (*c == '{' || *c == '[') - (*c == '}' || *c == ']');
     RF_EXPECT_INT(depth, 0);
     RF_EXPECT(!strncmp(text, "{\"displayTimeUnit\"", 18) && strstr(text, "\"cat\":\"copy\""));
-    for (size_t s = 0; s < graph->step_count; s++) {
+    for (size_t s = 0; s < graph->node_count; s++) {
         char name[128];
         int seen = 0;
-        snprintf(name, sizeof name, "\"name\":\"%s\",\"cat\":\"%s\"", graph->steps[s].name, graph->steps[s].op->name);
+        snprintf(name, sizeof name, "\"name\":\"%s\",\"cat\":\"%s\"", graph->nodes[s].name, graph->nodes[s].op->name);
         for (const char *at = text; (at = strstr(at, name)); at++) seen++;
         RF_EXPECT_INT(seen, 2);
     }
@@ -282,8 +282,8 @@ RF_TEST(executor, bad_input_is_refused) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct rf_graph *graph = graph_new("plain"), *unfinished = graph_new("unfinished");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
-    rf_tensor_id z = GRAPH_TENSOR(graph, "z", RF_ROLE_VALUE, 4);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
+    rf_tensor_id z = GRAPH_TENSOR(graph, "z", RF_ROLE_RESULT, 4);
     GRAPH_NODE(graph, "double", "add", NONE, x, x, y);
     GRAPH_NODE(graph, "again", "add", NONE, y, y, z);
     RF_ASSERT_OK(rf_graph_finish(graph));
@@ -344,7 +344,7 @@ RF_TEST(executor, bad_input_is_refused) {
 
 RF_TEST(executor, the_dummy_counts_and_computes_nothing) {
     struct rf_graph *graph = graph_new("dummy");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
     GRAPH_NODE(graph, NULL, "add", NONE, x, x, y);
     RF_ASSERT_OK(rf_graph_finish(graph));
     struct rf_dummy *dummy = NULL;

@@ -29,7 +29,7 @@ static struct rf_graph_tensor plain(const char *name, uint64_t size) {
 
 RF_TEST(graph, two_nodes) {
     struct rf_graph *graph = graph_new("two");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
     rf_tensor_id z = GRAPH_VALUE(graph, 4);
     GRAPH_NODE(graph, "double", "add", NONE, x, x, y);
     GRAPH_NODE(graph, NULL, "scale", F0(0.5), y, z);
@@ -40,8 +40,8 @@ RF_TEST(graph, two_nodes) {
     RF_ASSERT_UINT(rf_graph_find(graph, "x"), x);
     RF_ASSERT_UINT(rf_graph_find(graph, "t3"), z);
     RF_ASSERT_UINT(rf_graph_find(graph, "none"), 0);
-    RF_ASSERT_TEXT(graph->steps[1].name, "scale_2");
-    RF_ASSERT(!graph->values[y - 1].output && graph->values[z - 1].output);
+    RF_ASSERT_TEXT(graph->nodes[1].name, "scale_2");
+    RF_ASSERT(!graph->tensors[y - 1].output && graph->tensors[z - 1].output);
     struct graph_memory memory = graph_evaluate(graph, 1);
     RF_ASSERT_BYTES(graph_data(&memory, "t3"), graph_data(&memory, "x"), 16);
     graph_memory_free(&memory);
@@ -76,8 +76,8 @@ RF_TEST(graph, many_tensors_are_found) {
 /* ---- order ---- */
 
 static size_t position(const struct rf_graph *graph, const char *node) {
-    for (size_t i = 0; i < graph->step_count; i++)
-        if (!strcmp(graph->steps[i].name, node)) return i;
+    for (size_t i = 0; i < graph->node_count; i++)
+        if (!strcmp(graph->nodes[i].name, node)) return i;
     RF_NOTE("there is no node %s", node);
     RF_ASSERT(false);
     return 0;
@@ -92,9 +92,9 @@ RF_TEST(graph, a_chain_added_backwards_is_ordered) {
     for (int i = LENGTH; i-- > 0;)
         GRAPH_NODE(graph, NULL, "scale", F0(1), first + (rf_tensor_id)i, first + (rf_tensor_id)i + 1);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    for (size_t i = 0; i < LENGTH; i++) RF_ASSERT_UINT(graph->steps[i].tensors[0], first - 1 + i);
-    for (size_t i = 0; i < LENGTH; i++) RF_ASSERT_UINT(graph->values[first + i].producer, i);
-    RF_ASSERT(graph->values[out - 1].output);
+    for (size_t i = 0; i < LENGTH; i++) RF_ASSERT_UINT(graph->nodes[i].tensors[0], first - 1 + i);
+    for (size_t i = 0; i < LENGTH; i++) RF_ASSERT_UINT(graph->tensors[first + i].producer, i);
+    RF_ASSERT(graph->tensors[out - 1].output);
     rf_graph_destroy(&graph);
 }
 
@@ -112,10 +112,10 @@ RF_TEST(graph, what_is_in_order_stays) {
 RF_TEST(graph, updates_keep_their_place) {
     struct rf_graph *graph = graph_new("updates");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 1, 1, 4, 4),
-                 s = GRAPH_TENSOR(graph, "s", RF_ROLE_VALUE, 1, 1, 4, 4);
-    rf_tensor_id before = GRAPH_TENSOR(graph, "before", RF_ROLE_VALUE, 1, 1, 4, 4);
-    rf_tensor_id after = GRAPH_TENSOR(graph, "after", RF_ROLE_VALUE, 1, 1, 4, 4);
-    rf_tensor_id row = GRAPH_VIEW(graph, "row", s, 16, 4), of_row = GRAPH_TENSOR(graph, "of_row", RF_ROLE_VALUE, 4);
+                 s = GRAPH_TENSOR(graph, "s", RF_ROLE_RESULT, 1, 1, 4, 4);
+    rf_tensor_id before = GRAPH_TENSOR(graph, "before", RF_ROLE_RESULT, 1, 1, 4, 4);
+    rf_tensor_id after = GRAPH_TENSOR(graph, "after", RF_ROLE_RESULT, 1, 1, 4, 4);
+    rf_tensor_id row = GRAPH_VIEW(graph, "row", s, 16, 4), of_row = GRAPH_TENSOR(graph, "of_row", RF_ROLE_RESULT, 4);
     rf_tensor_id late = GRAPH_VALUE(graph, 1, 1, 4, 4);
     GRAPH_NODE(graph, "read_before", "scale", F0(2), s, before);
     GRAPH_NODE(graph, "mask", "causal_mask", NONE, s);
@@ -166,12 +166,12 @@ RF_TEST(graph, any_order_of_adding) {
             GRAPH_NODE(graph, NULL, "add", NONE, a, b, x + 1 + (rf_tensor_id)mine);
         }
         RF_ASSERT_OK(rf_graph_finish(graph));
-        RF_ASSERT_UINT(graph->step_count, NODES);
-        for (size_t s = 0; s < graph->step_count; s++) {
-            RF_ASSERT_UINT(graph->values[graph->steps[s].tensors[2]].producer, s);
+        RF_ASSERT_UINT(graph->node_count, NODES);
+        for (size_t s = 0; s < graph->node_count; s++) {
+            RF_ASSERT_UINT(graph->tensors[graph->nodes[s].tensors[2]].producer, s);
             for (int i = 0; i < 2; i++) {
-                uint32_t in = graph->steps[s].tensors[i];
-                RF_ASSERT(in == x - 1 || graph->values[in].producer < s);
+                uint32_t in = graph->nodes[s].tensors[i];
+                RF_ASSERT(in == x - 1 || graph->tensors[in].producer < s);
             }
         }
         rf_graph_destroy(&graph);
@@ -183,11 +183,11 @@ RF_TEST(graph, any_order_of_adding) {
 RF_TEST(graph, outputs_are_what_nobody_reads_last) {
     struct rf_graph *graph = graph_new("outputs");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 1, 1, 2, 2);
-    rf_tensor_id masked = GRAPH_TENSOR(graph, "masked", RF_ROLE_VALUE, 1, 1, 2, 2);
-    rf_tensor_id viewed = GRAPH_TENSOR(graph, "viewed", RF_ROLE_VALUE, 1, 1, 2, 2);
+    rf_tensor_id masked = GRAPH_TENSOR(graph, "masked", RF_ROLE_RESULT, 1, 1, 2, 2);
+    rf_tensor_id viewed = GRAPH_TENSOR(graph, "viewed", RF_ROLE_RESULT, 1, 1, 2, 2);
     rf_tensor_id view = GRAPH_VIEW(graph, "view", viewed, 0, 4), unread = GRAPH_VIEW(graph, "unread", viewed, 8, 2);
-    rf_tensor_id inner = GRAPH_TENSOR(graph, "inner", RF_ROLE_VALUE, 4),
-                 last = GRAPH_TENSOR(graph, "last", RF_ROLE_VALUE, 4);
+    rf_tensor_id inner = GRAPH_TENSOR(graph, "inner", RF_ROLE_RESULT, 4),
+                 last = GRAPH_TENSOR(graph, "last", RF_ROLE_RESULT, 4);
     GRAPH_NODE(graph, NULL, "scale", F0(1), x, masked);
     GRAPH_NODE(graph, NULL, "causal_mask", NONE, masked); /* its last use changes it */
     GRAPH_NODE(graph, NULL, "scale", F0(1), x, viewed);
@@ -195,25 +195,25 @@ RF_TEST(graph, outputs_are_what_nobody_reads_last) {
     GRAPH_NODE(graph, NULL, "scale", F0(1), inner, last);
     RF_ASSERT_OK(rf_graph_add_output(graph, inner));
     RF_ASSERT_OK(rf_graph_finish(graph));
-    RF_ASSERT(graph->values[masked - 1].output);
-    RF_ASSERT(!graph->values[viewed - 1].output);
-    RF_ASSERT(!graph->values[unread - 1].output);
-    RF_ASSERT(graph->values[inner - 1].output);
-    RF_ASSERT(graph->values[last - 1].output);
+    RF_ASSERT(graph->tensors[masked - 1].output);
+    RF_ASSERT(!graph->tensors[viewed - 1].output);
+    RF_ASSERT(!graph->tensors[unread - 1].output);
+    RF_ASSERT(graph->tensors[inner - 1].output);
+    RF_ASSERT(graph->tensors[last - 1].output);
     rf_graph_destroy(&graph);
 }
 
 RF_TEST(graph, a_wanted_view_keeps_its_storage) {
     struct rf_graph *graph = graph_new("view");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 8), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 8);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 8), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 8);
     rf_tensor_id part = GRAPH_VIEW(graph, "part", y, 16, 4), of_part = GRAPH_VIEW(graph, "of_part", part, 8, 2);
     GRAPH_NODE(graph, NULL, "scale", F0(1), x, y);
     GRAPH_NODE(graph, NULL, "scale", F0(1), y, GRAPH_VALUE(graph, 8));
     RF_ASSERT_OK(rf_graph_add_output(graph, of_part));
     RF_ASSERT_OK(rf_graph_finish(graph));
-    RF_ASSERT(graph->values[y - 1].output);
-    RF_ASSERT_UINT(graph->values[of_part - 1].desc.byte_offset, 24);
-    RF_ASSERT_UINT(graph->values[of_part - 1].root, y - 1);
+    RF_ASSERT(graph->tensors[y - 1].output);
+    RF_ASSERT_UINT(graph->tensors[of_part - 1].desc.byte_offset, 24);
+    RF_ASSERT_UINT(graph->tensors[of_part - 1].root, y - 1);
     rf_graph_destroy(&graph);
 }
 
@@ -221,10 +221,11 @@ RF_TEST(graph, a_wanted_view_keeps_its_storage) {
 
 RF_TEST(graph, text_names_everything) {
     struct rf_graph *graph = graph_new("dumped");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 2, 3), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 2, 3);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 2, 3),
+                 y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 2, 3);
     rf_tensor_id w = GRAPH_CONSTANT(graph, "w", 1, 3), v = GRAPH_VIEW(graph, "v", y, 12, 3);
     GRAPH_NODE(graph, "norm", "rms_norm", F0(0.25), x, w, y);
-    GRAPH_NODE(graph, "twice", "add", NONE, v, v, GRAPH_TENSOR(graph, "z", RF_ROLE_VALUE, 3));
+    GRAPH_NODE(graph, "twice", "add", NONE, v, v, GRAPH_TENSOR(graph, "z", RF_ROLE_RESULT, 3));
     char *text = graph_text(graph, RF_GRAPH_TEXT);
     RF_ASSERT_CONTAINS(text, "not finished");
     free(text);
@@ -232,10 +233,10 @@ RF_TEST(graph, text_names_everything) {
     text = graph_text(graph, RF_GRAPH_TEXT);
     RF_ASSERT_TEXT(text, "graph 'dumped': 2 nodes, 5 tensors, 72 bytes\n"
                          "  tensor 1 'x': input f32[2,3]\n"
-                         "  tensor 2 'y': value f32[2,3]\n"
+                         "  tensor 2 'y': result f32[2,3]\n"
                          "  tensor 3 'w': constant f32[3]\n"
                          "  tensor 4 'v': view f32[3] of 'y' at byte 12\n"
-                         "  tensor 5 'z': value f32[3], output\n"
+                         "  tensor 5 'z': result f32[3], output\n"
                          "  node 1 'norm': 'y' = rms_norm('x', 'w') f0=0.25\n"
                          "  node 2 'twice': 'z' = add('v', 'v')\n");
     free(text);
@@ -245,7 +246,7 @@ RF_TEST(graph, text_names_everything) {
 RF_TEST(graph, dot_is_quoted) {
     struct rf_graph *graph = graph_new("a \"quoted\" \\ name");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x\"y", RF_ROLE_INPUT, 4);
-    GRAPH_NODE(graph, "n", "scale", F0(1), x, GRAPH_TENSOR(graph, "out", RF_ROLE_VALUE, 4));
+    GRAPH_NODE(graph, "n", "scale", F0(1), x, GRAPH_TENSOR(graph, "out", RF_ROLE_RESULT, 4));
     RF_ASSERT_OK(rf_graph_finish(graph));
     char *text = graph_text(graph, RF_GRAPH_DOT);
     RF_ASSERT_CONTAINS(text, "digraph \"a \\\"quoted\\\" \\\\ name\" {");
@@ -340,7 +341,7 @@ RF_TEST(graph, tensors_that_make_no_sense) {
     t = plain("bad", 4);
     t.view_of = x;
     t.role = RF_ROLE_STATE;
-    EXPECT_REFUSED(try_tensor(graph, &t), "'bad'", "RF_ROLE_VALUE");
+    EXPECT_REFUSED(try_tensor(graph, &t), "'bad'", "RF_ROLE_RESULT");
     /* None of it left a trace. */
     RF_ASSERT_UINT(rf_graph_tensor_count(graph), 2);
     RF_ASSERT_UINT(rf_graph_find(graph, "bad"), 0);
@@ -374,10 +375,11 @@ RF_TEST(graph, larger_than_memory_can_be) {
 
 RF_TEST(graph, nodes_that_make_no_sense) {
     struct rf_graph *graph = graph_new("bad");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_VALUE, 4);
-    rf_tensor_id five = GRAPH_TENSOR(graph, "five", RF_ROLE_VALUE, 5), z = GRAPH_TENSOR(graph, "z", RF_ROLE_VALUE, 4);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
+    rf_tensor_id five = GRAPH_TENSOR(graph, "five", RF_ROLE_RESULT, 5),
+                 z = GRAPH_TENSOR(graph, "z", RF_ROLE_RESULT, 4);
     rf_tensor_id v = GRAPH_VIEW(graph, "v", y, 0, 4), w = GRAPH_CONSTANT(graph, "w", 1, 1, 1, 2, 2);
-    rf_tensor_id whole = graph_tensor_of(graph, "whole", RF_ROLE_VALUE, RF_I32, NULL, SIZES(4));
+    rf_tensor_id whole = graph_tensor_of(graph, "whole", RF_ROLE_RESULT, RF_I32, NULL, SIZES(4));
     GRAPH_NODE(graph, "first", "scale", F0(1), x, z);
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "no_such_op", NONE, x, y), "'n'", "no op 'no_such_op'");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, 99, y), "'n'", "input 1 is tensor 99");
@@ -389,7 +391,7 @@ RF_TEST(graph, nodes_that_make_no_sense) {
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, five), "'n'", "the shapes differ");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, whole), "'n'", "i32");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, z), "'n'", "made by node 'first' already");
-    EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, x), "'n'", "no value");
+    EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, x), "'n'", "cannot be made by a node");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, v), "'n'", "'v', is a view");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, y, y), "'n'", "shares its storage with input 1");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, v, y), "'n'", "shares its storage with input 1");
@@ -466,7 +468,8 @@ RF_TEST(graph, a_cycle_through_an_update) {
 RF_TEST(graph, values_without_a_producer) {
     struct rf_graph *graph = graph_new("bare");
     EXPECT_REFUSED(rf_graph_finish(graph), "'bare'", "no node");
-    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), lost = GRAPH_TENSOR(graph, "lost", RF_ROLE_VALUE, 4);
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4),
+                 lost = GRAPH_TENSOR(graph, "lost", RF_ROLE_RESULT, 4);
     GRAPH_NODE(graph, "n", "add", NONE, x, lost, GRAPH_VALUE(graph, 4));
     EXPECT_REFUSED(rf_graph_finish(graph), "'lost'", "no node makes");
     RF_ASSERT_OK(rf_graph_add_output(graph, lost));
@@ -560,7 +563,7 @@ RF_TEST(graph, garbage) {
         /* Whatever nobody makes is made by a fill where that can be. */
         for (rf_tensor_id id = 1; id <= rf_graph_tensor_count(graph); id++) {
             struct graph_attributes none = NONE;
-            if (graph->values[id - 1].producer == RF_NO_INDEX) (void)GRAPH_TRY(graph, NULL, "fill", none, id);
+            if (graph->tensors[id - 1].producer == RF_NO_INDEX) (void)GRAPH_TRY(graph, NULL, "fill", none, id);
             if (rf_op_random(&state) % 16 == 0) (void)rf_graph_add_output(graph, id);
         }
         free(graph_text(graph, RF_GRAPH_TEXT));

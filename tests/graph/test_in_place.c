@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cpu/fast.h"
-#include "graph/check_impl.h"
+#include "ops/check_impl.h"
 #include "graph/graph_impl.h"
 
 struct memory {

@@ -78,7 +78,7 @@ static size_t work(void) {
     rf_tensor_id w = tensor(graph, RF_ROLE_CONSTANT, weights, 8, 8, failures), last = x;
     for (int i = 0; i < 12; i++) {
         rf_tensor_id v[7];
-        for (int k = 0; k < 7; k++) v[k] = tensor(graph, RF_ROLE_VALUE, NULL, k == 6 ? 8 : 4, 8, failures);
+        for (int k = 0; k < 7; k++) v[k] = tensor(graph, RF_ROLE_RESULT, NULL, k == 6 ? 8 : 4, 8, failures);
         node(graph, "scale", (rf_tensor_id[]){w, v[6]}, 1, failures);
         node(graph, "matmul", (rf_tensor_id[]){last, v[6], v[0]}, 2, failures);
         node(graph, "add", (rf_tensor_id[]){v[0], last, v[1]}, 2, failures);

@@ -40,11 +40,11 @@ static void expect(struct rf_graph *graph, unsigned passes, size_t changes, size
 /* The op of the node that makes a tensor. */
 static const char *maker(const struct rf_graph *graph, const char *tensor) {
     rf_tensor_id id = rf_graph_find(graph, tensor);
-    RF_ASSERT(id && graph->values[id - 1].producer != RF_NO_INDEX);
-    return graph->steps[graph->values[id - 1].producer].op->name;
+    RF_ASSERT(id && graph->tensors[id - 1].producer != RF_NO_INDEX);
+    return graph->nodes[graph->tensors[id - 1].producer].op->name;
 }
 #define INPUT(graph, name, ...) GRAPH_TENSOR(graph, name, RF_ROLE_INPUT, __VA_ARGS__)
-#define VALUE(graph, name, ...) GRAPH_TENSOR(graph, name, RF_ROLE_VALUE, __VA_ARGS__)
+#define VALUE(graph, name, ...) GRAPH_TENSOR(graph, name, RF_ROLE_RESULT, __VA_ARGS__)
 
 /* ---- dead ---- */
 
@@ -59,7 +59,7 @@ RF_TEST(pass_dead, takes_out_what_nobody_needs) {
     /* Built like this nothing is dead: what nobody reads is wanted. A pass may leave such a value behind. */
     out = after(graph, RF_PASS_DEAD, 0, 3);
     rf_graph_destroy(&out);
-    graph->values[b - 1].output = false;
+    graph->tensors[b - 1].output = false;
     out = after(graph, RF_PASS_DEAD, 2, 1);
     RF_ASSERT_UINT(rf_graph_find(out, "a"), 0);
     RF_ASSERT_UINT(rf_graph_find(out, "b"), 0);
@@ -80,12 +80,12 @@ RF_TEST(pass_dead, looks_at_updates) {
     GRAPH_NODE(graph, "read", "scale", F0(1), v, y);
     GRAPH_NODE(graph, "mask_for_nobody", "causal_mask", I0(-1), v);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    RF_ASSERT(graph->values[v - 1].output); /* its last use changes it: wanted */
+    RF_ASSERT(graph->tensors[v - 1].output); /* its last use changes it: wanted */
     out = after(graph, RF_PASS_DEAD, 0, 5);
     rf_graph_destroy(&out);
-    graph->values[v - 1].output = false;
+    graph->tensors[v - 1].output = false;
     out = after(graph, RF_PASS_DEAD, 1, 4);
-    RF_ASSERT_TEXT(out->steps[2].name, "mask_value");
+    RF_ASSERT_TEXT(out->nodes[2].name, "mask_value");
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -118,7 +118,7 @@ RF_TEST(pass_constant, computes_what_is_known) {
     GRAPH_NODE(graph, NULL, "add", NONE, half, x, y);
     GRAPH_NODE(graph, NULL, "add", NONE, y, ones, z);
     out = after(graph, RF_PASS_CONSTANT, 3, 2);
-    RF_ASSERT_INT(out->values[rf_graph_find(out, "half") - 1].role, RF_ROLE_CONSTANT);
+    RF_ASSERT_INT(out->tensors[rf_graph_find(out, "half") - 1].role, RF_ROLE_CONSTANT);
     RF_ASSERT_UINT(rf_graph_find(out, "a"), 0); /* nobody needs it any more */
     RF_ASSERT_UINT(rf_graph_find(out, "sum"), 0);
     /* A graph of the graph borrows what was computed. */
@@ -204,8 +204,8 @@ RF_TEST(pass_view, folds_copies) {
     GRAPH_NODE(graph, NULL, "scale", F0(3), tail, VALUE(graph, "of_tail", 4));
     GRAPH_NODE(graph, NULL, "scale", F0(4), b, VALUE(graph, "of_b", 2, 8));
     out = after(graph, RF_PASS_VIEW, 3, 3);
-    RF_ASSERT_UINT(out->values[rf_graph_find(out, "tail") - 1].desc.byte_offset, 48);
-    RF_ASSERT_UINT(out->values[rf_graph_find(out, "tail") - 1].root, rf_graph_find(out, "x") - 1);
+    RF_ASSERT_UINT(out->tensors[rf_graph_find(out, "tail") - 1].desc.byte_offset, 48);
+    RF_ASSERT_UINT(out->tensors[rf_graph_find(out, "tail") - 1].root, rf_graph_find(out, "x") - 1);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -225,7 +225,7 @@ RF_TEST(pass_view, leaves_what_changes_something) {
     struct rf_graph *graph = graph_new("left");
     rf_tensor_id x = INPUT(graph, "x", 1, 1, 2, 2), y = VALUE(graph, "y", 1, 1, 2, 2);
     rf_tensor_id snapshot = VALUE(graph, "snapshot", 1, 1, 2, 2), own = VALUE(graph, "own", 1, 1, 2, 2);
-    rf_tensor_id half = graph_tensor_of(graph, "half", RF_ROLE_VALUE, RF_F16, NULL, SIZES(4)),
+    rf_tensor_id half = graph_tensor_of(graph, "half", RF_ROLE_RESULT, RF_F16, NULL, SIZES(4)),
                  z = VALUE(graph, "z", 4);
     rf_tensor_id flat = GRAPH_VIEW(graph, "flat", x, 0, 4), odd = GRAPH_VIEW(graph, "odd", x, 4, 3);
     rf_tensor_id shifted = VALUE(graph, "shifted", 3), plain = INPUT(graph, "plain", 1, 1, 2, 2);
@@ -261,8 +261,8 @@ RF_TEST(pass_fuse, scales) {
     GRAPH_NODE(graph, NULL, "softmax_mask", F0(0.7), b, mask, VALUE(graph, "soft", 1, 2, 3, 5));
     out = after(graph, RF_PASS_FUSE, 3, 2);
     RF_ASSERT_TEXT(maker(out, "scaled"), "qkt_matmul");
-    RF_ASSERT_DOUBLE(out->steps[0].attributes.f[0], 1.5, 1e-7);
-    RF_ASSERT_DOUBLE(out->steps[1].attributes.f[0], 0.35, 1e-7);
+    RF_ASSERT_DOUBLE(out->nodes[0].attributes.f[0], 1.5, 1e-7);
+    RF_ASSERT_DOUBLE(out->nodes[1].attributes.f[0], 0.35, 1e-7);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -288,7 +288,7 @@ RF_TEST(pass_fuse, residual) {
     out = after(graph, RF_PASS_FUSE, 2, 2);
     RF_ASSERT_TEXT(maker(out, "y"), "matmul");
     RF_ASSERT_TEXT(maker(out, "z"), "matmul");
-    RF_ASSERT_UINT(out->steps[0].tensors[3], rf_graph_find(out, "r") - 1);
+    RF_ASSERT_UINT(out->nodes[0].tensors[3], rf_graph_find(out, "r") - 1);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -411,7 +411,7 @@ RF_TEST(pass_fuse, attention) {
     for (int masked = 0; masked < 2; masked++) {
         struct rf_graph *graph = attention(masked, false), *out = after(graph, RF_PASS_FUSE, 1, 1);
         RF_ASSERT_TEXT(maker(out, "y"), "flash_attention");
-        RF_ASSERT_INT(out->steps[0].attributes.i[0], masked);
+        RF_ASSERT_INT(out->nodes[0].attributes.i[0], masked);
         rf_graph_destroy(&out);
         rf_graph_destroy(&graph);
         expect(attention(masked, true), RF_PASS_FUSE, 0, masked ? 4 : 3); /* the weights are wanted */
@@ -427,7 +427,7 @@ RF_TEST(pass_fuse, attention_with_a_mask) {
         rf_tensor_id p = VALUE(graph, "p", 2, 4, 5, 7), m = 0;
         if (kind) m = GRAPH_TENSOR(graph, "m", RF_ROLE_INPUT, kind == 1 ? 1 : 2, 5, 7);
         if (kind == 3) {
-            rf_tensor_id half = graph_tensor_of(graph, "half", RF_ROLE_VALUE, RF_F16, NULL, SIZES(2, 5, 7));
+            rf_tensor_id half = graph_tensor_of(graph, "half", RF_ROLE_RESULT, RF_F16, NULL, SIZES(2, 5, 7));
             GRAPH_NODE(graph, NULL, "copy", NONE, m, half);
             m = half;
         }
@@ -452,7 +452,7 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
     GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), k, at, turns, turned);
     GRAPH_NODE(graph, "append", "kv_append", F0(1), turned, v, at, 0, 0, 0, kc, vc);
     out = after(graph, RF_PASS_FUSE, 1, 1);
-    RF_ASSERT_INT(out->steps[0].attributes.i[0], 1);
+    RF_ASSERT_INT(out->nodes[0].attributes.i[0], 1);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -469,17 +469,17 @@ RF_TEST(pass_in_place, takes_what_dies) {
     GRAPH_NODE(graph, NULL, "scale", F0(2), c, d);                       /* over c, and so over b */
     GRAPH_NODE(graph, NULL, "scale", F0(2), d, VALUE(graph, "y", 2, 4)); /* y is a root */
     out = after(graph, RF_PASS_IN_PLACE, 2, 5);
-    RF_ASSERT_INT(out->steps[0].in_place[0], -1);
-    RF_ASSERT_INT(out->steps[1].in_place[0], -1);
-    RF_ASSERT_INT(out->steps[2].in_place[0], 0);
-    RF_ASSERT_INT(out->steps[3].in_place[0], 0);
-    RF_ASSERT_INT(out->steps[4].in_place[0], -1);
+    RF_ASSERT_INT(out->nodes[0].in_place[0], -1);
+    RF_ASSERT_INT(out->nodes[1].in_place[0], -1);
+    RF_ASSERT_INT(out->nodes[2].in_place[0], 0);
+    RF_ASSERT_INT(out->nodes[3].in_place[0], 0);
+    RF_ASSERT_INT(out->nodes[4].in_place[0], -1);
     char *text = graph_text(out, RF_GRAPH_TEXT);
     RF_ASSERT_CONTAINS(text, "'c' = add('b', 'a'), 'c' in place of 'b'");
     free(text);
     /* Without the pass it is not kept. */
     struct rf_graph *again = after(out, RF_PASS_DEAD, 0, 5);
-    RF_ASSERT_INT(again->steps[2].in_place[0], -1);
+    RF_ASSERT_INT(again->nodes[2].in_place[0], -1);
     rf_graph_destroy(&again);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
@@ -521,7 +521,7 @@ RF_TEST(pass_in_place, over_a_view_of_the_whole) {
     GRAPH_NODE(graph, NULL, "scale", F0(3), GRAPH_VIEW(graph, "part", half, 32, 8), b); /* not the whole */
     GRAPH_NODE(graph, NULL, "scale", F0(4), b, VALUE(graph, "z", 8));
     out = after(graph, RF_PASS_IN_PLACE, 1, 6);
-    RF_ASSERT_INT(out->steps[1].in_place[0], 0);
+    RF_ASSERT_INT(out->nodes[1].in_place[0], 0);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -534,7 +534,7 @@ RF_TEST(pass_in_place, residual) {
     GRAPH_NODE(graph, NULL, "matmul", NONE, x, w, 0, a, y);
     GRAPH_NODE(graph, NULL, "softmax", NONE, y, VALUE(graph, "z", 2, 4));
     out = after(graph, RF_PASS_IN_PLACE, 1, 3);
-    RF_ASSERT_INT(out->steps[1].in_place[0], 3);
+    RF_ASSERT_INT(out->nodes[1].in_place[0], 3);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -630,8 +630,8 @@ static int another(struct pool *pool, int like) {
     return like;
 }
 static bool is_constant(struct pool *pool, int i) {
-    const struct rf_graph_value *value = &pool->graph->values[pool->ids[i] - 1];
-    return pool->graph->values[value->root].role == RF_ROLE_CONSTANT;
+    const struct rf_tensor_row *value = &pool->graph->tensors[pool->ids[i] - 1];
+    return pool->graph->tensors[value->root].role == RF_ROLE_CONSTANT;
 }
 static double factor(struct pool *pool) {
     static const double factors[] = {0.5, -0.25, 1, 1.5, 0.75};
@@ -699,7 +699,7 @@ static struct rf_graph *random_graph(uint64_t seed) {
     for (uint64_t n = 4 + below(&pool, 40); n-- > 0;) add_random(&pool);
     for (uint64_t n = below(&pool, 4); n-- > 0;) {
         rf_tensor_id id = pool.ids[below(&pool, (uint64_t)pool.count)];
-        if (pool.graph->values[id - 1].role == RF_ROLE_VALUE) RF_ASSERT_OK(rf_graph_add_output(pool.graph, id));
+        if (pool.graph->tensors[id - 1].role == RF_ROLE_RESULT) RF_ASSERT_OK(rf_graph_add_output(pool.graph, id));
     }
     return pool.graph;
 }
@@ -710,7 +710,7 @@ RF_TEST(optimize, in_any_order) {
         enum { ROUNDS = 8 };
         struct rf_graph *graphs[ROUNDS + 1] = {random_graph(seed)};
         uint64_t state = seed;
-        if (!graphs[0]->step_count) {
+        if (!graphs[0]->node_count) {
             rf_graph_destroy(&graphs[0]);
             continue;
         }
@@ -730,7 +730,7 @@ RF_TEST(optimize, random_graphs) {
     size_t changes[6] = {0};
     for (uint64_t seed = 1; seed <= 300; seed++) {
         struct rf_graph *graph = random_graph(seed);
-        if (!graph->step_count) {
+        if (!graph->node_count) {
             rf_graph_destroy(&graph);
             continue;
         }

@@ -156,8 +156,8 @@ static int by_layer(void *user, const char *node) {
         const struct rf_graph *graph;
         int devices;
     } *all = user;
-    for (size_t s = 0; s < all->graph->step_count; s++)
-        if (!strcmp(all->graph->steps[s].name, node)) return (all->graph->steps[s].group - 1) * all->devices / 4;
+    for (size_t s = 0; s < all->graph->node_count; s++)
+        if (!strcmp(all->graph->nodes[s].name, node)) return (all->graph->nodes[s].group - 1) * all->devices / 4;
     return -1;
 }
 
@@ -239,9 +239,9 @@ RF_TEST(placement, replanning_loses_nothing, .timeout_ms = 300000) {
         }
         /* Outputs are of the last run, which the last replan dropped: what is kept is compared. */
         RF_ASSERT_OK(exec_read(executor, graph, &got));
-        for (size_t v = 0; v < graph->value_count; v++)
-            if (graph->values[graph->values[v].root].role == RF_ROLE_VALUE && got.data[v])
-                memcpy(got.data[v], want.data[v], graph->values[v].bytes - graph->values[v].desc.byte_offset);
+        for (size_t v = 0; v < graph->tensor_count; v++)
+            if (graph->tensors[graph->tensors[v].root].role == RF_ROLE_RESULT && got.data[v])
+                memcpy(got.data[v], want.data[v], graph->tensors[v].bytes - graph->tensors[v].desc.byte_offset);
         const char *difference = exec_difference(&want, &got, 2e-3);
         if (difference) RF_FAIL("seed %llu: %s", (unsigned long long)seed, difference);
         exec_results_free(&got);
@@ -312,8 +312,8 @@ RF_TEST(placement, arenas_are_hardly_larger_than_what_lives, .timeout_ms = 12000
  * CPU begins with the first, and what it makes leaves it as soon as it is made. */
 static int first_layer(void *user, const char *node) {
     const struct rf_graph *graph = user;
-    for (size_t s = 0; s < graph->step_count; s++)
-        if (!strcmp(graph->steps[s].name, node)) return graph->steps[s].group == 1 ? 0 : -1;
+    for (size_t s = 0; s < graph->node_count; s++)
+        if (!strcmp(graph->nodes[s].name, node)) return graph->nodes[s].group == 1 ? 0 : -1;
     return -1;
 }
 RF_TEST(placement, devices_get_their_work_ahead_of_the_cpu, .gpu = true) {
@@ -331,8 +331,8 @@ RF_TEST(placement, devices_get_their_work_ahead_of_the_cpu, .gpu = true) {
     const struct rf_assembly *assembly = &executor->assembly;
     const struct rf_plan *plan = assembly->plan;
     bool on_cpu = false;
-    for (size_t at = 0; at < graph->step_count; at++) {
-        bool cpu = plan->step_place[plan->order[at]] == 1;
+    for (size_t at = 0; at < graph->node_count; at++) {
+        bool cpu = plan->node_place[plan->order[at]] == 1;
         RF_EXPECT(cpu || !on_cpu);
         on_cpu |= cpu;
     }

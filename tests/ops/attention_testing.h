@@ -11,7 +11,7 @@
 
 #include "cpu/ref_attention.h"
 #include "cpu/reference.h"
-#include "graph/gpu_attention.h"
+#include "ops/gpu_attention.h"
 
 enum layout {
     DENSE,

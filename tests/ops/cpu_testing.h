@@ -25,7 +25,7 @@ static const unsigned thread_counts[] = {1, 2, 3, 7};
 
 static inline struct rf_cpu *open_cpu(enum rf_simd_level level, unsigned threads) {
     struct rf_cpu *cpu = NULL;
-    RF_ASSERT_OK(rf_cpu_create(&(struct rf_cpu_params){threads, level}, &cpu));
+    RF_ASSERT_OK(rf_cpu_create(&(struct rf_cpu_params){.threads = threads, .level = level}, &cpu));
     return cpu;
 }
 

@@ -1,6 +1,6 @@
 /* The thread pool, the choice of a SIMD level, and the fast CPU ops on elements and rows: each level
  * that this machine has against the scalar reference. */
-#include "cpu/pool.h"
+#include "runtime/thread_pool.h"
 #include "cpu_testing.h"
 
 /* ---- pool ---- */
@@ -22,22 +22,22 @@ static void visit(void *user, size_t begin, size_t end, unsigned thread) {
 RF_TEST(cpu, pool_visits_each_item_once) {
     static atomic_uint items[5000];
     for (size_t t = 0; t < RF_COUNT(thread_counts); t++) {
-        struct rf_pool *pool = NULL;
-        RF_ASSERT_OK(rf_pool_create(thread_counts[t], &pool));
-        RF_ASSERT_UINT(rf_pool_threads(pool), thread_counts[t]);
+        struct rf_thread_pool *pool = NULL;
+        RF_ASSERT_OK(rf_thread_pool_create(thread_counts[t], &pool));
+        RF_ASSERT_UINT(rf_thread_pool_threads(pool), thread_counts[t]);
         static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4999}, grains[] = {1, 2, 3, 64, 6000};
         for (size_t round = 0; round < 20; round++)
             for (size_t c = 0; c < RF_COUNT(counts); c++)
                 for (size_t g = 0; g < RF_COUNT(grains); g++) {
                     struct visits visits = {items, counts[c], grains[g], thread_counts[t], 0};
                     for (size_t i = 0; i < RF_COUNT(items); i++) atomic_store(&items[i], 0);
-                    rf_pool_run(pool, counts[c], grains[g], visit, &visits);
+                    rf_thread_pool_run(pool, 0, counts[c], grains[g], visit, &visits);
                     RF_ASSERT_UINT(atomic_load(&visits.wrong), 0);
                     for (size_t i = 0; i < RF_COUNT(items); i++)
                         if (atomic_load(&items[i]) != (i < counts[c]))
                             RF_FAIL("item %zu of %zu visited %u times", i, counts[c], atomic_load(&items[i]));
                 }
-        rf_pool_destroy(&pool);
+        rf_thread_pool_destroy(&pool);
         RF_ASSERT_NULL(pool);
     }
 }
@@ -50,30 +50,30 @@ static void add_one(void *user, size_t begin, size_t end, unsigned thread) {
 
 /* Plain memory written by one run is read by the next and by the caller: what TSan looks at. */
 RF_TEST(cpu, pool_runs_in_succession_see_each_other) {
-    struct rf_pool *pool = NULL;
-    RF_ASSERT_OK(rf_pool_create(4, &pool));
+    struct rf_thread_pool *pool = NULL;
+    RF_ASSERT_OK(rf_thread_pool_create(4, &pool));
     unsigned values[37] = {0};
     for (unsigned round = 1; round <= 2000; round++) {
-        rf_pool_run(pool, RF_COUNT(values), 1, add_one, values);
+        rf_thread_pool_run(pool, 0, RF_COUNT(values), 1, add_one, values);
         if (round % 500 == 0) rf_sleep_ns(2000000); /* long enough for the threads to sleep */
         for (size_t i = 0; i < RF_COUNT(values); i++) RF_ASSERT_UINT(values[i], round);
     }
-    rf_pool_destroy(&pool);
+    rf_thread_pool_destroy(&pool);
 }
 
 RF_TEST(cpu, pool_refuses_and_accepts) {
-    struct rf_pool *pool = NULL;
-    RF_ASSERT_STATUS(rf_pool_create(RF_POOL_MAX_THREADS + 1, &pool), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_pool_create(1, NULL), RF_E_INVALID);
-    rf_pool_destroy(&pool);
-    rf_pool_destroy(NULL);
+    struct rf_thread_pool *pool = NULL;
+    RF_ASSERT_STATUS(rf_thread_pool_create(RF_THREAD_POOL_MAX + 1, &pool), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_thread_pool_create(1, NULL), RF_E_INVALID);
+    rf_thread_pool_destroy(&pool);
+    rf_thread_pool_destroy(NULL);
     for (int i = 0; i < 50; i++) { /* shut down before the threads have come up */
-        RF_ASSERT_OK(rf_pool_create(5, &pool));
-        rf_pool_destroy(&pool);
+        RF_ASSERT_OK(rf_thread_pool_create(5, &pool));
+        rf_thread_pool_destroy(&pool);
     }
-    RF_ASSERT_OK(rf_pool_create(0, &pool));
-    RF_ASSERT(rf_pool_threads(pool) >= 1);
-    rf_pool_destroy(&pool);
+    RF_ASSERT_OK(rf_thread_pool_create(0, &pool));
+    RF_ASSERT(rf_thread_pool_threads(pool) >= 1);
+    rf_thread_pool_destroy(&pool);
 }
 
 /* ---- levels ---- */
@@ -84,7 +84,8 @@ RF_TEST(cpu, levels_of_this_machine) {
     for (int level = RF_SIMD_SCALAR; level < RF_SIMD_LEVELS; level++) {
         const struct rf_simd *table = rf_simd_table((enum rf_simd_level)level);
         struct rf_cpu *cpu = NULL;
-        rf_status status = rf_cpu_create(&(struct rf_cpu_params){1, (enum rf_simd_level)level}, &cpu);
+        rf_status status =
+            rf_cpu_create(&(struct rf_cpu_params){.threads = 1, .level = (enum rf_simd_level)level}, &cpu);
         RF_ASSERT_STATUS(status, table ? RF_OK : RF_E_UNSUPPORTED);
         if (!table) RF_NOTE("not on this machine: %s", rf_simd_name((enum rf_simd_level)level));
         if (!table) continue;
@@ -96,7 +97,8 @@ RF_TEST(cpu, levels_of_this_machine) {
     }
     RF_ASSERT_NULL(rf_simd_table(RF_SIMD_LEVELS));
     struct rf_cpu *cpu = NULL;
-    RF_ASSERT_STATUS(rf_cpu_create(&(struct rf_cpu_params){1, RF_SIMD_LEVELS}, &cpu), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_create(&(struct rf_cpu_params){.threads = 1, .level = RF_SIMD_LEVELS}, &cpu),
+                     RF_E_INVALID);
     RF_ASSERT_OK(rf_cpu_create(NULL, &cpu));
     RF_ASSERT(rf_cpu_threads(cpu) >= 1);
     rf_cpu_destroy(&cpu);

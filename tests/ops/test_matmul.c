@@ -10,7 +10,7 @@
 #include "cpu/quant.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
-#include "graph/gpu_matmul.h"
+#include "ops/gpu_matmul.h"
 
 struct shape {
     uint64_t m, n, k;

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "graph/gpu_attention.h"
-#include "graph/op.h"
+#include "ops/gpu_attention.h"
+#include "ops/op.h"
 
 static struct rf_tensor_desc heads(enum rf_dtype dtype, uint64_t batch, uint64_t count, uint64_t rows, uint64_t dim) {
     return (struct rf_tensor_desc){.dtype = dtype, .rank = 4, .shape = {batch, count, rows, dim}};

@@ -9,7 +9,7 @@
 #include "cpu/quant.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
-#include "graph/gpu_matmul.h"
+#include "ops/gpu_matmul.h"
 
 static const enum rf_dtype quantized[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF_Q8_0,   RF_Q2_K,
                                           RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/op.h"
+#include "ops/op.h"
 
 /* A call as one of the op's cases makes it: of those with elements, the one that leaves out least, then the one with
  * most dimensions above 1. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/gpu_sampling.h"
+#include "ops/gpu_sampling.h"
 
 /* ---- the definition ---- */
 
@@ -35,7 +35,7 @@ RF_TEST(sampling, weights_are_powers_of_two) {
     RF_ASSERT_UINT(rf_sampling_weight(0), UINT64_C(1) << 40);
     for (uint32_t octave = 0; octave <= 40; octave++)
         RF_ASSERT_UINT(rf_sampling_weight(octave << 24), UINT64_C(1) << (40 - octave));
-    RF_ASSERT_UINT(rf_sampling_weight(RF_SAMPLING_Y_MOST), 0);
+    RF_ASSERT_UINT(rf_sampling_weight(RF_SAMPLING_Y_MAX), 0);
     for (int i = 0; i < 100000; i++) {
         uint32_t y = (uint32_t)rf_random_below(&random, 41u << 24);
         double want = 0x1p40 * exp2(-(double)y * 0x1p-24), got = (double)rf_sampling_weight(y);
@@ -347,7 +347,7 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     args.window_count = 0;
     args.rows = 2;
     REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: out takes 8 bytes");
-    args.rows = 1, args.columns = RF_SAMPLING_COLUMNS_MOST + 1;
+    args.rows = 1, args.columns = RF_SAMPLING_COLUMNS_MAX + 1;
     REFUSED(rf_gpu_sample(gpu->queue, &args), "4194305");
     args.columns = 64, args.workspace.offset_bytes = 4;
     REFUSED(rf_gpu_sample(gpu->queue, &args), "workspace is at an address");

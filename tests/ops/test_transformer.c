@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cpu/reference.h"
-#include "graph/gpu_transformer.h"
+#include "ops/gpu_transformer.h"
 
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 enum { TYPES = 3 };

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plots  # noqa: E402
 import teller  # noqa: E402
 
-FEWEST_WORDS, MOST_WORDS = 60, 250
+FEWEST_WORDS, WORDS_MAX = 60, 250
 
 
 def story(split, number):
@@ -28,7 +28,7 @@ def story(split, number):
         plots.opening(told)
         plot(told)
         text = told.text()
-        if FEWEST_WORDS <= text.count(' ') + text.count('\n') + 1 <= MOST_WORDS:
+        if FEWEST_WORDS <= text.count(' ') + text.count('\n') + 1 <= WORDS_MAX:
             return text
 
 

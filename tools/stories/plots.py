@@ -474,7 +474,7 @@ def learning(s):
 
 
 def greedy(s):
-    s.known['many'] = s.pick(lex.BERRIES)
+    s.known['parallel'] = s.pick(lex.BERRIES)
     friend(s)
     one_day(s)
     s.tell('There {h} and {f} found [many|lots of] {many}. {f} took [a few|a handful|five] and was content.')
@@ -491,7 +491,7 @@ def greedy(s):
     s.tell('{h} [was ashamed|looked up]. "Thank you, {f}. [Next time I will take only what I need|I was too greedy]," '
            '{h.he} said.')
     s.maybe(0.5, 'They ate together and [watched the clouds|looked at the river|talked until sunset].'
-            if s.known['many'] not in ('shells', 'flowers', 'pine cones', 'acorns') else
+            if s.known['parallel'] not in ('shells', 'flowers', 'pine cones', 'acorns') else
             'They carried them home together.')
     closing(s, s.pick(('enough is enough', 'who wants everything may lose everything', 'it is good to share')))
 

@@ -1,0 +1,50 @@
+/* Where model files are mapped, for a handler of SIGBUS to ask: rf_gguf_mapped().
+ *
+ * A signal concerns the whole process, and what it interrupts may hold any lock. So the list is the process's, and
+ * reading it takes no lock: entries are pushed whole, are never freed, and one that is not in use ends at 0. Those
+ * who change the list exclude each other. */
+#include "gguf/gguf_impl.h"
+
+#include <stdlib.h>
+
+struct map {
+    struct map *next;
+    _Atomic uintptr_t first, end;
+};
+static _Atomic(struct map *) maps;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+
+bool rf_gguf_mapped(const void *address) {
+    uintptr_t at = (uintptr_t)address;
+    for (struct map *map = atomic_load(&maps); map; map = map->next) {
+        uintptr_t end = atomic_load(&map->end), first = atomic_load(&map->first);
+        /* An entry that is another's by now is not where the asker stands, who has his file open. */
+        if (at >= first && at < end && atomic_load(&map->end) == end) return true;
+    }
+    return false;
+}
+
+bool gguf_map_add(const void *address, uint64_t bytes) {
+    pthread_mutex_lock(&changing);
+    struct map *head = atomic_load(&maps), *map = head;
+    while (map && atomic_load(&map->end)) map = map->next;
+    bool fresh = !map;
+    if (fresh) map = calloc(1, sizeof *map);
+    if (map) {
+        atomic_store(&map->first, (uintptr_t)address);
+        atomic_store(&map->end, (uintptr_t)address + (uintptr_t)bytes);
+    }
+    if (map && fresh) {
+        map->next = head;
+        atomic_store(&maps, map);
+    }
+    pthread_mutex_unlock(&changing);
+    return map != NULL;
+}
+
+void gguf_map_remove(const void *address) {
+    pthread_mutex_lock(&changing);
+    for (struct map *map = atomic_load(&maps); map; map = map->next)
+        if (atomic_load(&map->end) && atomic_load(&map->first) == (uintptr_t)address) atomic_store(&map->end, 0);
+    pthread_mutex_unlock(&changing);
+}

@@ -1,0 +1,35 @@
+/* What the layers above see of a device's inside; nothing here decides anything. */
+#include "gpu/device.h"
+
+#include "gpu/device_impl.h"
+
+struct rf_runtime *rf_device_runtime(const struct rf_device *device) {
+    return device->runtime;
+}
+void rf_queue_rehearse(struct rf_queue *queue, bool on) {
+    queue->rehearsing = on;
+}
+
+rf_status rf_device_pressure(struct rf_device *device, struct rf_pressure *pressure) {
+    struct rf_entry entry;
+    rf_status status = rf_enter(device, &entry);
+    if (status) return status;
+    pthread_mutex_lock(&device->memory_mutex);
+    uint64_t live_free = 0, total = 0;
+    status = rf_memory_live_free(device, &live_free, &total);
+    if (!status) {
+        uint64_t taken = device->held_bytes + device->lent_bytes;
+        uint64_t room = RF_MIN(rf_sub_saturate(device->terms.promised_bytes, taken),
+                               rf_sub_saturate(live_free, device->terms.floor_bytes));
+        if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
+        *pressure = (struct rf_pressure){.free_bytes = live_free,
+                                         .floor_bytes = device->terms.floor_bytes,
+                                         .room_bytes = room - room % device->granularity_bytes,
+                                         .idle_bytes = device->pool.idle_bytes,
+                                         .held_bytes = device->held_bytes,
+                                         .total_bytes = total};
+    }
+    pthread_mutex_unlock(&device->memory_mutex);
+    rf_leave(&entry);
+    return status;
+}

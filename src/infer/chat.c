@@ -1,0 +1,219 @@
+/* Chat templates: a conversation as tokens.
+ *
+ * A template is marks and text. A mark that the vocabulary has as a control token becomes that token; one that it
+ * does not have ("[INST]" of the first Llama 2 and Mistral files) is text like any other. Invariants:
+ *   1. all text between two control tokens is encoded as one, as it was when the model was trained: a word may join
+ *      what the template and somebody wrote
+ *   2. what somebody wrote never becomes a control token, however it is spelt */
+#include "infer/engine_impl.h"
+
+#include <stdlib.h>
+
+static const char *const names[] = {"none", "chatml", "llama2", "llama3", "mistral"};
+
+const char *rf_chat_format_name(enum rf_chat_format format) {
+    return (unsigned)format < RF_COUNT(names) ? names[format] : "?";
+}
+
+/* The control token of this name; -1: none. */
+static int32_t find_control(const struct rf_tokenizer *tokenizer, const char *text) {
+    RF_PARAMS(struct rf_token_info, info);
+    int32_t id = rf_tokenizer_find(tokenizer, text, strlen(text));
+    if (id < 0 || rf_tokenizer_token(tokenizer, id, &info)) return -1;
+    return info.type == RF_TOKEN_CONTROL || info.type == RF_TOKEN_USER_DEFINED ? id : -1;
+}
+
+static bool has_token(const struct rf_engine *engine, const char *text) {
+    return find_control(engine->tokenizer, text) >= 0;
+}
+
+enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine) {
+    if (!engine || !engine->tokenizer) return RF_CHAT_NONE;
+    const char *text = engine->chat_template ? engine->chat_template : "";
+    if (strstr(text, "<|im_start|>")) return RF_CHAT_CHATML;
+    if (strstr(text, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
+    if (strstr(text, "[INST]")) return strstr(text, "<<SYS>>") ? RF_CHAT_LLAMA2 : RF_CHAT_MISTRAL;
+    if (*text) return RF_CHAT_NONE; /* a template of another kind */
+    if (has_token(engine, "<|im_start|>") && has_token(engine, "<|im_end|>")) return RF_CHAT_CHATML;
+    if (has_token(engine, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
+    if (has_token(engine, "[INST]") && has_token(engine, "[/INST]")) return RF_CHAT_MISTRAL;
+    return RF_CHAT_NONE;
+}
+
+/* ---- building ---- */
+
+struct conversation {
+    const struct rf_tokenizer *tokenizer;
+    int32_t *ids;
+    size_t count, capacity;
+    char *text; /* since the last control token */
+    size_t text_bytes, text_capacity;
+    rf_status status; /* the first failure */
+};
+
+static void add_ids(struct conversation *to, const int32_t *ids, size_t count) {
+    if (to->capacity - to->count < count) {
+        size_t capacity = 2 * (to->count + count) + 64;
+        int32_t *grown = realloc(to->ids, capacity * sizeof *grown);
+        if (!grown) {
+            to->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
+            return;
+        }
+        to->ids = grown;
+        to->capacity = capacity;
+    }
+    if (count) memcpy(to->ids + to->count, ids, count * sizeof *ids);
+    to->count += count;
+}
+
+static void add_bytes(struct conversation *to, const char *text, size_t bytes) {
+    if (to->status || !bytes) return;
+    if (to->text_capacity - to->text_bytes < bytes) {
+        size_t capacity = 2 * (to->text_bytes + bytes) + 64;
+        char *grown = realloc(to->text, capacity);
+        if (!grown) {
+            to->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
+            return;
+        }
+        to->text = grown;
+        to->text_capacity = capacity;
+    }
+    memcpy(to->text + to->text_bytes, text, bytes);
+    to->text_bytes += bytes;
+}
+static void words(struct conversation *to, const char *text) {
+    add_bytes(to, text, strlen(text));
+}
+/* Without white space around it. */
+static void trimmed(struct conversation *to, const char *text) {
+    static const char blanks[] = " \t\r\n\v\f";
+    text += strspn(text, blanks);
+    size_t bytes = strlen(text);
+    while (bytes && strchr(blanks, text[bytes - 1])) bytes--;
+    add_bytes(to, text, bytes);
+}
+
+/* Encodes the text that has come together. */
+static void end_text(struct conversation *to) {
+    if (to->status || !to->text_bytes) return;
+    int32_t *ids = NULL;
+    size_t count = 0;
+    RF_PARAMS(struct rf_encode_params, params);
+    params.no_bos = params.no_eos = true;
+    to->status = rf_tokenizer_encode(to->tokenizer, to->text, to->text_bytes, &params, &ids, &count);
+    if (!to->status) add_ids(to, ids, count);
+    rf_token_ids_destroy(&ids);
+    to->text_bytes = 0;
+}
+static void token(struct conversation *to, int32_t id) {
+    end_text(to);
+    if (id >= 0 && !to->status) add_ids(to, &id, 1);
+}
+/* What the template spells. */
+static void mark(struct conversation *to, const char *text) {
+    int32_t id = find_control(to->tokenizer, text);
+    if (id >= 0)
+        token(to, id);
+    else
+        words(to, text);
+}
+
+static const char *role_name(enum rf_chat_role role) {
+    return role == RF_CHAT_SYSTEM ? "system" : role == RF_CHAT_USER ? "user" : "assistant";
+}
+
+static void build_chatml(struct conversation *to, const struct rf_chat_message *messages, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        mark(to, "<|im_start|>");
+        words(to, role_name(messages[i].role));
+        words(to, "\n");
+        words(to, messages[i].text);
+        mark(to, "<|im_end|>");
+        words(to, "\n");
+    }
+    mark(to, "<|im_start|>");
+    words(to, "assistant\n");
+}
+
+static void build_llama3(struct conversation *to, const struct rf_chat_message *messages, size_t count) {
+    for (size_t i = 0; i <= count; i++) {
+        mark(to, "<|start_header_id|>");
+        words(to, i < count ? role_name(messages[i].role) : "assistant");
+        mark(to, "<|end_header_id|>");
+        words(to, "\n\n");
+        if (i == count) break;
+        trimmed(to, messages[i].text);
+        mark(to, "<|eot_id|>");
+    }
+}
+
+/* Llama 2 and Mistral: a system message is part of the user's next. Where the marks are text, spaces set them off. */
+static void build_inst(struct conversation *to, const struct rf_chat_message *messages, size_t count, bool llama2,
+                       const struct rf_tokenizer_info *info) {
+    bool plain = find_control(to->tokenizer, "[INST]") < 0, first = true;
+    const char *system = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (messages[i].role == RF_CHAT_SYSTEM) {
+            system = messages[i].text;
+            continue;
+        }
+        if (messages[i].role == RF_CHAT_ASSISTANT) {
+            if (plain) words(to, " ");
+            trimmed(to, messages[i].text);
+            if (llama2) words(to, " ");
+            token(to, info->eos);
+            continue;
+        }
+        if (!first && llama2) token(to, info->bos);
+        first = false;
+        mark(to, "[INST]");
+        if (plain) words(to, " ");
+        if (system && llama2) words(to, "<<SYS>>\n");
+        if (system) words(to, system);
+        if (system) words(to, llama2 ? "\n<</SYS>>\n\n" : "\n\n");
+        system = NULL;
+        if (llama2)
+            trimmed(to, messages[i].text);
+        else
+            words(to, messages[i].text);
+        if (plain) words(to, " ");
+        mark(to, "[/INST]");
+    }
+    if (system && !to->status)
+        to->status = rf_fail(RF_E_INVALID, "rf_chat_encode: a system message with no user's behind it");
+}
+
+rf_status rf_chat_encode(const struct rf_engine *engine, enum rf_chat_format format,
+                         const struct rf_chat_message *messages, size_t count, int32_t **ids, size_t *id_count) {
+    if (!engine || !messages || !count || !ids || !id_count)
+        return rf_fail(RF_E_INVALID, "rf_chat_encode: NULL, or no messages");
+    if (!engine->tokenizer) return rf_fail(RF_E_NOT_FOUND, "this model has no vocabulary: give tokens, not text");
+    if (format == RF_CHAT_NONE || (unsigned)format >= RF_COUNT(names))
+        return rf_fail(RF_E_UNSUPPORTED,
+                       "this model's chat template is not one of chatml, llama2, llama3, mistral: choose one");
+    for (size_t i = 0; i < count; i++)
+        if (!messages[i].text || (unsigned)messages[i].role > RF_CHAT_ASSISTANT)
+            return rf_fail(RF_E_INVALID, "rf_chat_encode: message %zu has no text or no such role", i);
+    RF_PARAMS(struct rf_tokenizer_info, info);
+    rf_status status = rf_tokenizer_get_info(engine->tokenizer, &info);
+    if (status) return status;
+    struct conversation to = {.tokenizer = engine->tokenizer};
+    bool inst = format == RF_CHAT_LLAMA2 || format == RF_CHAT_MISTRAL;
+    if (info.add_bos || inst || format == RF_CHAT_LLAMA3) token(&to, info.bos);
+    if (format == RF_CHAT_CHATML)
+        build_chatml(&to, messages, count);
+    else if (format == RF_CHAT_LLAMA3)
+        build_llama3(&to, messages, count);
+    else
+        build_inst(&to, messages, count, format == RF_CHAT_LLAMA2, &info);
+    end_text(&to);
+    free(to.text);
+    if (!to.status && !to.count) to.status = rf_fail(RF_E_INVALID, "rf_chat_encode: the conversation is empty");
+    if (to.status) {
+        rf_token_ids_destroy(&to.ids);
+        return to.status;
+    }
+    *ids = to.ids;
+    *id_count = to.count;
+    return RF_OK;
+}

@@ -1,0 +1,389 @@
+/* Opening a model: the file, its numbers, its vocabulary, and where it goes. */
+#include "infer/engine_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/runtime.h"
+
+/* KERNEL_MS: where a display must stay smooth. CONTEXT_WANTED: given even where it costs layers on the device. */
+enum { SESSIONS_MAX = 1 << 16, KERNEL_MS = 8, FIRST_CHUNK = 64, LEAST_CHUNK = 2, CONTEXT_WANTED = 4096 };
+
+static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params);
+static void set_pace(struct rf_engine *engine, const struct rf_engine_params *params);
+static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params);
+static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_params *params);
+static rf_status plan_layers(struct rf_engine *engine, const struct rf_engine_params *params);
+
+static rf_status read_chat_template(struct rf_engine *engine) {
+    struct rf_gguf_string text;
+    if (!rf_gguf_find(engine->gguf, "tokenizer.chat_template")) return RF_OK;
+    rf_status status = rf_gguf_get_string(engine->gguf, "tokenizer.chat_template", &text);
+    if (status) return status;
+    engine->chat_template = strndup(text.text, text.bytes);
+    return engine->chat_template ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no host memory for the chat template");
+}
+
+rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine **out) {
+    if (!params || params->struct_size < sizeof *params || !out || !params->runtime || !params->model)
+        return rf_fail(RF_E_INVALID, "rf_engine_open: runtime, model or out is NULL, or struct_size is not set");
+    if (params->kv > RF_KV_Q8_0) return rf_fail(RF_E_INVALID, "rf_engine_open: %d is no kind of cache", params->kv);
+    struct rf_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return rf_fail(RF_E_NO_MEMORY, "no host memory for an engine");
+    static const enum rf_dtype dtypes[] = {[RF_KV_F16] = RF_F16, [RF_KV_F32] = RF_F32, [RF_KV_Q8_0] = RF_Q8_0};
+    engine->runtime = params->runtime;
+    engine->kv = params->kv;
+    engine->kv_dtype = dtypes[params->kv];
+    engine->threads = params->threads;
+    engine->batch = params->batch ? params->batch : RF_BATCH_DEFAULT;
+    engine->replay = !params->no_replay;
+    engine->slot_count = params->sessions ? params->sessions : 1;
+    engine->duty_percent = params->duty_percent ? params->duty_percent : 100;
+    rf_status status = RF_OK;
+    if (engine->slot_count > SESSIONS_MAX)
+        status = rf_fail(RF_E_INVALID, "rf_engine_open: %u sessions; at most %d", params->sessions, SESSIONS_MAX);
+    else if (engine->duty_percent > 100)
+        status = rf_fail(RF_E_INVALID, "rf_engine_open: busy for %u percent of the time; at most 100",
+                         params->duty_percent);
+    else
+        status = rf_ladder_init(engine, params);
+    if (status) {
+        free(engine);
+        return status;
+    }
+    pthread_mutex_init(&engine->mutex, NULL);
+    snprintf(engine->simd, sizeof engine->simd, "%s", params->simd ? params->simd : "");
+
+    status = rf_gguf_open(params->model, &engine->gguf);
+    if (!status) status = rf_arch_read(engine->gguf, &engine->hparams);
+    if (!status) status = rf_engine_measure(engine);
+    if (!status && rf_gguf_find(engine->gguf, "tokenizer.ggml.tokens"))
+        status = rf_tokenizer_from_gguf(engine->gguf, &engine->tokenizer);
+    if (!status) status = read_chat_template(engine);
+    if (!status) status = open_device(engine, params);
+    if (!status) status = choose_context(engine, params);
+    if (!status) {
+        engine->sessions = calloc(engine->slot_count, sizeof(struct rf_session *));
+        if (!engine->sessions) status = rf_fail(RF_E_NO_MEMORY, "no host memory for %u sessions", engine->slot_count);
+    }
+    if (!status) set_pace(engine, params);
+    if (!status) status = params->plan_only ? plan_layers(engine, params) : choose_layers(engine, params);
+    if (status) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        rf_engine_close(&engine);
+        rf_error_restore(&saved);
+        return status;
+    }
+    *out = engine;
+    return RF_OK;
+}
+
+rf_status rf_engine_close(struct rf_engine **pointer) {
+    if (!pointer || !*pointer) return RF_OK;
+    struct rf_engine *engine = *pointer;
+    pthread_mutex_lock(&engine->mutex);
+    uint32_t open = engine->open_sessions;
+    pthread_mutex_unlock(&engine->mutex);
+    if (open) return rf_fail(RF_E_BUSY, "rf_engine_close: %u of its sessions are open; destroy them first", open);
+    rf_engine_release(engine);
+    rf_status status = rf_device_close(&engine->device);
+    rf_tokenizer_destroy(&engine->tokenizer);
+    rf_gguf_close(&engine->gguf);
+    free(engine->chat_template);
+    free(engine->sessions);
+    free(engine->group_bytes);
+    pthread_mutex_destroy(&engine->mutex);
+    pthread_rwlock_destroy(&engine->gate);
+    free(engine);
+    *pointer = NULL;
+    return status;
+}
+
+/* Says what the CPU is, and whether it can be. */
+static rf_status use_cpu(struct rf_engine *engine, const struct rf_engine_params *params) {
+    enum rf_simd_level level;
+    rf_status status = rf_simd_find(params->simd, &level);
+    if (!status)
+        rf_runtime_describe_cpu(engine->runtime, level, params->threads, engine->device_name,
+                                sizeof engine->device_name);
+    return status;
+}
+
+/* The device that was asked for; with "auto" the CPU where there is none, or where a budget leaves nothing of it. */
+static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params) {
+    const char *want = params->device ? params->device : "auto";
+    bool automatic = !strcmp(want, "auto");
+    if (!strcmp(want, "cpu") || (automatic && !rf_gpu_available(engine->runtime))) return use_cpu(engine, params);
+    RF_PARAMS(struct rf_device_choice, choice);
+    RF_PARAMS(struct rf_device_params, open);
+    RF_PARAMS(struct rf_device_info, info);
+    choice.want = want;
+    open.budget = params->budget;
+    rf_status status = rf_device_choose(engine->runtime, &choice, &open.index);
+    if (!status) status = rf_device_open_checked(engine->runtime, &open, &engine->device);
+    if (automatic && !params->device_layers && (rf_is_full(status) || status == RF_E_NO_MEMORY)) {
+        snprintf(engine->notice, sizeof engine->notice, "it runs on the CPU: %.500s", rf_error_text());
+        engine->refused = true;
+        return use_cpu(engine, params);
+    }
+    if (!status) status = rf_device_get_info(engine->device, &info);
+    if (status) return status;
+    snprintf(engine->device_name, sizeof engine->device_name, "%s", info.name);
+    engine->integrated = info.integrated;
+    return RF_OK;
+}
+
+/* How long kernels may take; what a prompt begins with is small, and grows as it is measured. */
+static void set_pace(struct rf_engine *engine, const struct rf_engine_params *params) {
+    RF_PARAMS(struct rf_device_info, info);
+    bool display = engine->device && !rf_device_get_info(engine->device, &info) && info.display == RF_YES;
+    int32_t milliseconds = params->kernel_ms ? params->kernel_ms : display ? KERNEL_MS : 0;
+    engine->kernel_ns = engine->device && milliseconds > 0 ? RF_MS(milliseconds) : 0;
+    atomic_store(&engine->pace.chunk,
+                 engine->kernel_ns ? RF_MIN(engine->batch, (uint32_t)FIRST_CHUNK) : engine->batch);
+    atomic_store(&engine->pace.least, RF_MIN(engine->batch, (uint32_t)LEAST_CHUNK));
+}
+
+/* Positions, pages and rows are counted in 32 bits, signed. */
+static rf_status set_context(struct rf_engine *engine, uint32_t context) {
+    uint64_t width = ((uint64_t)context + RF_PAGE_ROWS - 1) / RF_PAGE_ROWS;
+    if (width * RF_PAGE_ROWS > INT32_MAX / engine->slot_count)
+        return rf_fail(RF_E_INVALID, "%u sessions of %u tokens: together at most %d are possible", engine->slot_count,
+                       context, INT32_MAX);
+    engine->context = context;
+    engine->batch = RF_MIN(engine->batch, context);
+    engine->table_width = (uint32_t)width;
+    engine->page_count = engine->table_width * engine->slot_count;
+    return RF_OK;
+}
+
+/* Tokens of which the caches take at most so many bytes, in whole pages. */
+static uint64_t tokens_in(const struct rf_engine *engine, uint64_t bytes) {
+    uint64_t each = rf_engine_cache_bytes(engine, 1) * engine->hparams.layers * engine->slot_count;
+    return bytes / RF_MAX(each, (uint64_t)1) / RF_PAGE_ROWS * RF_PAGE_ROWS;
+}
+
+/* As given; else the model's own, cut so that the caches take at most half of what the weights leave of the memory.
+ * On a device that does not hold the weights, the caches follow their layers: up to a usual length the host's memory
+ * decides, and layers make room for it. */
+static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t room = 0, available = 0, total = 0, weights = 0;
+    if (params->context) return set_context(engine, params->context);
+    for (int group = RF_GROUP_EMBEDDING; group <= rf_group_output(hparams); group++)
+        weights += rf_engine_group_bytes(engine, group);
+    rf_status status = rf_host_memory("", &available, &total);
+    if (!status && engine->device) status = rf_safe_alloc_size(engine->device, &room);
+    if (status) return status;
+    /* Weights on the host are the mapped file: pages that can be dropped. */
+    uint64_t host = tokens_in(engine, RF_MIN(available, rf_host_room(&engine->runtime->host, false)) / 8);
+    uint64_t fits = host;
+    if (engine->device) {
+        fits = tokens_in(engine, rf_sub_saturate(room, weights) / 2);
+        fits = RF_MAX(fits, RF_MIN(host, (uint64_t)CONTEXT_WANTED));
+    }
+    uint64_t context = RF_MIN((uint64_t)hparams->trained_context, RF_MAX(fits, (uint64_t)RF_PAGE_ROWS));
+    status = set_context(engine, (uint32_t)context);
+    size_t said = strlen(engine->notice);
+    if (!status && context < hparams->trained_context)
+        snprintf(
+            engine->notice + said, sizeof engine->notice - said,
+            "%sthe context is %u tokens, of %u the model was trained for: memory for more is not there (give one "
+            "to have it another way)",
+            said ? "; " : "", engine->context, hparams->trained_context);
+    return status;
+}
+
+/* What a run of a prompt's chunk needs besides weights and caches, roughly: the plan itself is exact, and is tried.
+ */
+uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t row = 6 * (uint64_t)hparams->width + 3 * (uint64_t)hparams->feed_forward;
+    return (engine->batch * row + 2 * (uint64_t)hparams->vocabulary) * sizeof(float) + ((uint64_t)16 << 20);
+}
+
+static uint32_t layers_that_fit(const struct rf_engine *engine, uint64_t room) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t cache = rf_engine_cache_bytes(engine, (uint64_t)engine->page_count * RF_PAGE_ROWS);
+    uint64_t used = rf_engine_scratch_bytes(engine) + rf_engine_group_bytes(engine, rf_group_output(hparams));
+    uint32_t layers = 0;
+    for (; layers < hparams->layers; layers++) {
+        int group = RF_GROUP_LAYER + (int)(hparams->layers - 1 - layers);
+        uint64_t more = rf_engine_group_bytes(engine, group) + cache;
+        if (layers + 1 == hparams->layers && !hparams->tied_output)
+            more += rf_engine_group_bytes(engine, RF_GROUP_EMBEDDING);
+        if (used + more > room) break;
+        used += more;
+    }
+    return used > room ? 0 : layers;
+}
+
+/* A chunk of a prompt and one token must be able to run. */
+static rf_status try_runners(struct rf_engine *engine) {
+    for (int one = 0; one < 2; one++) {
+        struct rf_graph_shape shape = {.tokens = one ? 1 : engine->batch,
+                                       .sequences = 1,
+                                       .page_rows = RF_PAGE_ROWS,
+                                       .page_count = engine->page_count,
+                                       .table_width = engine->table_width,
+                                       .longest = engine->context,
+                                       .kv_dtype = engine->kv_dtype};
+        struct rf_runner runner = {0};
+        rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
+        rf_runner_destroy(&runner);
+        if (status) return status;
+    }
+    return RF_OK;
+}
+
+/* A number that was given must fit. */
+static rf_status refuse_layers(struct rf_engine *engine, rf_status status, uint32_t layers) {
+    RF_PARAMS(struct rf_memory_info, memory);
+    struct rf_saved_error saved;
+    char budget[32];
+    rf_error_save(&saved);
+    rf_status asked = rf_device_memory_info(engine->device, &memory);
+    rf_error_restore(&saved);
+    return asked ? status
+                 : rf_fail_within(status, "%u layers do not fit the GPU's budget of %s; ask for fewer", layers,
+                                  rf_format_bytes(memory.budget_bytes, budget, sizeof budget));
+}
+
+/* How many layers go to the device, by what its budget has room for now. */
+static rf_status wanted_layers(const struct rf_engine *engine, const struct rf_engine_params *params,
+                               uint32_t *layers) {
+    uint64_t room = 0;
+    *layers = 0;
+    if (!engine->device) return RF_OK;
+    rf_status status = rf_safe_alloc_size(engine->device, &room);
+    if (status) return status;
+    *layers =
+        params->device_layers ? RF_MIN(params->device_layers, engine->hparams.layers) : layers_that_fit(engine, room);
+    return RF_OK;
+}
+
+/* given: so many layers were asked for. */
+static void note_degraded(struct rf_engine *engine, bool given) {
+    uint32_t all = engine->hparams.layers, layers = engine->device_layers;
+    if (!engine->device || layers == all) return;
+    size_t said = strlen(engine->notice);
+    char left[32], why[160];
+    rf_format_bytes(engine->host_weight_bytes, left, sizeof left);
+    snprintf(why, sizeof why, given ? "%u on the GPU were asked for" : "the GPU's budget has room for %u", layers);
+    snprintf(engine->notice + said, sizeof engine->notice - said,
+             "%s%u of %u layers run on the CPU: %s (%s of weights stay on the host); %s", said ? "; " : "",
+             all - layers, all, why, left,
+             given ? "ask for more, or for none to have as many as fit"
+                   : "raise the budget, or use a smaller context");
+}
+
+/* The figures as after choose_layers, without taking or loading anything. Without slots there are no sessions. */
+static rf_status plan_layers(struct rf_engine *engine, const struct rf_engine_params *params) {
+    const struct rf_hparams *hparams = &engine->hparams;
+    uint64_t cache = rf_engine_layer_cache_bytes(engine);
+    rf_status status = wanted_layers(engine, params, &engine->device_layers);
+    if (status) return status;
+    for (int group = RF_GROUP_EMBEDDING; group <= rf_group_output(hparams); group++) {
+        if (group == RF_GROUP_EMBEDDING && hparams->tied_output) continue; /* it is the output's */
+        bool there = rf_engine_on_device(engine, group);
+        *(there ? &engine->device_weight_bytes : &engine->host_weight_bytes) += rf_engine_group_bytes(engine, group);
+    }
+    engine->device_kv_bytes = cache * engine->device_layers;
+    engine->plain_kv_bytes = cache * (hparams->layers - engine->device_layers);
+    engine->slot_count = 0;
+    note_degraded(engine, params->device_layers != 0);
+    return RF_OK;
+}
+
+static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_params *params) {
+    uint32_t layers;
+    bool given = params->device_layers != 0;
+    rf_status status = wanted_layers(engine, params, &layers);
+    if (status) return status;
+    engine->target_layers = given ? layers : engine->hparams.layers;
+    for (;;) {
+        status = rf_engine_place(engine, layers, params);
+        if (!status) status = try_runners(engine);
+        if (!status) break;
+        if (rf_is_full(status) && given) return refuse_layers(engine, status, layers);
+        if (!rf_is_full(status) || !layers) return status;
+        rf_engine_release(engine);
+        layers -= RF_MAX(layers / 8, 1u);
+    }
+    note_degraded(engine, params->device_layers != 0);
+    return RF_OK;
+}
+
+/* ---- what there is to know ---- */
+
+rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info) {
+    if (!engine || !info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_engine_get_info: NULL, or struct_size is not set");
+    const struct rf_hparams *hparams = &engine->hparams;
+    RF_PARAMS(struct rf_gguf_info, file);
+    RF_PARAMS(struct rf_memory_info, memory);
+    struct rf_saved_error saved;
+    uint64_t spilled = 0;
+    rf_status status = rf_gguf_get_info(engine->gguf, &file);
+    if (status) return status;
+    rf_error_save(&saved);
+    if (engine->device && rf_device_memory_info(engine->device, &memory)) rf_error_restore(&saved); /* lost: zeros */
+    struct rf_engine *changing = (struct rf_engine *)(uintptr_t)engine; /* its gate alone */
+    struct rf_host_budget *host = &engine->runtime->host;
+    pthread_mutex_lock(&host->mutex);
+    uint64_t host_used = host->used_bytes;
+    pthread_mutex_unlock(&host->mutex);
+    rf_ladder_enter_quietly(changing);
+    uint32_t kept = 0, first = rf_engine_first_device_layer(engine);
+    for (uint32_t layer = first; layer < hparams->layers; layer++)
+        kept += !engine->caches || !engine->caches[layer].pinned; /* of a plan there are none */
+    for (int group = RF_GROUP_LAYER; group <= rf_group_output(hparams) && (engine->device || engine->refused);
+         group++)
+        if (!rf_engine_on_device(engine, group)) spilled += rf_engine_group_bytes(engine, group);
+    *info = (struct rf_engine_info){.struct_size = info->struct_size,
+                                    .architecture = hparams->arch->name,
+                                    .name = hparams->name,
+                                    .device = engine->device_name,
+                                    .chat_template = engine->chat_template,
+                                    .parameter_count = file.parameter_count,
+                                    .weight_bytes = file.tensor_bytes,
+                                    .layers = hparams->layers,
+                                    .width = hparams->width,
+                                    .heads = hparams->heads,
+                                    .kv_heads = hparams->kv_heads,
+                                    .head_width = hparams->head_width,
+                                    .feed_forward = hparams->feed_forward,
+                                    .vocabulary = hparams->vocabulary,
+                                    .context = engine->context,
+                                    .trained_context = hparams->trained_context,
+                                    .device_layers = engine->device_layers,
+                                    .device_weight_bytes = engine->device_weight_bytes,
+                                    .host_weight_bytes = engine->host_weight_bytes,
+                                    .device_kv_bytes = engine->device_kv_bytes,
+                                    .host_kv_bytes = engine->plain_kv_bytes + engine->pinned_kv_bytes,
+                                    .kv = engine->kv,
+                                    .degraded = engine->refused || (engine->device && kept < hparams->layers),
+                                    .budget_bytes = memory.budget_bytes,
+                                    .driver_bytes = memory.driver_bytes,
+                                    .scratch_bytes = engine->device ? rf_engine_scratch_bytes(engine) : 0,
+                                    .spilled_weight_bytes = spilled,
+                                    .device_kv_layers = kept,
+                                    .pinned_kv_bytes = engine->pinned_kv_bytes,
+                                    .steps_down = engine->ladder.down,
+                                    .steps_up = engine->ladder.up,
+                                    .batch = RF_MIN(atomic_load(&engine->pace.chunk), engine->batch),
+                                    .idle_ns = atomic_load(&engine->idle_ns),
+                                    .host_budget_bytes = host->limit_bytes,
+                                    .host_used_bytes = host_used};
+    rf_ladder_leave(changing);
+    return RF_OK;
+}
+
+const char *rf_engine_notice(const struct rf_engine *engine) {
+    return engine ? engine->notice : "";
+}
+
+const struct rf_tokenizer *rf_engine_tokenizer(const struct rf_engine *engine) {
+    return engine ? engine->tokenizer : NULL;
+}

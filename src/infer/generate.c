@@ -1,0 +1,203 @@
+/* Generating text: sample, show, evaluate, again, until something ends it.
+ *
+ * Stop texts are found in what was said, across tokens: so much of the text is held back as could be the beginning of
+ * one. Invariants:
+ *   1. text that was given out is never part of a stop text, nor a part of a character, while more may follow
+ *   2. an answer that goes on from the tokens said before gives out, from said_bytes on, what the one that was never
+ *      broken off would have: the tokens run through the same text and the same search, unheard */
+#include "infer/engine_impl.h"
+
+#include <stdlib.h>
+
+/* Text that was made and not given out yet. */
+struct tail {
+    char *text;
+    size_t bytes, capacity;
+};
+
+static rf_status append(struct tail *tail, const char *text, size_t bytes) {
+    if (!bytes) return RF_OK;
+    if (tail->capacity - tail->bytes < bytes) {
+        size_t capacity = 2 * (tail->bytes + bytes) + 64;
+        char *grown = realloc(tail->text, capacity);
+        if (!grown) return rf_fail(RF_E_NO_MEMORY, "no host memory for the text");
+        tail->text = grown;
+        tail->capacity = capacity;
+    }
+    memcpy(tail->text + tail->bytes, text, bytes);
+    tail->bytes += bytes;
+    return RF_OK;
+}
+
+/* Where the first stop text begins in the tail, else how much of its end must be held back. */
+static bool find_stop(const struct tail *tail, const struct rf_generate_params *params, size_t *at) {
+    size_t hold = 0;
+    bool found = false;
+    *at = tail->bytes;
+    for (size_t i = 0; i < params->stop_count; i++) {
+        const char *stop = params->stops[i];
+        size_t length = strlen(stop);
+        if (!length) continue;
+        const char *place = tail->bytes ? memmem(tail->text, tail->bytes, stop, length) : NULL;
+        if (place && (size_t)(place - tail->text) <= *at) {
+            *at = (size_t)(place - tail->text);
+            found = true;
+        }
+        for (size_t part = RF_MIN(length - 1, tail->bytes); part > hold; part--)
+            if (!memcmp(tail->text + tail->bytes - part, stop, part)) {
+                hold = part;
+                break;
+            }
+    }
+    if (!found) *at = tail->bytes - hold;
+    return found;
+}
+
+/* An answer in the making. */
+struct speech {
+    struct rf_session *session;
+    const struct rf_generate_params *params;
+    struct rf_detokenizer *detokenizer; /* NULL: the model has no vocabulary */
+    struct tail tail;
+    size_t unheard; /* bytes that were given out before and are not given out again */
+    struct rf_generate_result *result;
+};
+
+/* Gives out the first 'bytes' of the tail; false: the caller has had enough. */
+static bool give(struct speech *speech, size_t bytes) {
+    const struct rf_generate_params *params = speech->params;
+    struct tail *tail = &speech->tail;
+    size_t unheard = RF_MIN(bytes, speech->unheard);
+    bool go_on =
+        bytes == unheard || !params->text || params->text(params->user, tail->text + unheard, bytes - unheard);
+    speech->unheard -= unheard;
+    if (bytes) memmove(tail->text, tail->text + bytes, tail->bytes - bytes);
+    tail->bytes -= bytes;
+    return go_on;
+}
+
+/* What one more token says, as far as it may be given out; *ended: that ends the answer. */
+static rf_status say(struct speech *speech, int32_t token, bool *ended) {
+    const char *text;
+    size_t bytes, safe;
+    *ended = false;
+    if (!speech->detokenizer) return RF_OK;
+    rf_status status = rf_detokenizer_push(speech->detokenizer, token, &text, &bytes);
+    if (!status) status = append(&speech->tail, text, bytes);
+    if (status) return status;
+    bool stop = find_stop(&speech->tail, speech->params, &safe);
+    bool go_on = give(speech, safe);
+    if (stop) speech->tail.bytes = 0;
+    if (stop || !go_on) speech->result->end = stop ? RF_END_STOP : RF_END_CALLER;
+    *ended = stop || !go_on;
+    return RF_OK;
+}
+
+/* What was said before, in silence; *ended: it was all there is. */
+static rf_status say_again(struct speech *speech, bool *ended) {
+    const struct rf_generate_params *params = speech->params;
+    rf_status status = RF_OK;
+    *ended = false;
+    for (size_t i = 0; i < params->said_count && !status && !*ended; i++)
+        status = say(speech, params->said[i], ended);
+    if (status) return status;
+    if (speech->unheard)
+        return rf_fail(RF_E_INVALID, "rf_session_generate: said_bytes is %zu, the %zu tokens said give %zu less",
+                       params->said_bytes, params->said_count, speech->unheard);
+    if (*ended) return RF_OK;
+    if (params->max_tokens && params->said_count >= params->max_tokens) {
+        speech->result->end = RF_END_LENGTH;
+        *ended = true;
+        return RF_OK;
+    }
+    const struct rf_session *session = speech->session;
+    if (session->length < params->said_count ||
+        (params->said_count && memcmp(session->tokens + session->length - params->said_count, params->said,
+                                      params->said_count * sizeof *params->said)))
+        return rf_fail(RF_E_INVALID,
+                       "rf_session_generate: the session does not end with the %zu tokens said before; evaluate them "
+                       "first",
+                       params->said_count);
+    return RF_OK;
+}
+
+static bool ends_text(const struct rf_tokenizer *tokenizer, int32_t token) {
+    RF_PARAMS(struct rf_token_info, info);
+    return tokenizer && rf_tokenizer_token(tokenizer, token, &info) == RF_OK && info.ends_text;
+}
+
+static rf_status go_on(struct speech *speech) {
+    struct rf_session *session = speech->session;
+    const struct rf_generate_params *params = speech->params;
+    struct rf_generate_result *result = speech->result;
+    int64_t start = rf_now_ns();
+    rf_status status = RF_OK;
+    for (;;) {
+        int32_t token;
+        bool ended;
+        status = rf_session_sample(session, &params->sampling, &token);
+        if (status) break;
+        if (!result->tokens) result->first_ns = rf_now_ns() - start;
+        if (!params->ignore_end && ends_text(session->engine->tokenizer, token)) {
+            result->end = RF_END_TOKEN;
+            break;
+        }
+        result->tokens++;
+        if (params->token && !params->token(params->user, token)) {
+            result->end = RF_END_CALLER;
+            break;
+        }
+        status = say(speech, token, &ended);
+        if (status || ended) break;
+        if (params->max_tokens && params->said_count + result->tokens >= params->max_tokens) {
+            result->end = RF_END_LENGTH;
+            break;
+        }
+        if (session->length == session->engine->context) {
+            result->end = RF_END_CONTEXT;
+            break;
+        }
+        status = rf_session_eval(session, &token, 1, false, NULL);
+        if (status) break;
+    }
+    result->rest_ns = rf_now_ns() - start - result->first_ns;
+    return status;
+}
+
+rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
+                              struct rf_generate_result *result) {
+    if (!session || !params || params->struct_size < sizeof *params || !result ||
+        (params->stop_count && !params->stops) || (params->said_count && !params->said))
+        return rf_fail(RF_E_INVALID, "rf_session_generate: NULL, or struct_size is not set");
+    struct rf_generate_params own = *params;
+    own.sampling.struct_size = sizeof own.sampling;
+    *result = (struct rf_generate_result){0};
+    struct speech speech = {.session = session, .params = &own, .unheard = params->said_bytes, .result = result};
+    rf_status status = RF_OK;
+    bool ended;
+    if (session->engine->tokenizer) {
+        RF_PARAMS(struct rf_decode_params, decode);
+        decode.continues = true;
+        decode.replace_invalid = true;
+        status = rf_detokenizer_create(session->engine->tokenizer, &decode, &speech.detokenizer);
+    }
+    if (!status) status = say_again(&speech, &ended);
+    if (!status && !ended) status = go_on(&speech);
+    /* One that came behind the last token is answered here: it was not meant for what is done next. */
+    if (!status) status = rf_session_take_cancel(session);
+    /* What was held back and turned out to be no stop text; half a character is shown as such. Not after a failure:
+     * there the answer is not over, and may go on from the tokens said. */
+    bool over = !status || status == RF_E_CANCELLED;
+    if (over && speech.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
+        const char *text;
+        size_t bytes;
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        if (!rf_detokenizer_finish(speech.detokenizer, &text, &bytes) && !append(&speech.tail, text, bytes))
+            give(&speech, speech.tail.bytes);
+        if (status) rf_error_restore(&saved);
+    }
+    rf_detokenizer_destroy(&speech.detokenizer);
+    free(speech.tail.text);
+    return status;
+}

@@ -1,0 +1,134 @@
+/* The next token: on the device where the logits are there, else on the CPU; the same token either way, as the
+ * sampler is defined to the bit (cpu/ref_sampling.h). The random counter is the number of tokens held, so a session
+ * that is rewound and goes on draws the same again. */
+#include "infer/engine_impl.h"
+
+#include <stdlib.h>
+
+#include "graph/executor.h"
+#include "ops/gpu_sampling.h"
+
+enum { WINDOW_MAX = 4096 };
+/* Places in the session's one buffer: the token, seed and counter, the window, the workspace. */
+enum { AT_TOKEN = 0, AT_RANDOM = 256, AT_WINDOW = 512, AT_WORKSPACE = AT_WINDOW + WINDOW_MAX * 4 };
+
+static struct rf_sampling settings_of(const struct rf_sample_params *params, uint32_t *window) {
+    struct rf_sampling sampling = {.temperature = params->temperature,
+                                   .top_k = params->top_k,
+                                   .top_p = params->top_p,
+                                   .min_p = params->min_p,
+                                   .penalty = params->penalty == 0 ? 1 : params->penalty};
+    *window = sampling.penalty == 1 ? 0 : RF_MIN(params->penalty_window, (uint32_t)WINDOW_MAX);
+    return sampling;
+}
+
+static rf_status sample_on_device(struct rf_session *session, struct rf_device *device, struct rf_slice logits,
+                                  const struct rf_sampling *sampling, uint32_t window, uint64_t seed,
+                                  int32_t *token) {
+    uint64_t columns = session->engine->hparams.vocabulary, workspace = 0;
+    rf_status status = rf_gpu_sample_workspace(1, columns, &workspace);
+    if (!status && !session->queue) status = rf_queue_create(device, NULL, &session->queue);
+    if (!status && !session->sample) {
+        RF_PARAMS(struct rf_buffer_params, params);
+        params.bytes = AT_WORKSPACE + workspace;
+        params.label = "sampling";
+        status = rf_buffer_create_safe(device, &params, &session->sample);
+    }
+    uint64_t random[2] = {seed, session->length};
+    struct rf_buffer *buffer = session->sample;
+    if (!status) status = rf_copy_to_device_safe(session->queue, buffer, AT_RANDOM, random, sizeof random);
+    if (!status && window)
+        status = rf_copy_to_device_safe(session->queue, buffer, AT_WINDOW, session->tokens + session->length - window,
+                                        window * sizeof *session->tokens);
+    if (!status) {
+        struct rf_sample_args args = {.sampling = *sampling,
+                                      .rows = 1,
+                                      .columns = columns,
+                                      .out = {buffer, AT_TOKEN},
+                                      .logits = logits,
+                                      .random = {buffer, AT_RANDOM},
+                                      .window_count = window,
+                                      .workspace = {buffer, AT_WORKSPACE}};
+        if (window) args.window = (struct rf_slice){buffer, AT_WINDOW};
+        status = rf_gpu_sample(session->queue, &args);
+    }
+    if (!status) status = rf_copy_from_device_safe(session->queue, token, buffer, AT_TOKEN, sizeof *token);
+    return status;
+}
+
+static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sampling *sampling,
+                               uint32_t window, uint64_t seed, int32_t *token) {
+    struct rf_sampling_numbers numbers;
+    size_t columns = session->engine->hparams.vocabulary;
+    const char *why = rf_sampling_resolve(sampling, &numbers);
+    if (why) return rf_fail(RF_E_INVALID, "sampling: %s", why);
+    if (!session->host_scratch) session->host_scratch = malloc(columns * sizeof *session->host_scratch);
+    if (!session->host_scratch) return rf_fail(RF_E_NO_MEMORY, "no host memory for sampling");
+    *token = rf_ref_sample(&numbers, logits, columns, session->tokens + session->length - window, window, seed,
+                           session->length, session->host_scratch);
+    return RF_OK;
+}
+
+static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
+    if (!session->last && !session->has_host_logits)
+        return rf_fail(RF_E_INVALID, "rf_session_sample: no logits; evaluate a token first (after a rewind, too)");
+    uint32_t window;
+    struct rf_sampling sampling = settings_of(params, &window);
+    window = RF_MIN(window, session->length);
+    size_t columns = session->engine->hparams.vocabulary;
+    struct rf_device *device = NULL;
+    struct rf_binding at = {.host = session->host_logits};
+    rf_status status = RF_OK;
+    if (session->last) status = rf_executor_locate(session->last->executor, session->last->logits, &device, &at);
+    if (status) return status;
+    uint64_t row = session->last ? session->last_row * columns * sizeof(float) : 0;
+    int32_t drawn = -1;
+    if (device) {
+        struct rf_slice logits = {at.buffer, at.offset_bytes + row};
+        status = sample_on_device(session, device, logits, &sampling, window, params->seed, &drawn);
+        if (rf_is_full(status)) { /* no room for its few buffers: the host has what it takes */
+            status = rf_session_keep_logits(session);
+            if (!status)
+                status = sample_on_cpu(session, session->host_logits, &sampling, window, params->seed, &drawn);
+        }
+    } else {
+        const float *logits = (const float *)(const void *)((const char *)at.host + at.offset_bytes + row);
+        status = sample_on_cpu(session, logits, &sampling, window, params->seed, &drawn);
+    }
+    if (status) return status;
+    if (drawn < 0) return rf_fail(RF_E_INVALID, "no token can be drawn: every logit is NaN or -inf");
+    *token = drawn;
+    return RF_OK;
+}
+
+rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
+    RF_PARAMS(struct rf_sample_params, greedy);
+    if (!params) params = &greedy;
+    if (!session || !token || params->struct_size < sizeof *params)
+        return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL, or struct_size is not set");
+    rf_ladder_enter_quietly(session->engine);
+    rf_status status = sample(session, params, token);
+    rf_ladder_leave(session->engine);
+    return status;
+}
+
+rf_status rf_session_keep_logits(struct rf_session *session) {
+    size_t columns = session->engine->hparams.vocabulary, bytes = columns * sizeof(float);
+    struct rf_device *device = NULL;
+    struct rf_binding at = {0};
+    if (!session->last) return RF_OK;
+    rf_status status = rf_executor_locate(session->last->executor, session->last->logits, &device, &at);
+    if (!status && !session->host_logits && !(session->host_logits = malloc(bytes)))
+        status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
+    uint64_t from = at.offset_bytes + session->last_row * bytes;
+    if (!status && device) {
+        if (!session->queue) status = rf_queue_create(device, NULL, &session->queue);
+        if (!status) status = rf_copy_from_device_safe(session->queue, session->host_logits, at.buffer, from, bytes);
+    } else if (!status) {
+        memcpy(session->host_logits, (const char *)at.host + from, bytes);
+    }
+    if (status) return status;
+    session->last = NULL;
+    session->has_host_logits = true;
+    return RF_OK;
+}

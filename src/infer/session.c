@@ -1,0 +1,422 @@
+/* Sessions: tokens in, logits out.
+ *
+ * A run's inputs are written, the graph runs, the session's length grows: what failed left nothing that counts, as
+ * cache rows behind the length are never read. Attention is split by the length rounded up to a power of two, so that
+ * a session meets few shapes and the same tokens always meet the same ones. */
+#include "infer/engine_impl.h"
+
+#include <stdlib.h>
+
+#include "graph/executor.h"
+
+/* Chunks of so many tokens are not made smaller before something on the device made room. */
+enum { FEW_TOKENS = 32 };
+
+static bool same_shape(const struct rf_graph_shape *a, const struct rf_graph_shape *b) {
+    return a->tokens == b->tokens && a->sequences == b->sequences && a->all_logits == b->all_logits &&
+           a->no_logits == b->no_logits && a->longest == b->longest;
+}
+
+rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out) {
+    struct rf_runner *oldest = &session->runners[0];
+    for (size_t i = 0; i < session->runner_count; i++) {
+        struct rf_runner *runner = &session->runners[i];
+        if (same_shape(&runner->shape, shape)) {
+            runner->used = ++session->clock;
+            *out = runner;
+            return RF_OK;
+        }
+        if (runner->used < oldest->used) oldest = runner;
+    }
+    struct rf_runner made;
+    rf_status status = rf_runner_create(session->engine, session, shape, &made);
+    if (rf_is_full(status) && session->runner_count) {
+        rf_session_retire(session, true); /* those that were used before make room */
+        status = rf_runner_create(session->engine, session, shape, &made);
+    }
+    if (status) return status;
+    made.used = ++session->clock;
+    if (session->runner_count < RF_RUNNERS_MAX) {
+        oldest = &session->runners[session->runner_count++];
+    } else {
+        if (session->last == oldest) session->last = NULL;
+        rf_runner_destroy(oldest);
+    }
+    *oldest = made;
+    *out = oldest;
+    return RF_OK;
+}
+
+void rf_session_retire(struct rf_session *session, bool all) {
+    struct rf_runner *newest = NULL;
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
+    /* Where they cannot be had (the device is lost) there is nothing to sample from. */
+    if (session->last && (all || session->last != newest) && rf_session_keep_logits(session)) session->last = NULL;
+    struct rf_runner kept = newest && !all ? *newest : (struct rf_runner){0};
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (all || &session->runners[i] != newest) rf_runner_destroy(&session->runners[i]);
+    if (session->last) session->last = &session->runners[0];
+    session->runner_count = kept.executor ? 1 : 0;
+    session->runners[0] = kept;
+    if (all) rf_buffer_destroy(&session->sample);
+}
+
+static void forget_logits(struct rf_session *session) {
+    session->last = NULL;
+    session->has_host_logits = false;
+}
+
+rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
+    if (!engine || !out) return rf_fail(RF_E_INVALID, "rf_session_create: engine or out is NULL");
+    struct rf_session *session = calloc(1, sizeof *session);
+    int32_t *tokens = malloc((size_t)engine->context * sizeof *tokens);
+    /* Positions, sequences and lengths of the largest run, and a table row for each of its sequences. */
+    size_t rows = RF_MAX(engine->batch, engine->slot_count);
+    size_t numbers = 3 * rows + (size_t)engine->slot_count * engine->table_width;
+    int32_t *scratch = malloc(numbers * sizeof *scratch);
+    uint32_t slot = 0;
+    if (session && tokens && scratch) {
+        session->engine = engine;
+        session->tokens = tokens;
+        session->scratch = scratch;
+        pthread_mutex_lock(&engine->mutex);
+        while (slot < engine->slot_count && engine->sessions[slot]) slot++;
+        if (slot < engine->slot_count) {
+            session->slot = slot;
+            engine->sessions[slot] = session;
+            engine->open_sessions++;
+        }
+        pthread_mutex_unlock(&engine->mutex);
+    }
+    if (!session || !tokens || !scratch || slot == engine->slot_count) {
+        bool memory = !session || !tokens || !scratch;
+        free(session);
+        free(tokens);
+        free(scratch);
+        return memory
+                   ? rf_fail(RF_E_NO_MEMORY, "no host memory for a session")
+                   : rf_fail(RF_E_BUDGET,
+                             "all %u sessions that the engine was opened for are in use; close one, or open it for "
+                             "more",
+                             engine->slot_count);
+    }
+    *out = session;
+    return RF_OK;
+}
+
+void rf_session_destroy(struct rf_session **pointer) {
+    if (!pointer || !*pointer) return;
+    struct rf_session *session = *pointer;
+    struct rf_engine *engine = session->engine;
+    rf_ladder_enter_quietly(engine);
+    for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
+    rf_queue_destroy(&session->queue);
+    rf_buffer_destroy(&session->sample);
+    pthread_mutex_lock(&engine->mutex);
+    engine->sessions[session->slot] = NULL;
+    engine->open_sessions--;
+    pthread_mutex_unlock(&engine->mutex);
+    rf_ladder_leave(engine);
+    free(session->tokens);
+    free(session->scratch);
+    free(session->host_logits);
+    free(session->host_scratch);
+    free(session);
+    *pointer = NULL;
+}
+
+uint32_t rf_session_length(const struct rf_session *session) {
+    return session ? session->length : 0;
+}
+
+rf_status rf_session_rewind(struct rf_session *session, uint32_t length) {
+    if (!session || length > session->length)
+        return rf_fail(RF_E_INVALID, "rf_session_rewind: to %u tokens, it holds %u", length,
+                       rf_session_length(session));
+    if (length == session->length) return RF_OK;
+    rf_ladder_enter_quietly(session->engine);
+    forget_logits(session); /* they are of a token that is gone */
+    rf_ladder_leave(session->engine);
+    session->length = length;
+    return RF_OK;
+}
+
+uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count) {
+    uint32_t same = 0;
+    if (!session || !tokens) return 0;
+    while (same < session->length && same < count && session->tokens[same] == tokens[same]) same++;
+    return same;
+}
+
+void rf_session_cancel(struct rf_session *session) {
+    if (session) atomic_store(&session->cancelled, true);
+}
+
+/* ---- evaluating ---- */
+
+static uint32_t length_bucket(const struct rf_engine *engine, uint32_t length) {
+    uint32_t bucket = RF_PAGE_ROWS;
+    while (bucket < length && bucket < engine->context) bucket *= 2;
+    return RF_MIN(bucket, engine->context);
+}
+
+static rf_status check_tokens(const struct rf_engine *engine, const int32_t *tokens, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->hparams.vocabulary)
+            return rf_fail(RF_E_INVALID, "token %d at place %zu: ids go from 0 to %u", tokens[i], i,
+                           engine->hparams.vocabulary - 1);
+    return RF_OK;
+}
+
+static rf_status write_numbers(struct rf_runner *runner, rf_tensor_id id, const int32_t *numbers, size_t count) {
+    return rf_executor_write(runner->executor, id, numbers, count * sizeof *numbers);
+}
+
+static void fill_table_row(const struct rf_session *session, int32_t *row) {
+    uint32_t width = session->engine->table_width;
+    for (uint32_t page = 0; page < width; page++) row[page] = (int32_t)(session->slot * width + page);
+}
+
+/* ---- a device that something else must stay smooth on ---- */
+
+/* Halved where a kernel took too long, unless that did not help before: then it is not the tokens that take the time.
+ * Doubled where even twice as much would be well within it. One token alone is not measured. */
+static void adapt_chunk(struct rf_engine *engine, uint32_t count, int64_t longest_ns) {
+    struct rf_pace *pace = &engine->pace;
+    uint32_t chunk = atomic_load(&pace->chunk), least = atomic_load(&pace->least);
+    if (longest_ns > engine->kernel_ns && count > least) {
+        bool helped = count * 2 > atomic_load(&pace->long_count) || longest_ns < atomic_load(&pace->long_ns) / 10 * 9;
+        if (helped) {
+            atomic_store(&pace->long_count, count);
+            atomic_store(&pace->long_ns, longest_ns);
+        } else {
+            least = atomic_load(&pace->long_count);
+            atomic_store(&pace->least, least);
+        }
+        atomic_store(&pace->chunk, helped ? RF_MAX(count / 2, least) : least);
+    } else if (longest_ns < engine->kernel_ns / 4 && count == chunk) {
+        atomic_store(&pace->chunk, RF_MIN(2 * chunk, engine->batch));
+    }
+}
+
+static uint32_t most_tokens(const struct rf_engine *engine) {
+    return engine->kernel_ns && engine->device_layers ? RF_MIN(atomic_load(&engine->pace.chunk), engine->batch)
+                                                      : engine->batch;
+}
+
+/* Leaves the device alone for its share, after it was busy so long; a cancelled session does not wait. */
+static void rest(const struct rf_session *session, int64_t busy_ns) {
+    struct rf_engine *engine = session->engine;
+    if (!busy_ns || engine->duty_percent >= 100) return;
+    int64_t idle = busy_ns / engine->duty_percent * (100 - engine->duty_percent), end = rf_now_ns() + idle;
+    atomic_fetch_add(&engine->idle_ns, idle);
+    for (int64_t left; (left = end - rf_now_ns()) > 0 && !atomic_load(&session->cancelled);)
+        rf_sleep_ns(RF_MIN(left, RF_MS(10)));
+}
+
+/* ---- runs ---- */
+
+/* Tokens that follow one session's. */
+static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
+                           struct rf_runner **out) {
+    struct rf_engine *engine = session->engine;
+    struct rf_graph_shape shape = {.tokens = count,
+                                   .sequences = 1,
+                                   .all_logits = all,
+                                   .no_logits = none,
+                                   .page_rows = RF_PAGE_ROWS,
+                                   .page_count = engine->page_count,
+                                   .table_width = engine->table_width,
+                                   .longest = length_bucket(engine, session->length + count),
+                                   .kv_dtype = engine->kv_dtype};
+    struct rf_runner *runner;
+    rf_status status = rf_session_runner(session, &shape, &runner);
+    if (status) return status;
+    int32_t *positions = session->scratch, *sequences = positions + count, *row = sequences + count;
+    int32_t length = (int32_t)(session->length + count);
+    for (uint32_t i = 0; i < count; i++) {
+        positions[i] = (int32_t)(session->length + i);
+        sequences[i] = 0;
+    }
+    fill_table_row(session, row);
+    forget_logits(session); /* they may lie in this runner */
+    status = write_numbers(runner, runner->tokens, tokens, count);
+    if (!status) status = write_numbers(runner, runner->positions, positions, count);
+    if (!status) status = write_numbers(runner, runner->sequences, sequences, count);
+    if (!status) status = write_numbers(runner, runner->table, row, engine->table_width);
+    if (!status) status = write_numbers(runner, runner->lengths, &length, 1);
+    if (!status) status = rf_executor_run(runner->executor);
+    if (!status && runner->timed) adapt_chunk(engine, count, rf_executor_longest_ns(runner->executor));
+    *out = runner;
+    return status;
+}
+
+rf_status rf_session_take_cancel(struct rf_session *session) {
+    return atomic_exchange(&session->cancelled, false)
+               ? rf_fail(RF_E_CANCELLED, "cancelled after %u tokens", session->length)
+               : RF_OK;
+}
+
+bool rf_session_stops(void *user) {
+    struct rf_session *session = user;
+    bool stops = atomic_load(&session->cancelled);
+    for (size_t i = 0; i < session->together_count && !stops; i++)
+        stops = atomic_load(&session->together[i]->cancelled);
+    return stops;
+}
+
+/* After a run: one that was stopped is so by a cancel, which is answered herewith. */
+static rf_status answer_cancel(struct rf_session *const *sessions, size_t count, rf_status status) {
+    for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
+        if (rf_session_take_cancel(sessions[i])) break;
+    return status;
+}
+
+/* Tokens at to at + chunk of those given, and their logits where they are wanted. */
+static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, size_t count, size_t at,
+                            uint32_t chunk, bool all, float *logits) {
+    size_t vocabulary = session->engine->hparams.vocabulary;
+    bool last = at + chunk == count;
+    struct rf_runner *runner;
+    all = all && logits;
+    rf_status status = run_chunk(session, tokens + at, chunk, all, !last && !all, &runner);
+    if (status) return status;
+    memcpy(session->tokens + session->length, tokens + at, chunk * sizeof *tokens);
+    session->length += chunk;
+    session->last = last ? runner : NULL;
+    session->last_row = all ? chunk - 1 : 0;
+    if (!logits || !(all || last)) return RF_OK;
+    float *to = all ? logits + at * vocabulary : logits;
+    return rf_executor_read(runner->executor, runner->logits, to, (all ? chunk : 1) * vocabulary * sizeof *to);
+}
+
+rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all, float *logits) {
+    if (!session || !tokens || !count) return rf_fail(RF_E_INVALID, "rf_session_eval: no session, or no tokens");
+    struct rf_engine *engine = session->engine;
+    if (count > engine->context - session->length)
+        return rf_fail(RF_E_INVALID,
+                       "%zu tokens after %u: the context holds %u; use a shorter prompt or a larger context", count,
+                       session->length, engine->context);
+    rf_status status = check_tokens(engine, tokens, count);
+    if (status) return status;
+    size_t most = engine->batch;
+    for (size_t at = 0; at < count && !status;) {
+        status = rf_session_take_cancel(session);
+        if (status) break;
+        rf_ladder_enter(engine);
+        uint32_t chunk = (uint32_t)RF_MIN(RF_MIN(count - at, most), most_tokens(engine));
+        int64_t began = rf_now_ns();
+        status = answer_cancel(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
+        int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
+        uint64_t epoch = engine->epoch;
+        rf_ladder_leave(engine);
+        if (rf_is_full(status)) {
+            /* No room for so many rows at once, beside other sessions or with all logits: fewer are slower, but run.
+             * Very few are slower than giving something else up. */
+            bool relieved = chunk <= FEW_TOKENS && rf_ladder_relieve(engine, epoch);
+            if (!relieved && chunk == 1) break;
+            if (!relieved) most = chunk / 2;
+            status = RF_OK;
+            continue;
+        }
+        if (!status) at += chunk;
+        rest(session, busy);
+    }
+    return status;
+}
+
+/* A token each, through a runner of the first session's. */
+static rf_status run_batch(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
+                           struct rf_runner *runner, float *rows) {
+    struct rf_session *first = sessions[0];
+    uint32_t width = first->engine->table_width;
+    int32_t *positions = first->scratch, *sequences = positions + count, *lengths = sequences + count;
+    int32_t *table = lengths + count;
+    for (size_t i = 0; i < count; i++) {
+        positions[i] = (int32_t)sessions[i]->length;
+        sequences[i] = (int32_t)i;
+        lengths[i] = (int32_t)sessions[i]->length + 1;
+        fill_table_row(sessions[i], table + i * width);
+        forget_logits(sessions[i]);
+    }
+    rf_status status = write_numbers(runner, runner->tokens, tokens, count);
+    if (!status) status = write_numbers(runner, runner->positions, positions, count);
+    if (!status) status = write_numbers(runner, runner->sequences, sequences, count);
+    if (!status) status = write_numbers(runner, runner->table, table, count * width);
+    if (!status) status = write_numbers(runner, runner->lengths, lengths, count);
+    first->together = sessions;
+    first->together_count = count;
+    if (!status) status = rf_executor_run(runner->executor);
+    first->together_count = 0;
+    return status ? status
+                  : rf_executor_read(runner->executor, runner->logits, rows,
+                                     count * first->engine->hparams.vocabulary * sizeof *rows);
+}
+
+/* All or none of them get their token. */
+static rf_status eval_together(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
+                               const struct rf_graph_shape *shape, float *rows) {
+    size_t vocabulary = sessions[0]->engine->hparams.vocabulary;
+    struct rf_runner *runner;
+    rf_status status = rf_session_runner(sessions[0], shape, &runner);
+    /* Each session keeps its row: the runner is the first one's, which may drop it. */
+    for (size_t i = 0; i < count && !status; i++)
+        if (!sessions[i]->host_logits && !(sessions[i]->host_logits = malloc(vocabulary * sizeof(float))))
+            status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
+    if (!status) status = run_batch(sessions, tokens, count, runner, rows);
+    for (size_t i = 0; i < count && !status; i++) {
+        sessions[i]->tokens[sessions[i]->length++] = tokens[i];
+        memcpy(sessions[i]->host_logits, rows + i * vocabulary, vocabulary * sizeof *rows);
+        sessions[i]->has_host_logits = true;
+    }
+    return status;
+}
+
+rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count, float *logits) {
+    if (!sessions || !tokens || !count || !sessions[0])
+        return rf_fail(RF_E_INVALID, "rf_sessions_eval: no sessions, or no tokens");
+    struct rf_engine *engine = sessions[0]->engine;
+    struct rf_session *first = sessions[0];
+    uint32_t longest = 0;
+    size_t vocabulary = engine->hparams.vocabulary;
+    if (count > engine->slot_count)
+        return rf_fail(RF_E_INVALID, "rf_sessions_eval: %zu sessions, the engine has %u", count, engine->slot_count);
+    rf_status status = check_tokens(engine, tokens, count);
+    if (status) return status;
+    for (size_t i = 0; i < count; i++) {
+        if (!sessions[i] || sessions[i]->engine != engine)
+            return rf_fail(RF_E_INVALID, "rf_sessions_eval: session %zu is of another engine", i);
+        for (size_t k = 0; k < i; k++)
+            if (sessions[k] == sessions[i])
+                return rf_fail(RF_E_INVALID, "rf_sessions_eval: session %zu comes twice", i);
+        if (sessions[i]->length == engine->context)
+            return rf_fail(RF_E_INVALID, "rf_sessions_eval: session %zu is full, it holds %u tokens", i,
+                           engine->context);
+        longest = RF_MAX(longest, sessions[i]->length + 1);
+    }
+    struct rf_graph_shape shape = {.tokens = (uint32_t)count,
+                                   .sequences = (uint32_t)count,
+                                   .page_rows = RF_PAGE_ROWS,
+                                   .page_count = engine->page_count,
+                                   .table_width = engine->table_width,
+                                   .longest = length_bucket(engine, longest),
+                                   .kv_dtype = engine->kv_dtype};
+    for (size_t i = 0; i < count; i++)
+        if ((status = rf_session_take_cancel(sessions[i]))) return status;
+    float *rows = logits ? logits : malloc(count * vocabulary * sizeof *rows);
+    if (!rows) return rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
+    bool again;
+    do {
+        rf_ladder_enter(engine);
+        int64_t began = rf_now_ns();
+        status = answer_cancel(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
+        int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
+        uint64_t epoch = engine->epoch;
+        rf_ladder_leave(engine);
+        again = rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+        rest(first, busy);
+    } while (again);
+    if (!logits) free(rows);
+    return status;
+}

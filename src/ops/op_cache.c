@@ -1,0 +1,364 @@
+/* Rows of the table for the cache: kv_append, and with rope rope_append. */
+#include "ops/op_rope_impl.h"
+
+#include "cpu/fast.h"
+
+extern const struct rf_op rf_op_rope;
+
+/* ---- kv_append: into caches of [pages, heads, page rows, dim] ---- */
+
+enum { K, V, POSITIONS, SEQUENCES, TABLE, STEPS, K_CACHE, V_CACHE, KV_TENSORS };
+
+static rf_status kv_check(const struct rf_op_call *call) {
+    static const char *const names[] = {"k", "v", "positions", "sequences", "table", "steps", "k_cache", "v_cache"};
+    const struct rf_op_tensor *k = rf_op_in(call, K), *cache = rf_op_in(call, K_CACHE);
+    const struct rf_op_tensor *sequences = rf_op_in(call, SEQUENCES), *table = rf_op_in(call, TABLE);
+    for (int i = K; i <= V; i++) {
+        const struct rf_op_tensor *one = rf_op_in(call, i);
+        TRY(rf_need_type(one, names[i], RF_F32));
+        TRY(rf_need_heads(one, names[i]));
+        TRY(rf_need_like(one, names[i], k, "k"));
+        if (one->desc.shape[1] > 1 && one->desc.strides[1] != one->desc.shape[2])
+            return rf_fail(RF_E_UNSUPPORTED, "the heads of %s are not side by side", names[i]);
+        if (one->desc.shape[0] > 1 && !one->desc.strides[0])
+            return rf_fail(RF_E_UNSUPPORTED, "the tokens of %s have a stride of 0", names[i]);
+    }
+    TRY(rf_need_numbers(rf_op_in(call, POSITIONS), "positions", k->desc.shape[0]));
+    if (rf_op_given(sequences)) TRY(rf_need_numbers(sequences, "sequences", k->desc.shape[0]));
+    if (rf_op_given(table)) {
+        TRY(rf_need_type(table, "table", RF_I32));
+        TRY(rf_need_rank(table, "table", 2));
+        TRY(rf_need_dense(table, "table"));
+        if (!rf_op_elements(&table->desc))
+            return rf_fail(RF_E_INVALID, "table is empty: leave it out, or give pages");
+    }
+    if (rf_op_given(rf_op_in(call, STEPS))) TRY(rf_rotation_check(call, rf_op_in(call, STEPS), k->desc.shape[2]));
+    if (cache->desc.dtype != RF_F32 && cache->desc.dtype != RF_F16 && cache->desc.dtype != RF_Q8_0)
+        return rf_fail(RF_E_UNSUPPORTED, "a cache of %s: f32, f16 or q8_0", rf_dtype_name(cache->desc.dtype));
+    for (int i = K_CACHE; i <= V_CACHE; i++) {
+        const struct rf_op_tensor *one = rf_op_in(call, i);
+        TRY(rf_need_rank(one, names[i], 4));
+        TRY(rf_need_like(one, names[i], cache, "k_cache"));
+        TRY(rf_need_size(one, names[i], 1, k->desc.shape[1]));
+        TRY(rf_need_size(one, names[i], 3, k->desc.shape[2]));
+        TRY(rf_need_dense_rows(one, names[i]));
+        TRY(rf_need_distinct(one, names[i]));
+        if (memcmp(one->desc.strides, cache->desc.strides, 3 * sizeof one->desc.strides[0]))
+            return rf_fail(RF_E_INVALID, "the strides of k_cache and v_cache differ");
+        if (!one->desc.shape[0] || !one->desc.shape[2] || one->desc.shape[0] > UINT32_MAX ||
+            one->desc.shape[2] > UINT32_MAX)
+            return rf_fail(RF_E_INVALID, "%s has %llu pages of %llu rows: both from 1 to 2^32 - 1", names[i],
+                           (unsigned long long)one->desc.shape[0], (unsigned long long)one->desc.shape[2]);
+    }
+    return RF_OK;
+}
+static struct rf_ref_kv_append append_of(const struct rf_op_call *call) {
+    const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
+                              *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
+    return (struct rf_ref_kv_append){.dtype = cache->desc.dtype,
+                                     .tokens = k->desc.shape[0],
+                                     .heads = k->desc.shape[1],
+                                     .dim = k->desc.shape[2],
+                                     .k_token = k->desc.strides[0],
+                                     .v_token = v->desc.strides[0],
+                                     .page = cache->desc.strides[0],
+                                     .head = cache->desc.strides[1],
+                                     .row = cache->desc.strides[2],
+                                     .page_rows = (uint32_t)cache->desc.shape[2],
+                                     .page_count = (uint32_t)cache->desc.shape[0],
+                                     .table_width = table->desc.shape[1],
+                                     .sequence_count = table->desc.shape[0],
+                                     .table = rf_op_host(table),
+                                     .sequences = rf_op_host(rf_op_in(call, SEQUENCES)),
+                                     .positions = rf_op_host(rf_op_in(call, POSITIONS)),
+                                     .steps = rf_op_host(steps),
+                                     .rotated = 2 * steps->desc.shape[0],
+                                     .halves = call->attributes.i[0] != 0,
+                                     .magnitude = (float)call->attributes.f[0]};
+}
+static void kv_reference(const struct rf_op_call *call) {
+    struct rf_ref_kv_append append = append_of(call);
+    rf_ref_kv_append(&append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
+                     rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+}
+static rf_status kv_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_ref_kv_append append = append_of(call);
+    return rf_cpu_kv_append(cpu, &append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
+                            rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+}
+/* rope: the call's rotation, where it has one. */
+static struct rf_kv_append_args kv_args(const struct rf_op_call *call, struct rf_rope_table *rope) {
+    const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
+                              *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
+    *rope = rf_rotation_of(call, steps);
+    return (struct rf_kv_append_args){.dtype = cache->desc.dtype,
+                                      .tokens = k->desc.shape[0],
+                                      .heads = k->desc.shape[1],
+                                      .dim = k->desc.shape[2],
+                                      .k_token = k->desc.strides[0],
+                                      .v_token = v->desc.strides[0],
+                                      .page = cache->desc.strides[0],
+                                      .head = cache->desc.strides[1],
+                                      .row = cache->desc.strides[2],
+                                      .page_rows = cache->desc.shape[2],
+                                      .page_count = cache->desc.shape[0],
+                                      .table_width = table->desc.shape[1],
+                                      .sequence_count = table->desc.shape[0],
+                                      .k_cache = rf_op_slice(cache),
+                                      .v_cache = rf_op_slice(rf_op_in(call, V_CACHE)),
+                                      .k = rf_op_slice(k),
+                                      .v = rf_op_slice(v),
+                                      .positions = rf_op_slice(rf_op_in(call, POSITIONS)),
+                                      .sequences = rf_op_slice(rf_op_in(call, SEQUENCES)),
+                                      .table = rf_op_slice(table),
+                                      .rope = rf_op_given(steps) ? rope : NULL};
+}
+static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    struct rf_rope_table rope;
+    struct rf_kv_append_args args = kv_args(call, &rope);
+    return rf_gpu_kv_append(queue, &args);
+}
+
+/* No two tokens at one place: every token has a position of its own, and every page is in the table once. Some
+ * tokens have no place: a negative position, one beyond the table, no such sequence, a page that is none. */
+static bool kv_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    const struct rf_op_tensor *tensor = rf_op_in(call, index);
+    int32_t *numbers = rf_op_host(tensor);
+    uint64_t pages = rf_op_in(call, K_CACHE)->desc.shape[0], count = rf_op_elements(&tensor->desc);
+    uint64_t sequences = rf_op_given(rf_op_in(call, TABLE)) ? rf_op_in(call, TABLE)->desc.shape[0] : pages;
+    switch (index) {
+    case POSITIONS:
+        for (uint64_t i = 0; i < count; i++) numbers[i] = count > 4 && i == 3 ? -1 : (int32_t)(i ^ (count > 8));
+        return true;
+    case SEQUENCES:
+        for (uint64_t i = 0; i < count; i++)
+            numbers[i] = i == 6 ? -2 : (int32_t)(rf_op_random(state) % (sequences + (i > 4)));
+        return true;
+    case TABLE:
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t at = rf_op_random(state) % (i + 1); /* a shuffle from the inside out */
+            numbers[i] = numbers[at];
+            numbers[at] = (int32_t)i; /* above the pages there are: none of them */
+        }
+        return true;
+    case STEPS: rf_rotation_fill(call, tensor); return true;
+    default: return false;
+    }
+}
+static void kv_shape(struct rf_op_case *one, enum rf_dtype dtype, const uint64_t *of_k, uint64_t gap,
+                     const uint64_t *of_cache, uint64_t cache_gap) {
+    one->count = KV_TENSORS;
+    for (int i = 0; i < 2; i++) {
+        one->tensors[K + i] = rf_case_tensor(RF_F32, 3, of_k, gap && i ? 1 : 0);
+        one->tensors[K_CACHE + i] = rf_case_tensor(dtype, 4, of_cache, cache_gap ? 2 + (uint64_t)i : 0);
+        uint64_t *strides = one->tensors[K + i].strides, *cache = one->tensors[K_CACHE + i].strides;
+        if (gap && !i) strides[0] = of_k[1] * of_k[2] + gap, strides[1] = of_k[2], strides[2] = 1;
+        if (!cache_gap || dtype == RF_Q8_0) continue;
+        cache[3] = 1;
+        cache[2] = of_cache[3] + cache_gap;
+        cache[1] = of_cache[2] * cache[2];
+        cache[0] = of_cache[1] * cache[1] + cache_gap;
+    }
+    one->tensors[POSITIONS] = rf_case_vector(RF_I32, of_k[0], 0);
+}
+static void kv_cases(struct rf_case_list *list) {
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_Q8_0};
+    static const struct {
+        uint64_t tokens, heads, dim, page_rows;
+    } shapes[] = {{1, 1, 32, 1}, {9, 3, 64, 4}, {13, 2, 96, 5}, {7, 1, 128, 16}, {11, 2, 288, 3}, {0, 2, 32, 4}};
+    static const char *const layouts[] = {"", ", sequences", ", table", ", sequences and table"};
+    static const char *const turns[] = {"", ", turned by halves", ", turned by pairs"};
+    for (size_t t = 0; t < RF_COUNT(types); t++)
+        for (size_t i = 0; i < RF_COUNT(shapes); i++)
+            for (int layout = 0; layout < 4; layout++)
+                for (int turn = 0; turn < 3; turn++) {
+                    struct rf_op_case one = {.attributes = {.f = {1}}};
+                    uint64_t tokens = shapes[i].tokens, dim = shapes[i].dim, rotated = i % 2 ? dim : dim / 2;
+                    bool strided = (i + (size_t)layout + (size_t)turn) % 2;
+                    uint64_t of_k[] = {tokens, shapes[i].heads, dim};
+                    uint64_t of_cache[] = {layout >= 2 ? 9 : 3, shapes[i].heads, shapes[i].page_rows, dim};
+                    kv_shape(&one, types[t], of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);
+                    if (layout & 1) one.tensors[SEQUENCES] = rf_case_vector(RF_I32, tokens, 1);
+                    if (layout & 2) one.tensors[TABLE] = rf_case_matrix(RF_I32, layout & 1 ? 3 : 1, 4, 0, 0);
+                    if (turn) {
+                        one.tensors[STEPS] = rf_case_matrix(RF_I32, rotated / 2, 2, 0, 2);
+                        rf_rotation_set(&one, (int)(i % RF_ROTATIONS), turn == 1, rotated);
+                        /* An element on the edge between two of Q8_0 may fall to either side. */
+                        one.absolute = types[t] == RF_Q8_0 ? 0.06 : 2e-5;
+                        one.relative = types[t] == RF_Q8_0 ? 1e-3 : rf_op_step(types[t]);
+                    }
+                    rf_case_add_shown(list, &one, K, " into %s pages of %llu%s%s%s", rf_dtype_name(types[t]),
+                                      (unsigned long long)shapes[i].page_rows, layouts[layout], turns[turn],
+                                      strided ? ", gaps" : "");
+                }
+    for (size_t t = 0; t < RF_COUNT(types); t++)
+        for (int turn = 0; turn < 2; turn++) {
+            struct rf_op_case one = {.attributes = {.f = {1}}, .bench = true, .absolute = 1};
+            kv_shape(&one, types[t], (uint64_t[]){16384, 32, 128}, 0, (uint64_t[]){1024, 32, 16, 128}, 0);
+            one.tensors[TABLE] = rf_case_matrix(RF_I32, 1, 1024, 0, 0);
+            if (turn) {
+                one.tensors[STEPS] = rf_case_matrix(RF_I32, 64, 2, 0, 0);
+                rf_rotation_set(&one, 0, true, 128);
+            }
+            rf_case_add_shown(list, &one, K, " into %s%s", rf_dtype_name(types[t]), turns[turn]);
+        }
+}
+static void kv_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    const struct rf_tensor_desc *k = &rf_op_in(call, K)->desc;
+    enum rf_dtype dtype = rf_op_in(call, K_CACHE)->desc.dtype;
+    *bytes = 2 * rf_op_elements(k) * 4 + 2 * rf_op_elements(k) / rf_dtype_block(dtype) * rf_dtype_block_bytes(dtype);
+    *flops = rf_op_given(rf_op_in(call, STEPS)) ? 3 * rf_op_elements(k) : 0;
+}
+const struct rf_op rf_op_kv_append = {
+    .name = "kv_append",
+    .summary = "k, turned by steps, and v into the caches' rows of each token's sequence and position",
+    .inputs = KV_TENSORS,
+    .outputs = 0,
+    .optional = 1 << SEQUENCES | 1 << TABLE | 1 << STEPS,
+    .updates = 1 << K_CACHE | 1 << V_CACHE,
+    .check = kv_check,
+    .reference = kv_reference,
+    .gpu = kv_gpu,
+    .cpu = kv_cpu,
+    .cases = kv_cases,
+    .fill = kv_fill,
+    .cost = kv_cost,
+};
+
+/* ---- rope_append: what a layer does between its products and its attention; q [tokens, heads, dim], then
+ * kv_append's inputs. By itself it is the two ops it stands for, one after the other; a GPU runs both in one kernel.
+ * ---- */
+
+enum { QUERIES, OF_KV, APPEND_TENSORS = OF_KV + KV_TENSORS };
+enum { TOGETHER_TOKENS = 64 };
+
+/* Op number `index` of the two. */
+static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
+    struct rf_op_call part = {.op = index ? &rf_op_kv_append : &rf_op_rope, .attributes = call->attributes};
+    if (index) {
+        memcpy(part.tensors, &call->tensors[OF_KV], KV_TENSORS * sizeof part.tensors[0]);
+    } else {
+        part.tensors[0] = *rf_op_in(call, QUERIES);
+        part.tensors[1] = *rf_op_in(call, OF_KV + POSITIONS);
+        part.tensors[2] = *rf_op_in(call, OF_KV + STEPS);
+        part.tensors[3] = *rf_op_out(call, 0);
+    }
+    part.count = part.op->inputs + part.op->outputs;
+    return part;
+}
+
+static rf_status append_check(const struct rf_op_call *call) {
+    TRY(rf_need_type(rf_op_in(call, QUERIES), "q", RF_F32));
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        TRY(part.op->check(&part));
+    }
+    return rf_need_size(rf_op_in(call, OF_KV + K), "k", 2, rf_op_in(call, QUERIES)->desc.shape[2]);
+}
+static void append_reference(const struct rf_op_call *call) {
+    rf_op_parts_reference(call, append_part, 2);
+}
+static rf_status append_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    for (int i = 0; i < 2; i++) {
+        struct rf_op_call part = append_part(call, i);
+        TRY(part.op->cpu(cpu, &part));
+    }
+    return RF_OK;
+}
+static bool heads_dense(const struct rf_tensor_desc *desc) {
+    return desc->shape[1] == 1 || desc->strides[1] == desc->shape[2];
+}
+static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    const struct rf_op_tensor *q = rf_op_in(call, QUERIES), *out = rf_op_out(call, 0);
+    struct rf_op_call kv = append_part(call, 1);
+    struct rf_rope_table rope;
+    struct rf_kv_append_args args = kv_args(&kv, &rope);
+    /* Of many tokens each has a kernel that moves wider pieces. */
+    if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
+        !heads_dense(&out->desc)) {
+        struct rf_op_call turn = append_part(call, 0);
+        TRY(turn.op->gpu(queue, &turn));
+        return kv.op->gpu(queue, &kv);
+    }
+    args.q = rf_op_slice(q);
+    args.q_out = rf_op_slice(out);
+    args.q_heads = q->desc.shape[1];
+    args.q_token = q->desc.strides[0];
+    args.q_out_token = out->desc.strides[0];
+    args.q_to_f16 = out->desc.dtype == RF_F16;
+    return rf_gpu_kv_append(queue, &args);
+}
+static bool append_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    struct rf_op_call kv = append_part(call, 1);
+    return index >= OF_KV && kv_fill(&kv, index - OF_KV, state);
+}
+static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_f16, const uint64_t of_q[3],
+                        uint64_t kv_heads, uint64_t page_rows, int how) {
+    uint64_t tokens = of_q[0], dim = of_q[2], rotated = how & 1 ? dim : dim / 2;
+    bool halves = how & 2, strided = how & 4, split = how & 8; /* split: gaps between the heads too */
+    struct rf_op_case kv = {.attributes = {.f = {1}}}, one;
+    uint64_t of_k[] = {tokens, kv_heads, dim}, of_cache[] = {9, kv_heads, page_rows, dim};
+    kv_shape(&kv, cache, of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);
+    kv.tensors[TABLE] = rf_case_matrix(RF_I32, 3, 4, 0, 0);
+    kv.tensors[SEQUENCES] = rf_case_vector(RF_I32, tokens, 1);
+    kv.tensors[STEPS] = rf_case_matrix(RF_I32, rotated / 2, 2, 0, 2);
+    rf_rotation_set(&kv, how % RF_ROTATIONS, halves, rotated);
+    one = kv;
+    one.absolute = cache == RF_Q8_0 ? 0.06 : 2e-5;
+    one.relative = cache == RF_Q8_0 ? 1e-3 : RF_MAX(rf_op_step(cache), rf_op_step(to_f16 ? RF_F16 : RF_F32));
+    memcpy(&one.tensors[OF_KV], kv.tensors, KV_TENSORS * sizeof kv.tensors[0]);
+    one.tensors[QUERIES] = rf_case_tensor(RF_F32, 3, of_q, strided ? 3 : 0);
+    one.tensors[APPEND_TENSORS] = rf_case_tensor(to_f16 ? RF_F16 : RF_F32, 3, of_q, strided ? 1 : 0);
+    for (int i = 0; i < 2 && (strided || split); i++) {
+        uint64_t *strides = one.tensors[i ? APPEND_TENSORS : QUERIES].strides;
+        strides[2] = 1;
+        strides[1] = dim + (split ? 4 : 0);
+        strides[0] = of_q[1] * strides[1] + (strided ? 7 : 0);
+    }
+    one.count = APPEND_TENSORS + 1;
+    rf_case_add_shown(list, &one, QUERIES, " to %s, %llu of k into %s%s%s%s", to_f16 ? "f16" : "f32",
+                      (unsigned long long)kv_heads, rf_dtype_name(cache), halves ? ", halves" : "",
+                      strided ? ", gaps" : "", split ? ", heads apart" : "");
+}
+static void append_cases(struct rf_case_list *list) {
+    static const enum rf_dtype caches[] = {RF_F32, RF_F16, RF_Q8_0};
+    static const struct {
+        uint64_t tokens, heads, kv_heads, dim, page_rows;
+    } shapes[] = {{1, 4, 1, 32, 1},  {9, 3, 3, 64, 4},  {13, 6, 2, 96, 5}, {1, 32, 8, 128, 16},
+                  {7, 8, 1, 128, 8}, {3, 2, 2, 288, 3}, {0, 2, 1, 32, 4},  {4, 0, 1, 64, 4}};
+    for (size_t t = 0; t < RF_COUNT(caches); t++)
+        for (size_t i = 0; i < RF_COUNT(shapes); i++)
+            for (int to_f16 = 0; to_f16 < 2; to_f16++)
+                for (int how = (int)(i % 2); how < 16; how += 3)
+                    append_case(list, caches[t], to_f16,
+                                (uint64_t[]){shapes[i].tokens, shapes[i].heads, shapes[i].dim}, shapes[i].kv_heads,
+                                shapes[i].page_rows, how);
+    struct rf_op_case one = {.attributes = {.f = {1}}, .bench = true, .absolute = 1, .count = APPEND_TENSORS + 1};
+    struct rf_op_case kv = one;
+    kv_shape(&kv, RF_F16, (uint64_t[]){16384, 8, 128}, 0, (uint64_t[]){1024, 8, 16, 128}, 0);
+    memcpy(&one.tensors[OF_KV], kv.tensors, KV_TENSORS * sizeof kv.tensors[0]);
+    one.tensors[OF_KV + TABLE] = rf_case_matrix(RF_I32, 1, 1024, 0, 0);
+    one.tensors[OF_KV + STEPS] = rf_case_matrix(RF_I32, 64, 2, 0, 0);
+    one.tensors[QUERIES] = rf_case_tensor(RF_F32, 3, (uint64_t[]){16384, 32, 128}, 0);
+    one.tensors[APPEND_TENSORS] = rf_case_tensor(RF_F16, 3, (uint64_t[]){16384, 32, 128}, 0);
+    rf_rotation_set(&one, 0, false, 128);
+    rf_case_add_shown(list, &one, QUERIES, " to f16, 8 of k into f16");
+}
+static void append_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    rf_op_parts_cost(call, append_part, 0, 2, bytes, flops);
+}
+const struct rf_op rf_op_rope_append = {
+    .name = "rope_append",
+    .summary = "rope of q, and kv_append of k, turned likewise, and v",
+    .inputs = APPEND_TENSORS,
+    .outputs = 1,
+    .optional = (1 << SEQUENCES | 1 << TABLE) << OF_KV,
+    .updates = (1 << K_CACHE | 1 << V_CACHE) << OF_KV,
+    .check = append_check,
+    .reference = append_reference,
+    .gpu = append_gpu,
+    .cpu = append_cpu,
+    .cases = append_cases,
+    .fill = append_fill,
+    .cost = append_cost,
+};

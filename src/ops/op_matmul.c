@@ -1,0 +1,474 @@
+/* Products with weights: matmul, matmul_gate, matmul_q8.
+ *
+ * Weights are dense rows [n, k] of any weight type; x is [m, k], out [m, n]; rows of x and out may lie apart. Checks
+ * here ask for what the reference needs; the GPU asks for more (alignment, strides) and refuses the rest as
+ * unsupported before it launches.
+ *
+ * Tolerances. Ordinary numbers of a case are in [-4, 4], quantized weights in [-1, 1], so that the root mean square P
+ * of a product is 5.4, or 1.4 with quantized weights:
+ *   sums in f32      1e-7 * P * (k + 4); less than 1e-4 up to k = 180
+ *   matrix units     what is rounded to 16 bits (2^-11, bf16 2^-8) errs like sqrt(k): 4 * step * P * sqrt(k)
+ *   8 bits           x rounded to 8 bits per 32 elements: 0.046 * P * sqrt(k). The CPU does it for Q8_0, Q4_0, Q4_K
+ * and Q6_K, a GPU with few rows of x for every quantized type. Only where x is a view: a dense x is made of numbers
+ * that lose nothing by it (fill_exact), and the bound is that of f32 the result       f32 1e-6, else one step of its
+ * type, relative silu(a) * b      both sums' errors times the other's size Extreme and special numbers have a P of
+ * their own and a factor of 8, as few of them make up a sum. */
+#include "ops/op_weights_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cpu/fast.h"
+
+enum { X, WEIGHTS, BIAS, RESIDUAL, GATE = 2 }; /* inputs; a gate stands where a bias would */
+
+/* ---- matmul, matmul_gate, matmul_q8 ---- */
+
+extern const struct rf_op rf_op_matmul, rf_op_matmul_gate, rf_op_matmul_q8;
+
+static bool is_gate(const struct rf_op_call *call) {
+    return call->op == &rf_op_matmul_gate;
+}
+static bool is_q8(const struct rf_op_call *call) {
+    return call->op == &rf_op_matmul_q8;
+}
+
+static rf_status product_check(const struct rf_op_call *call) {
+    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    enum rf_dtype type = out->desc.dtype;
+    TRY(check_weights(weights, "weights"));
+    TRY(check_float(out, "out"));
+    TRY(check_matrix(out, "out"));
+    uint64_t m = out->desc.shape[0], n = out->desc.shape[1], k = weights->desc.shape[1];
+    TRY(check_shape(weights, "weights", n, k));
+    if (is_quantized(weights->desc.dtype) && type != RF_F32)
+        return rf_fail(RF_E_UNSUPPORTED, "weights of %s give f32, not %s", rf_dtype_name(weights->desc.dtype),
+                       rf_dtype_name(type));
+    if (is_q8(call)) {
+        if (!is_quantized(weights->desc.dtype))
+            return rf_fail(RF_E_UNSUPPORTED, "weights of %s with 8-bit activations; they must be quantized",
+                           rf_dtype_name(weights->desc.dtype));
+        TRY(check_blocks(x, "x", m, k));
+    } else {
+        TRY(check_float(x, "x"));
+        TRY(check_shape(x, "x", m, k));
+        if (x->desc.dtype != type)
+            return rf_fail(RF_E_INVALID, "x is %s and out %s; they must be of one type", rf_dtype_name(x->desc.dtype),
+                           rf_dtype_name(type));
+    }
+    if (is_gate(call)) {
+        const struct rf_op_tensor *gate = rf_op_in(call, GATE);
+        TRY(check_weights(gate, "gate"));
+        TRY(check_shape(gate, "gate", n, k));
+        if (gate->desc.dtype != weights->desc.dtype)
+            return rf_fail(RF_E_INVALID, "weights are %s and the gate %s; they must be of one type",
+                           rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
+        return RF_OK;
+    }
+    if (call->attributes.i[0] < RF_MATMUL_AUTO || call->attributes.i[0] > RF_MATMUL_WIDE)
+        return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.i[0]);
+    const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
+    if (rf_op_given(bias) &&
+        (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n || !dense(&bias->desc)))
+        return rf_fail(RF_E_INVALID, "the bias must be f32, dense, one for each of %llu outputs",
+                       (unsigned long long)n);
+    if (!rf_op_given(residual)) return RF_OK;
+    TRY(check_shape(residual, "residual", m, n));
+    if (residual->desc.dtype != type)
+        return rf_fail(RF_E_INVALID, "out is %s and the residual %s; they must be of one type", rf_dtype_name(type),
+                       rf_dtype_name(residual->desc.dtype));
+    if (row_stride(&residual->desc) != row_stride(&out->desc))
+        return rf_fail(RF_E_UNSUPPORTED, "residual and out have rows %llu and %llu elements apart; they must agree",
+                       (unsigned long long)row_stride(&residual->desc), (unsigned long long)row_stride(&out->desc));
+    return RF_OK;
+}
+
+struct rf_ref_matmul rf_op_product(const struct rf_op_call *call) {
+    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    struct rf_ref_matmul op = {.weight_type = weights->desc.dtype,
+                               .weights = rf_op_host(weights),
+                               .type = out->desc.dtype,
+                               .out = rf_op_host(out),
+                               .m = out->desc.shape[0],
+                               .n = out->desc.shape[1],
+                               .k = weights->desc.shape[1],
+                               .out_stride = row_stride(&out->desc)};
+    if (is_q8(call)) {
+        op.x_q8 = rf_op_host(x);
+    } else {
+        op.x = rf_op_host(x);
+        op.x_stride = row_stride(&x->desc);
+    }
+    if (is_gate(call)) {
+        op.gate = rf_op_host(rf_op_in(call, GATE));
+    } else {
+        op.bias = rf_op_host(rf_op_in(call, BIAS));
+        op.residual = rf_op_host(rf_op_in(call, RESIDUAL));
+    }
+    return op;
+}
+static void product_reference(const struct rf_op_call *call) {
+    struct rf_ref_matmul op = rf_op_product(call);
+    rf_ref_matmul(&op);
+}
+static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_ref_matmul op = rf_op_product(call);
+    return rf_cpu_matmul(cpu, &op);
+}
+
+/* By sizes alone: buffers and views need not be there yet. */
+static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
+                                  .type = out->desc.dtype,
+                                  .m = out->desc.shape[0],
+                                  .n = out->desc.shape[1],
+                                  .k = weights->desc.shape[1],
+                                  .path = (enum rf_matmul_path)call->attributes.i[0]};
+    return rf_gpu_matmul_workspace(&args, bytes);
+}
+
+static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
+                                  .type = out->desc.dtype,
+                                  .x_q8 = is_q8(call),
+                                  .m = out->desc.shape[0],
+                                  .n = out->desc.shape[1],
+                                  .k = weights->desc.shape[1],
+                                  .out = rows_of(out),
+                                  .weights = view_of(weights),
+                                  .constant = weights->constant};
+    if (is_quantized(args.weight_type)) {
+        TRY(need_aligned(call, weights, "weights", 16));
+        if (is_gate(call)) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        TRY(need_aligned(call, x, "x", args.x_q8 ? 8 : 16));
+        if (!args.x_q8) TRY(need_stride(call, x, "x", 4));
+    }
+    args.x = args.x_q8 ? view_of(x) : rows_of(x);
+    if (is_gate(call)) {
+        args.gate = view_of(rf_op_in(call, GATE));
+        args.constant = args.constant && rf_op_in(call, GATE)->constant;
+    } else {
+        args.bias = view_of(rf_op_in(call, BIAS));
+        args.residual = rows_of(rf_op_in(call, RESIDUAL));
+        args.path = (enum rf_matmul_path)call->attributes.i[0];
+        args.workspace = (struct rf_rows_view){call->workspace, call->workspace_offset, 0};
+    }
+    return rf_gpu_matmul(queue, &args);
+}
+
+/* Weights alone: at few rows of x all else is small beside them. */
+static void product_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    uint64_t matrices = is_gate(call) ? 2 : 1;
+    *bytes = matrices * (weights->bytes - weights->desc.byte_offset);
+    *flops = matrices * 2 * rf_op_elements(&out->desc) * weights->desc.shape[1];
+}
+
+/* ---- their data ---- */
+
+static double random_unit(uint64_t *state) {
+    return (double)(rf_op_random(state) >> 11) * 0x1p-53;
+}
+
+/* Whether the CPU rounds activations to 8 bits for these weights. */
+static bool rounds_on_cpu(enum rf_dtype weights) {
+    return weights == RF_Q8_0 || weights == RF_Q4_0 || weights == RF_Q4_K || weights == RF_Q6_K;
+}
+static bool exact_x(enum rf_dtype weights, const struct rf_tensor_desc *x) {
+    return is_quantized(weights) && x->dtype == RF_F32 && !x->byte_offset && dense(x);
+}
+
+/* Small integers times a power of two, each 32 with a 127 among them: 8 bits hold them. */
+static void fill_exact(float *x, uint64_t count, uint64_t *state) {
+    for (uint64_t at = 0; at < count; at += RF_Q8_BLOCK) {
+        uint64_t largest = rf_op_random(state) % RF_Q8_BLOCK;
+        float scale = rf_op_random(state) % 2 ? 1.0f / 32 : 1.0f / 64;
+        for (uint64_t i = 0; i < RF_Q8_BLOCK && at + i < count; i++)
+            x[at + i] = scale * (i == largest ? 127.0f : (float)(rf_op_random(state) % 255) - 127.0f);
+    }
+}
+static bool product_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    const struct rf_op_tensor *x = rf_op_in(call, X);
+    if (index != X || !exact_x(rf_op_in(call, WEIGHTS)->desc.dtype, &x->desc)) return false;
+    fill_exact(rf_op_host(x), rf_op_elements(&x->desc), state);
+    return true;
+}
+/* Blocks as quantize_q8 gives them, some of zeros. */
+static bool blocks_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    const struct rf_op_tensor *x = rf_op_in(call, X);
+    if (index != X) return false;
+    uint64_t count = rf_op_elements(&x->desc) / sizeof(struct rf_q8_block);
+    for (uint64_t b = 0; b < count; b++) {
+        float values[RF_Q8_BLOCK];
+        double size = rf_op_random(state) % 8 ? 8 : 0;
+        for (int i = 0; i < RF_Q8_BLOCK; i++) values[i] = (float)((random_unit(state) - 0.5) * size);
+        rf_ref_quantize_q8(RF_F32, values, (struct rf_q8_block *)rf_op_host(x) + b, RF_Q8_BLOCK);
+    }
+    return true;
+}
+
+/* ---- their cases ---- */
+
+enum { ALONE, WITH_BIAS, WITH_RESIDUAL, WITH_BOTH };
+/* What a case of a product is made of. pad: elements between rows of x (and one between those of out), and x and
+ * out begin so many elements after their memory. */
+struct product {
+    enum rf_dtype weights, type;
+    uint64_t m, n, k;
+    uint64_t pad;
+    int with;
+    enum rf_matmul_path path;
+    enum rf_case_data data;
+    bool bench;
+};
+
+static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t columns, uint64_t pad,
+                                    uint64_t skip) {
+    struct rf_tensor_desc desc = {.dtype = dtype, .rank = 2, .shape = {rows, columns}};
+    if (pad) desc.strides[0] = columns + pad, desc.strides[1] = 1;
+    desc.byte_offset = skip * rf_dtype_bytes(dtype);
+    return desc;
+}
+
+static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struct product *p) {
+    bool quant = is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
+    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE ||
+                        (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
+    bool wild = p->data == RF_DATA_EXTREME || p->data == RF_DATA_SPECIAL;
+    double k = (double)p->k, product = quant ? wild ? 7e3 : 1.4 : wild ? 1.4e8 : 5.4, step = 0;
+    double sum = 1.5e-7 * product * (k + 4) * (wild ? 8 : 1);
+    if (matrix_units && p->type == RF_F32) step = p->weights == RF_BF16 ? 0x1p-8 : 0x1p-11;
+    sum += 4 * step * product * sqrt(k);
+    bool rounds = rounds_on_cpu(p->weights) || p->path == RF_MATMUL_DOTS || (p->path == RF_MATMUL_AUTO && !many);
+    if (op != &rf_op_matmul_q8 && quant && rounds && !exact_x(p->weights, &one->tensors[X]))
+        sum += 0.046 * product * sqrt(k);
+    one->relative = p->type == RF_F32 ? 1e-6 : rf_op_step(p->type);
+    if (op == &rf_op_matmul_gate) {
+        sum *= 2 * (4 * product * sqrt(k) + 1);
+        one->relative = RF_MAX(one->relative, 1e-5);
+    }
+    one->absolute = sum;
+}
+
+static void add_product(struct rf_case_list *list, const struct rf_op *op, struct product p) {
+    static const char *const with[] = {"", " bias", " residual", " bias residual"};
+    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide"};
+    static const char *const data[] = {"", " masked", " extreme", " special"};
+    struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
+    bool quant = is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
+    /* The GPU wants quantized weights and what goes with them at multiples of 16 bytes. */
+    uint64_t skip = quant && !q8 ? (p.pad + 3) / 4 * 4 : p.pad;
+    if (q8)
+        one.tensors[X] = (struct rf_tensor_desc){
+            .dtype = RF_U8, .rank = 2, .shape = {p.m, p.k / RF_Q8_BLOCK * sizeof(struct rf_q8_block)}};
+    else
+        one.tensors[X] = matrix(p.type, p.m, p.k, p.pad, skip);
+    if (q8 && p.pad) one.tensors[X].byte_offset = 8;
+    one.tensors[WEIGHTS] = matrix(p.weights, p.n, p.k, 0, 0);
+    if (p.pad) one.tensors[WEIGHTS].byte_offset = quant ? 16 : p.pad * rf_dtype_bytes(p.weights);
+    if (op == &rf_op_matmul_gate) one.tensors[GATE] = one.tensors[WEIGHTS];
+    if (p.with & WITH_BIAS)
+        one.tensors[BIAS] =
+            (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {p.n}, .byte_offset = p.pad ? 4 : 0};
+    if (p.with & WITH_RESIDUAL) one.tensors[RESIDUAL] = matrix(p.type, p.m, p.n, p.pad ? 1 : 0, 0);
+    one.tensors[op->inputs] = matrix(p.type, p.m, p.n, p.pad ? 1 : 0, p.pad);
+    one.attributes.i[0] = p.path;
+    tolerate(&one, op, &p);
+    snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s%s%s%s", rf_dtype_name(p.weights),
+             q8 ? "q8" : rf_dtype_name(p.type), (unsigned long long)p.m, (unsigned long long)p.n,
+             (unsigned long long)p.k, with[p.with], p.pad ? " view" : "", paths[p.path], data[p.data]);
+    rf_case_add(list, &one);
+}
+
+/* Shapes as m, n, k; k of 0 and less stands for nothing and so many blocks. */
+struct shape {
+    uint64_t m, n;
+    int k;
+    uint64_t pad;
+};
+static uint64_t k_of(enum rf_dtype dtype, int k) {
+    return k < 0 ? (uint64_t)-k * rf_dtype_block(dtype) : (uint64_t)k;
+}
+static void add_shapes(struct rf_case_list *list, const struct rf_op *op, struct product p,
+                       const struct shape *shapes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        p.m = shapes[i].m;
+        p.n = shapes[i].n;
+        p.k = k_of(p.weights, shapes[i].k);
+        p.pad = shapes[i].pad;
+        p.with = op == &rf_op_matmul_gate ? ALONE : (int)(i + (size_t)p.weights + (size_t)p.type) % 4;
+        add_product(list, op, p);
+    }
+}
+#define ADD_SHAPES(list, op, shapes, ...)                                                                            \
+    add_shapes((list), (op), (struct product){__VA_ARGS__}, (shapes), RF_COUNT(shapes))
+
+static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct shape few[] = {{1, 1, 1, 0},   {1, 3, 64, 0},  {3, 5, 37, 1},  {4, 2, 517, 0},
+                                       {8, 7, 264, 8}, {5, 3, 7, 0},   {0, 5, 8, 0},   {3, 0, 8, 0},
+                                       {2, 3, 0, 0},   {7, 2, 131, 3}, {2, 1, 1031, 0}};
+    static const struct shape many[] = {{17, 19, 23, 0}, {67, 5, 41, 3}, {10, 70, 72, 8}, {1, 1, 1, 0}, {2, 3, 0, 0}};
+    static const struct shape units[] = {{16, 16, 32, 0}, {1, 1, 8, 0}, {67, 33, 72, 8},    {129, 9, 40, 0},
+                                         {3, 131, 56, 8}, {2, 3, 0, 0}, {256, 128, 200, 0}, {1030, 130, 24, 0}};
+    static const struct shape wide[] = {{5, 259, 72, 8}, {130, 6, 584, 0}, {128, 256, 136, 0}, {2, 3, 0, 0}};
+    static const struct shape deep[] = {{3, 5, 1032, 0}, {19, 7, 1664, 8}}; /* k is split */
+    static const struct shape odd[] = {{1, 5, 33, 0}, {3, 4, 64, 0}, {2, 3, 5, 1}};
+    static const struct shape odd_many[] = {{9, 3, 40, 8}, {11, 5, 3, 0}};
+    for (size_t w = 0; w < 3; w++)
+        for (size_t t = 0; t < 3; t++) {
+            enum rf_dtype weights = rf_float_types[w], type = rf_float_types[t];
+            bool on_units = weights != RF_F32 && (type == RF_F32 || type == weights);
+            ADD_SHAPES(list, op, few, .weights = weights, .type = type, .path = RF_MATMUL_AUTO);
+            ADD_SHAPES(list, op, many, .weights = weights, .type = type, .path = RF_MATMUL_TILED);
+            for (int data = RF_DATA_EXTREME; data <= RF_DATA_SPECIAL; data++) {
+                ADD_SHAPES(list, op, odd, .weights = weights, .type = type, .data = (enum rf_case_data)data);
+                ADD_SHAPES(list, op, odd_many, .weights = weights, .type = type, .data = (enum rf_case_data)data,
+                           .path = RF_MATMUL_TILED);
+            }
+            if (on_units) {
+                ADD_SHAPES(list, op, units, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
+                ADD_SHAPES(list, op, deep, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
+                ADD_SHAPES(list, op, wide, .weights = weights, .type = type, .path = RF_MATMUL_WIDE);
+            }
+            /* More rows than a matvec takes at once, by it and by what is chosen. */
+            add_product(list, op, (struct product){weights, type, 11, 3, 40, .path = RF_MATMUL_MATVEC});
+            add_product(list, op, (struct product){weights, type, 33, 9, 48, .with = WITH_BOTH});
+        }
+}
+static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct shape few[] = {{1, 1, -1, 0},  {1, 5, -3, 4}, {2, 3, -1, 8}, {4, 7, -2, 0}, {7, 4, -1, 12},
+                                       {8, 2, 512, 0}, {0, 3, -1, 0}, {2, 0, -1, 0}, {2, 3, 0, 0},  {1, 13, -5, 0}};
+    static const struct shape many[] = {{9, 67, 256, 4}, {65, 3, -1, 0}, {1, 1, -1, 0}};
+    static const struct shape units[] = {{3, 131, 256, 8}, {130, 5, -1, 0}, {1, 1, -1, 0}};
+    static const struct shape odd[] = {{3, 4, 256, 4}, {1, 2, -1, 8}};
+    static const struct shape exact[] = {{1, 5, -3, 4}, {2, 3, -1, 8}, {8, 3, 512, 0}};
+    /* Several slices of a wave, the last of them in part; rows of weights that begin anywhere; more rows than waves.
+     */
+    static const struct shape slices[] = {{1, 67, -131, 0}, {3, 5, -67, 4}, {8, 2, -129, 0}};
+    /* What goes in pairs: whole lanes, rows at multiples of 16 bytes. */
+    static const struct shape pairs[] = {{1, 5, 4096, 4}, {1, 67, 2048, 0}, {1, 4, 2304, 0}, {1, 1, 6144, 8}};
+    static const struct shape large_slices[] = {{1, 67, -17, 0}, {3, 5, -9, 4}, {8, 2, -19, 0}};
+    for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
+        enum rf_dtype weights = rf_quantized_types[w];
+        ADD_SHAPES(list, op, few, .weights = weights, .type = RF_F32, .path = RF_MATMUL_AUTO);
+        ADD_SHAPES(list, op, many, .weights = weights, .type = RF_F32, .path = RF_MATMUL_TILED);
+        ADD_SHAPES(list, op, units, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATRIX);
+        ADD_SHAPES(list, op, odd, .weights = weights, .type = RF_F32, .data = RF_DATA_EXTREME);
+        add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_MATVEC});
+        add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_DOTS});
+        add_product(list, op, (struct product){weights, RF_F32, 33, 5, 256, .with = WITH_BIAS});
+        add_product(list, op, (struct product){weights, RF_F32, 9, 258, 512, .path = RF_MATMUL_WIDE});
+        add_product(list, op, (struct product){weights, RF_F32, 10, 3, 1280, .path = RF_MATMUL_MATRIX});
+        ADD_SHAPES(list, op, exact, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATVEC);
+        if (rf_dtype_block(weights) == 32)
+            ADD_SHAPES(list, op, slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
+        else
+            ADD_SHAPES(list, op, large_slices, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
+        if (rounds_on_cpu(weights))
+            ADD_SHAPES(list, op, pairs, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
+    }
+}
+static void matmul_cases(struct rf_case_list *list) {
+    static const enum rf_dtype fast[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    const struct rf_op *op = &rf_op_matmul;
+    matmul_float_cases(list, op);
+    matmul_quant_cases(list, op);
+    for (size_t w = 0; w < RF_COUNT(fast); w++) {
+        enum rf_dtype type = is_quantized(fast[w]) ? RF_F32 : fast[w];
+        add_product(list, op, (struct product){fast[w], RF_F32, 1, 8192, 8192, .bench = true});
+        add_product(list, op, (struct product){fast[w], RF_F32, 1, 14336, 4096, .bench = true});
+        add_product(list, op, (struct product){fast[w], RF_F32, 1, 128256, 4096, .bench = true});
+        if (is_quantized(fast[w])) {
+            add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 4096, .bench = true});
+            add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 14336, .bench = true});
+            add_product(list, op, (struct product){fast[w], RF_F32, 512, 4096, 4096, .bench = true});
+        } else {
+            add_product(list, op, (struct product){fast[w], type, 1, 8192, 8192, .bench = true});
+            add_product(list, op, (struct product){fast[w], type, 4096, 4096, 4096, .bench = true});
+            add_product(list, op, (struct product){fast[w], RF_F32, 4096, 4096, 4096, .bench = true});
+        }
+    }
+}
+const struct rf_op rf_op_matmul = {
+    .name = "matmul",
+    .summary =
+        "out = x weights^T + bias + residual; i[0]: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
+        "5 matrix units with wide tiles",
+    .inputs = 4,
+    .outputs = 1,
+    .optional = 1 << BIAS | 1 << RESIDUAL,
+    .in_place = 1 << RESIDUAL,
+    .check = product_check,
+    .reference = product_reference,
+    .gpu = product_gpu,
+    .cpu = product_cpu,
+    .workspace = matmul_workspace,
+    .cases = matmul_cases,
+    .fill = product_fill,
+    .cost = product_cost,
+};
+
+static void matmul_gate_cases(struct rf_case_list *list) {
+    static const struct shape plain[] = {{1, 1, 1, 0}, {1, 5, 64, 0}, {3, 7, 29, 1}, {8, 2, 40, 8}, {10, 3, 17, 0}};
+    static const struct shape empty[] = {{0, 3, -1, 0}, {2, 0, -1, 0}, {2, 3, 0, 0}};
+    static const struct shape pairs[] = {{1, 3, 4096, 4}, {1, 9, 2304, 0}};
+    static const struct shape blocks[] = {{1, 1, -1, 0}, {1, 5, -2, 4}, {3, 3, -1, 8}, {8, 2, -1, 0}, {9, 3, -3, 0}};
+    const struct rf_op *op = &rf_op_matmul_gate;
+    for (size_t w = 0; w < 3; w++)
+        for (size_t t = 0; t < 3; t++) {
+            ADD_SHAPES(list, op, plain, .weights = rf_float_types[w], .type = rf_float_types[t]);
+            if (w == t) ADD_SHAPES(list, op, empty, .weights = rf_float_types[w], .type = rf_float_types[t]);
+        }
+    for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
+        ADD_SHAPES(list, op, blocks, .weights = rf_quantized_types[w], .type = RF_F32);
+        if (w % 6 == 0) ADD_SHAPES(list, op, empty, .weights = rf_quantized_types[w], .type = RF_F32);
+        if (rounds_on_cpu(rf_quantized_types[w]))
+            ADD_SHAPES(list, op, pairs, .weights = rf_quantized_types[w], .type = RF_F32);
+    }
+    add_product(list, op, (struct product){RF_F16, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q8_0, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q4_0, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q4_K, RF_F32, 1, 14336, 4096, .bench = true});
+}
+const struct rf_op rf_op_matmul_gate = {
+    .name = "matmul_gate",
+    .summary = "out = silu(x weights^T) * (x gate^T)",
+    .inputs = 3,
+    .outputs = 1,
+    .check = product_check,
+    .reference = product_reference,
+    .gpu = product_gpu,
+    .cpu = product_cpu,
+    .cases = matmul_gate_cases,
+    .fill = product_fill,
+    .cost = product_cost,
+};
+
+static void matmul_q8_cases(struct rf_case_list *list) {
+    static const struct shape shapes[] = {{1, 1, -1, 0}, {1, 5, -3, 1},  {2, 3, -1, 0},   {4, 7, -2, 1},
+                                          {7, 4, -1, 0}, {8, 2, 512, 1}, {11, 3, 256, 0}, {0, 3, -1, 0},
+                                          {2, 0, -1, 0}, {2, 3, 0, 0}};
+    const struct rf_op *op = &rf_op_matmul_q8;
+    for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
+        ADD_SHAPES(list, op, shapes, .weights = rf_quantized_types[w], .type = RF_F32);
+        if (rounds_on_cpu(rf_quantized_types[w]))
+            add_product(list, op, (struct product){rf_quantized_types[w], RF_F32, 1, 8192, 8192, .bench = true});
+    }
+}
+const struct rf_op rf_op_matmul_q8 = {
+    .name = "matmul_q8",
+    .summary = "out = x weights^T + bias + residual, x in blocks as quantize_q8 gives them (u8)",
+    .inputs = 4,
+    .outputs = 1,
+    .optional = 1 << BIAS | 1 << RESIDUAL,
+    .in_place = 1 << RESIDUAL,
+    .check = product_check,
+    .reference = product_reference,
+    .gpu = product_gpu,
+    .cpu = product_cpu,
+    .cases = matmul_q8_cases,
+    .fill = blocks_fill,
+    .cost = product_cost,
+};

@@ -1,0 +1,279 @@
+/* Products of rows that something is done to first: norm_qkv and norm_gate, what a transformer's layer begins its
+ * halves with, are rms_norm and the products of what that gives; cast_matmul is a copy to f32 and a product. What the
+ * first step gives is an output too.
+ *
+ * By itself a form is the ops it stands for, one after the other: so the reference and the CPU run it, and a GPU
+ * where it has no kernel for all of it. For one row of x it has for most types of weights, and then the first step
+ * costs no kernel of its own, nor does a second and third product.
+ *
+ * Cases have rows of one size with random signs and norms that 8 bits hold (as op_matmul.c's fill_exact): what is
+ * normalized loses nothing by being rounded to 8 bits, and the bounds are those of sums in f32. So does what is cast.
+ */
+#include "ops/op_weights_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cpu/fast.h"
+#include "cpu/reference.h"
+
+enum { X, NORM, WEIGHTS, GATE, CAST_WEIGHTS = 1, CAST_RESIDUAL, PRODUCTS_MAX = 3 }; /* inputs */
+
+extern const struct rf_op rf_op_norm_qkv, rf_op_norm_gate, rf_op_cast_matmul;
+extern const struct rf_op rf_op_rms_norm, rf_op_copy, rf_op_matmul, rf_op_matmul_gate;
+
+static bool is_cast(const struct rf_op_call *call) {
+    return call->op == &rf_op_cast_matmul;
+}
+static int products(const struct rf_op_call *call) {
+    return call->op == &rf_op_norm_qkv ? PRODUCTS_MAX : 1;
+}
+static const struct rf_op_tensor *weights_of(const struct rf_op_call *call, int product) {
+    return rf_op_in(call, (is_cast(call) ? CAST_WEIGHTS : WEIGHTS) + product);
+}
+
+/* Op number `index` of those it stands for: the norm, then the products. */
+static struct rf_op_call part_of(const struct rf_op_call *call, int index) {
+    bool gate = call->op == &rf_op_norm_gate;
+    struct rf_op_call part = {.workspace = call->workspace, .workspace_offset = call->workspace_offset};
+    const struct rf_op_tensor *normed = rf_op_out(call, 0);
+    if (index == 0 && is_cast(call)) {
+        part.op = &rf_op_copy;
+        part.tensors[0] = *rf_op_in(call, X);
+        part.tensors[1] = *normed;
+    } else if (index == 0) {
+        part.op = &rf_op_rms_norm;
+        part.attributes.f[0] = call->attributes.f[0];
+        part.tensors[0] = *rf_op_in(call, X);
+        part.tensors[1] = *rf_op_in(call, NORM);
+        part.tensors[2] = *normed;
+    } else {
+        part.op = gate ? &rf_op_matmul_gate : &rf_op_matmul;
+        part.tensors[0] = *normed;
+        part.tensors[1] = *weights_of(call, index - 1);
+        if (gate) part.tensors[2] = *rf_op_in(call, GATE);
+        if (is_cast(call)) part.tensors[3] = *rf_op_in(call, CAST_RESIDUAL);
+        part.tensors[part.op->inputs] = *rf_op_out(call, index);
+    }
+    part.count = part.op->inputs + 1;
+    return part;
+}
+
+static rf_status norm_check(const struct rf_op_call *call) {
+    const struct rf_op_tensor *weights = weights_of(call, 0);
+    for (int i = 0; i <= products(call); i++) {
+        struct rf_op_call part = part_of(call, i);
+        TRY(part.op->check(&part));
+        if (i > 1 && rf_op_in(&part, 1)->desc.dtype != weights->desc.dtype)
+            return rf_fail(RF_E_INVALID, "weights are %s and %s; they must be of one type",
+                           rf_dtype_name(weights->desc.dtype), rf_dtype_name(rf_op_in(&part, 1)->desc.dtype));
+    }
+    return RF_OK;
+}
+static void norm_reference(const struct rf_op_call *call) {
+    rf_op_parts_reference(call, part_of, 1 + products(call));
+}
+static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_op_call first = part_of(call, 0);
+    struct rf_ref_matmul all[PRODUCTS_MAX];
+    TRY(first.op->cpu(cpu, &first));
+    for (int i = 0; i < products(call); i++) {
+        struct rf_op_call part = part_of(call, 1 + i);
+        all[i] = rf_op_product(&part);
+    }
+    return rf_cpu_matmuls(cpu, all, (size_t)products(call));
+}
+static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    *bytes = 0;
+    for (int i = 1; i <= products(call); i++) {
+        struct rf_op_call part = part_of(call, i);
+        uint64_t needed = 0;
+        if (part.op->workspace) TRY(part.op->workspace(&part, &needed));
+        *bytes = RF_MAX(*bytes, needed);
+    }
+    return RF_OK;
+}
+
+/* One kernel for all, for one row. */
+static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *call, bool *done) {
+    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = weights_of(call, 0);
+    struct rf_norm_products_args args = {.weight_type = weights->desc.dtype,
+                                         .type = x->desc.dtype,
+                                         .count = products(call),
+                                         .k = weights->desc.shape[1],
+                                         .eps = (float)call->attributes.f[0],
+                                         .constant = true,
+                                         .x = view_of(x),
+                                         .normed = view_of(rf_op_out(call, 0))};
+    *done = false;
+    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !dense(&x->desc))
+        return RF_OK;
+    if (is_cast(call))
+        args.residual = view_of(rf_op_in(call, CAST_RESIDUAL));
+    else
+        args.norm = view_of(rf_op_in(call, NORM));
+    if (call->op == &rf_op_norm_gate) {
+        args.gate = view_of(rf_op_in(call, GATE));
+        args.constant = rf_op_in(call, GATE)->constant;
+    }
+    for (int i = 0; i < args.count; i++) {
+        const struct rf_op_tensor *one = weights_of(call, i), *out = rf_op_out(call, 1 + i);
+        if (!one->desc.shape[0]) return RF_OK;
+        if (is_quantized(one->desc.dtype)) TRY(need_aligned(call, one, "weights", 16));
+        args.n[i] = one->desc.shape[0];
+        args.constant = args.constant && one->constant;
+        args.weights[i] = view_of(one);
+        args.out[i] = view_of(out);
+    }
+    if (is_quantized(weights->desc.dtype)) {
+        if (args.gate.buffer) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
+    }
+    return rf_gpu_norm_products(queue, &args, done);
+}
+static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    bool done;
+    TRY(norm_at_once(queue, call, &done));
+    for (int i = 0; i <= products(call) && !done; i++) {
+        struct rf_op_call part = part_of(call, i);
+        TRY(part.op->gpu(queue, &part));
+    }
+    return RF_OK;
+}
+
+static void norm_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    rf_op_parts_cost(call, part_of, 1, 1 + products(call), bytes, flops);
+}
+
+/* ---- cases ---- */
+
+/* Numbers that 8 bits hold, a 127 among each 32 of them; x of a norm is of one size. */
+static bool norm_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    const struct rf_op_tensor *tensor = rf_op_in(call, index);
+    uint64_t count = rf_op_elements(&tensor->desc);
+    void *to = rf_op_host(tensor);
+    if (index > (is_cast(call) ? X : NORM) || !dense(&tensor->desc)) return false;
+    for (uint64_t at = 0; at < count; at += RF_Q8_BLOCK) {
+        uint64_t largest = rf_op_random(state) % RF_Q8_BLOCK;
+        for (uint64_t i = 0; i < RF_Q8_BLOCK && at + i < count; i++) {
+            bool negative = rf_op_random(state) % 2;
+            double exact = (i == largest ? 127.0 : (double)(rf_op_random(state) % 255) - 127.0) / 32;
+            rf_element_set(tensor->desc.dtype, to, at + i,
+                           index == X && !is_cast(call) ? (negative ? -3.0 : 3.0) : exact);
+        }
+    }
+    return true;
+}
+
+static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_dtype weights, uint64_t m,
+                     const uint64_t n[PRODUCTS_MAX], uint64_t k, bool bench) {
+    bool gate = op == &rf_op_norm_gate, cast = op == &rf_op_cast_matmul, quant = is_quantized(weights);
+    int first = cast ? CAST_WEIGHTS : WEIGHTS;
+    struct rf_op_case one = {.count = op->inputs + op->outputs, .bench = bench};
+    struct rf_tensor_desc rows = {.dtype = RF_F32, .rank = 2, .shape = {m, k}};
+    one.attributes.f[0] = 1e-5;
+    one.tensors[X] = one.tensors[op->inputs] = rows;
+    if (cast)
+        one.tensors[X].dtype = n[1] % 2 ? RF_BF16 : RF_F16;
+    else
+        one.tensors[NORM] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {k}};
+    for (int i = 0; i < (gate ? 2 : cast ? 1 : PRODUCTS_MAX); i++) {
+        uint64_t columns = n[gate ? 0 : i];
+        one.tensors[first + i] = (struct rf_tensor_desc){.dtype = weights, .rank = 2, .shape = {columns, k}};
+        if (!gate || i == 0)
+            one.tensors[op->inputs + 1 + i] =
+                (struct rf_tensor_desc){.dtype = RF_F32, .rank = 2, .shape = {m, columns}};
+    }
+    if (cast && n[2] % 2)
+        one.tensors[CAST_RESIDUAL] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 2, .shape = {m, n[0]}};
+    /* As op_matmul.c says, with norms in place of x; the norm's own roundings come to a few of each product's. */
+    double product = quant ? 1.4 : 5.4;
+    one.absolute = 1.5e-7 * product * ((double)k + 4) + 4e-7 * product * sqrt((double)k);
+    one.relative = 2e-6;
+    if (m > RF_MATVEC_ROWS && !gate && weights != RF_F32)
+        one.absolute += 4 * (weights == RF_BF16 ? 0x1p-8 : 0x1p-11) * product * sqrt((double)k);
+    if (gate) {
+        one.absolute *= 2 * (4 * product * sqrt((double)k) + 1);
+        one.relative = 1e-5;
+    }
+    snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s", rf_dtype_name(weights),
+             rf_dtype_name(one.tensors[X].dtype), (unsigned long long)m,
+             (unsigned long long)(gate || cast ? n[0] : n[0] + n[1] + n[2]), (unsigned long long)k,
+             cast && n[2] % 2 ? " residual" : "");
+    rf_case_add(list, &one);
+}
+
+static void add_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct {
+        uint64_t m, n[PRODUCTS_MAX], k;
+    } shapes[] = {{1, {5, 3, 4}, 256},  {1, {67, 2, 33}, 2048}, {1, {1, 1, 1}, 4096},
+                  {1, {9, 6, 7}, 2304}, {3, {4, 3, 5}, 256},    {1, {2, 4, 6}, 22528},
+                  {9, {3, 2, 1}, 256},  {2, {3, 0, 1}, 256},    {0, {3, 2, 1}, 256}};
+    static const enum rf_dtype fast[] = {RF_F16, RF_BF16, RF_Q4_0, RF_Q8_0, RF_Q4_K, RF_Q6_K};
+    for (size_t s = 0; s < RF_COUNT(shapes); s++) {
+        for (size_t w = 0; w < RF_COUNT(rf_float_types); w++)
+            if (shapes[s].k == 256 || (shapes[s].m == 1 && rf_float_types[w] != RF_F32))
+                add_case(list, op, rf_float_types[w], shapes[s].m, shapes[s].n, shapes[s].k, false);
+        for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++)
+            if (s < 5 || w % 4 == s % 4)
+                add_case(list, op, rf_quantized_types[w], shapes[s].m, shapes[s].n, shapes[s].k, false);
+    }
+    for (size_t w = 0; w < RF_COUNT(fast); w++)
+        add_case(list, op, fast[w], 1,
+                 op == &rf_op_norm_gate ? (const uint64_t[]){14336, 0, 0} : (const uint64_t[]){4096, 1024, 1024},
+                 4096, true);
+}
+static void norm_qkv_cases(struct rf_case_list *list) {
+    add_cases(list, &rf_op_norm_qkv);
+}
+static void norm_gate_cases(struct rf_case_list *list) {
+    add_cases(list, &rf_op_norm_gate);
+}
+
+static void cast_matmul_cases(struct rf_case_list *list) {
+    add_cases(list, &rf_op_cast_matmul);
+}
+
+const struct rf_op rf_op_norm_qkv = {
+    .name = "norm_qkv",
+    .summary = "normed = rms_norm(x, norm), eps f[0]; three products of it, normed weights^T",
+    .inputs = 5,
+    .outputs = 4,
+    .check = norm_check,
+    .reference = norm_reference,
+    .gpu = norm_gpu,
+    .cpu = norm_cpu,
+    .workspace = norm_workspace,
+    .cases = norm_qkv_cases,
+    .fill = norm_fill,
+    .cost = norm_cost,
+};
+const struct rf_op rf_op_norm_gate = {
+    .name = "norm_gate",
+    .summary = "normed = rms_norm(x, norm), eps f[0]; out = silu(normed weights^T) * (normed gate^T)",
+    .inputs = 4,
+    .outputs = 2,
+    .check = norm_check,
+    .reference = norm_reference,
+    .gpu = norm_gpu,
+    .cpu = norm_cpu,
+    .workspace = norm_workspace,
+    .cases = norm_gate_cases,
+    .fill = norm_fill,
+    .cost = norm_cost,
+};
+const struct rf_op rf_op_cast_matmul = {
+    .name = "cast_matmul",
+    .summary = "cast = x in f32; out = cast weights^T + residual",
+    .inputs = 3,
+    .outputs = 2,
+    .optional = 1 << CAST_RESIDUAL,
+    .check = norm_check,
+    .reference = norm_reference,
+    .gpu = norm_gpu,
+    .cpu = norm_cpu,
+    .workspace = norm_workspace,
+    .cases = cast_matmul_cases,
+    .fill = norm_fill,
+    .cost = norm_cost,
+};

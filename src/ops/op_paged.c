@@ -1,0 +1,381 @@
+/* The row of paged_attention: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's type
+ * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch]. See
+ * gpu_attention.h. f[0]: the scale. i[0]: no sequence counts more keys than this; 0: as many as there is room for.
+ * i[1]: enum rf_attention_path of more than one query. i[FRESH]: how many keys of a sequence, its newest, the graph
+ * itself makes at most, where the others are there when it begins; 0: any. i[LENGTHS]: what the cases fill lengths
+ * with; the op itself does not look at it. */
+#include "ops/op_attention_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cpu/fast.h"
+#include "cpu/reference.h"
+
+enum { Q, K, V, TABLE, LENGTHS, OUT };
+enum { FRESH = 2 };
+enum fill_kind {
+    FILL_ANY,   /* lengths of all kinds: full, any, none, one, too many */
+    FILL_HOLES, /* and table entries that are no page */
+    FILL_FULL,  /* every length as long as may be */
+};
+
+static uint64_t room(const struct rf_op_call *call) {
+    const struct rf_op_tensor *table = rf_op_in(call, TABLE);
+    return rf_op_in(call, K)->desc.shape[2] * (rf_op_given(table) ? table->desc.shape[1] : 1);
+}
+
+static rf_status check_words(const char *name, const struct rf_tensor_desc *desc, int rank, uint64_t batch) {
+    if (desc->dtype != RF_I32 || desc->rank != rank || desc->shape[0] != batch)
+        return rf_fail(RF_E_INVALID, "%s must be i32 of rank %d, one row for each of %llu sequences", name, rank,
+                       (unsigned long long)batch);
+    if (rf_op_elements(desc) && !rf_op_contiguous(desc)) return rf_fail(RF_E_UNSUPPORTED, "%s must be dense", name);
+    return RF_OK;
+}
+
+/* Pages: a power of two of rows where there is a table, else one page a sequence. */
+static rf_status check_pages(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
+    const struct rf_tensor_desc *table = &rf_op_in(call, TABLE)->desc;
+    uint64_t rows = k->shape[2];
+    int64_t most = call->attributes.i[0];
+    rf_status status = check_words("lengths", &rf_op_in(call, LENGTHS)->desc, 1, q->shape[0]);
+    if (status) return status;
+    if (!rows) return rf_fail(RF_E_INVALID, "pages of no rows");
+    if (rf_op_given(rf_op_in(call, TABLE))) {
+        status = check_words("the table", table, 2, q->shape[0]);
+        if (status) return status;
+        if (rows & (rows - 1))
+            return rf_fail(RF_E_UNSUPPORTED, "pages of %llu rows; with a table it must be a power of two",
+                           (unsigned long long)rows);
+        if (!table->shape[1] || table->shape[1] > INT32_MAX / rows)
+            return rf_fail(RF_E_UNSUPPORTED, "a table of %llu pages of %llu rows: 1 to %d keys can be named",
+                           (unsigned long long)table->shape[1], (unsigned long long)rows, INT32_MAX);
+    } else if (k->shape[0] < q->shape[0]) {
+        return rf_fail(RF_E_INVALID, "without a table each of %llu sequences needs a page, there are %llu",
+                       (unsigned long long)q->shape[0], (unsigned long long)k->shape[0]);
+    }
+    if (most < 0 || (uint64_t)most > room(call))
+        return rf_fail(RF_E_INVALID, "at most %lld keys are to count, there is room for %llu", (long long)most,
+                       (unsigned long long)room(call));
+    return RF_OK;
+}
+
+static rf_status check(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
+    const struct rf_tensor_desc *v = &rf_op_in(call, V)->desc, *out = &rf_op_out(call, 0)->desc;
+    bool packed = k->dtype == RF_Q8_0;
+    rf_status status = rf_heads_check_float(q->dtype);
+    if (!status) status = rf_heads_check_rank("q", q);
+    if (!status) status = rf_heads_check_rank("k", k);
+    if (!status) status = rf_heads_check_group(q->shape[1], k->shape[1]);
+    if (!status) status = rf_heads_check_dim(q->shape[3]);
+    if (!status) status = rf_heads_check("q", q, q->dtype, q->shape, 16, false);
+    const uint64_t key_shape[4] = {k->shape[0], k->shape[1], k->shape[2], q->shape[3]};
+    bool narrow = q->dtype == RF_F32 && (k->dtype == RF_F16 || k->dtype == RF_BF16);
+    enum rf_dtype cache = packed ? RF_Q8_0 : narrow ? k->dtype : q->dtype;
+    if (!status) status = rf_heads_check("k", k, cache, key_shape, packed ? 2 : 16, false);
+    if (!status) status = rf_heads_check("v", v, cache, key_shape, packed ? 2 : 16, false);
+    if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
+    if (!status) status = check_pages(call);
+    if (!status) status = rf_heads_check_scale(call->attributes.f[0]);
+    if (!status) status = rf_heads_check_path(call->attributes.i[1]);
+    if (!status && call->attributes.i[FRESH] < 0)
+        status = rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.i[FRESH]);
+    return status;
+}
+
+/* ---- running ---- */
+
+static void arguments(const struct rf_op_call *call, struct rf_ref_attention *a, struct rf_ref_pages *pages) {
+    const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
+    const struct rf_op_tensor *table = rf_op_in(call, TABLE);
+    bool tabled = rf_op_given(table);
+    *a = (struct rf_ref_attention){.dtype = q->dtype,
+                                   .batch = q->shape[0],
+                                   .heads_q = q->shape[1],
+                                   .heads_kv = k->shape[1],
+                                   .q_rows = q->shape[2],
+                                   .dim = q->shape[3],
+                                   .q_strides = rf_heads_strides(q),
+                                   .out_strides = rf_heads_strides(&rf_op_out(call, 0)->desc),
+                                   .scale = (float)call->attributes.f[0],
+                                   .q8_0 = k->dtype == RF_Q8_0};
+    *pages = (struct rf_ref_pages){.page_rows = k->shape[2],
+                                   .page_count = k->shape[0],
+                                   .table_width = tabled ? table->desc.shape[1] : 0,
+                                   .limit = call->attributes.i[0] ? (uint64_t)call->attributes.i[0] : room(call),
+                                   .table = tabled ? rf_op_host(table) : NULL,
+                                   .lengths = rf_op_host(rf_op_in(call, LENGTHS)),
+                                   .k_strides = rf_heads_strides(k),
+                                   .v_strides = rf_heads_strides(&rf_op_in(call, V)->desc)};
+}
+
+/* Whether q is f32 and keys and values are of 16 bits. */
+static bool mixed(const struct rf_op_call *call) {
+    enum rf_dtype cache = rf_op_in(call, K)->desc.dtype;
+    return cache != RF_Q8_0 && cache != rf_op_in(call, Q)->desc.dtype;
+}
+
+/* Keys or values as f32, in the same places; to be freed. NULL: no memory, or there is nothing. */
+static float *widened(const struct rf_op_tensor *tensor) {
+    const struct rf_tensor_desc *desc = &tensor->desc;
+    uint64_t count = 1;
+    if (!rf_op_elements(desc)) return NULL;
+    for (int i = 0; i < 4; i++) count += (desc->shape[i] - 1) * desc->strides[i];
+    float *wide = calloc(count, sizeof *wide);
+    for (uint64_t i = 0; wide && i < count; i++) wide[i] = (float)rf_element_get(desc->dtype, rf_op_host(tensor), i);
+    return wide;
+}
+
+static void reference(const struct rf_op_call *call) {
+    struct rf_ref_attention a;
+    struct rf_ref_pages pages;
+    arguments(call, &a, &pages);
+    void *out = rf_op_host(rf_op_out(call, 0)), *q = rf_op_host(rf_op_in(call, Q));
+    if (!mixed(call)) {
+        rf_ref_paged_attention(&a, &pages, out, q, rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+        return;
+    }
+    /* The reference takes one type: widening is exact. Without memory the output stays as it was, and a check fails.
+     */
+    float *k = widened(rf_op_in(call, K)), *v = widened(rf_op_in(call, V));
+    if (k && v) rf_ref_paged_attention(&a, &pages, out, q, k, v);
+    free(k);
+    free(v);
+}
+
+static rf_status cpu_run(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_ref_attention a;
+    struct rf_ref_pages pages;
+    arguments(call, &a, &pages);
+    enum rf_dtype type = a.dtype;
+    if (mixed(call)) a.dtype = rf_op_in(call, K)->desc.dtype;
+    return rf_cpu_attention_of(cpu, &a, &pages, type, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
+                               rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+}
+
+static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *call) {
+    const struct rf_op_tensor *table = rf_op_in(call, TABLE), *lengths = rf_op_in(call, LENGTHS);
+    struct rf_ref_attention a;
+    struct rf_ref_pages pages;
+    arguments(call, &a, &pages);
+    struct rf_paged_attention_args args = {.dtype = a.dtype,
+                                           .cache_16 = mixed(call) ? rf_op_in(call, K)->desc.dtype : 0,
+                                           .q8_0 = a.q8_0,
+                                           .batch = a.batch,
+                                           .heads_q = a.heads_q,
+                                           .heads_kv = a.heads_kv,
+                                           .q_rows = a.q_rows,
+                                           .dim = a.dim,
+                                           .page_rows = pages.page_rows,
+                                           .page_count = pages.page_count,
+                                           .table_width = pages.table_width,
+                                           .max_length = pages.limit,
+                                           .scale = a.scale,
+                                           .out = rf_heads_view(rf_op_out(call, 0)),
+                                           .q = rf_heads_view(rf_op_in(call, Q)),
+                                           .k = rf_heads_view(rf_op_in(call, K)),
+                                           .v = rf_heads_view(rf_op_in(call, V)),
+                                           .lengths = lengths->buffer,
+                                           .lengths_offset_bytes = lengths->desc.byte_offset,
+                                           .workspace = call->workspace,
+                                           .workspace_offset_bytes = call->workspace_offset,
+                                           .path = (enum rf_attention_path)call->attributes.i[1]};
+    bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
+    args.settled = lengths->constant && (keys || call->attributes.i[FRESH] > 0);
+    args.fresh = keys ? 0 : (uint32_t)RF_MIN(call->attributes.i[FRESH], INT32_MAX);
+    if (rf_op_given(table)) {
+        args.table = table->buffer;
+        args.table_offset_bytes = table->desc.byte_offset;
+        args.settled = args.settled && table->constant;
+    }
+    return args;
+}
+
+static rf_status workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    struct rf_paged_attention_args args = gpu_arguments(call);
+    return rf_gpu_paged_attention_workspace(&args, bytes);
+}
+
+static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) {
+    struct rf_paged_attention_args args = gpu_arguments(call);
+    return rf_gpu_paged_attention(queue, &args);
+}
+
+/* The keys and values of full sequences. Of a cache that several queries pass over at once, each once. */
+static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    const struct rf_tensor_desc *k = &rf_op_in(call, K)->desc;
+    struct rf_ref_attention a;
+    struct rf_ref_pages pages;
+    arguments(call, &a, &pages);
+    uint64_t keys = a.batch * pages.limit;
+    *bytes = 2 * keys * a.heads_kv * a.dim / rf_dtype_block(k->dtype) * rf_dtype_block_bytes(k->dtype);
+    *flops = 4 * keys * a.heads_q * a.q_rows * a.dim;
+}
+
+/* ---- cases ---- */
+
+/* Every page is named before one is named again; lengths are full, any, none, one and too many, in turn. */
+static bool fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    if (index != TABLE && index != LENGTHS) return false;
+    const struct rf_op_tensor *tensor = rf_op_in(call, index);
+    uint32_t *words = rf_op_host(tensor);
+    uint64_t count = rf_op_elements(&tensor->desc), pages = rf_op_in(call, K)->desc.shape[0], most = room(call);
+    enum fill_kind kind = (enum fill_kind)call->attributes.i[LENGTHS];
+    if (index == LENGTHS) {
+        for (uint64_t b = 0; b < count; b++) {
+            uint64_t kinds[] = {most, 1 + rf_op_random(state) % most, 0, 1, most + 77};
+            words[b] = (uint32_t)kinds[kind == FILL_FULL ? 0 : b % RF_COUNT(kinds)];
+        }
+        return true;
+    }
+    for (uint64_t i = 0; i < count; i++) words[i] = pages ? (uint32_t)(i % pages) : 0;
+    for (uint64_t i = count; i > 1; i--) {
+        uint64_t other = rf_op_random(state) % i;
+        uint32_t word = words[i - 1];
+        words[i - 1] = words[other];
+        words[other] = word;
+    }
+    for (uint64_t i = 0; kind == FILL_HOLES && i < count; i += 3) words[i] = i % 2 ? (uint32_t)pages : UINT32_MAX;
+    return true;
+}
+
+struct shape {
+    uint64_t batch, heads_q, heads_kv, q_rows, dim;
+    uint64_t page_rows, table_width; /* table_width 0: no table */
+    uint64_t most;
+    enum rf_heads_layout layout;
+    enum fill_kind fill;
+    enum rf_case_data data;
+};
+
+/* As flash_attention's: f32 1e-4; f16 and bf16 a step of the result and two of the weights. Keys in q8_0 are
+ * exact in f32. f32 queries over 16-bit keys: several of them are rounded to the keys' type on matrix units, and
+ * scores of up to 30 make half a step of a query some 8 of the result; a single one keeps twice that type's bits. */
+static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_dtype cache,
+                enum rf_attention_path path, bool bench) {
+    static const char *const paths[] = {"", " plain", " matrix", " wide"};
+    static const char *const fills[] = {"", " holes", " full"};
+    struct rf_op_case one = {.count = 6, .data = s->data, .bench = bench};
+    bool packed = cache == RF_Q8_0, narrow = !packed && cache != dtype;
+    double step = rf_op_step(dtype);
+    bool extreme = s->data == RF_DATA_EXTREME;
+    uint64_t pages = s->batch * (s->table_width ? s->table_width : 1) + (bench ? 0 : 2);
+    one.absolute = (extreme ? 1e4 : 1) * (dtype == RF_F32 ? 1e-4 : 2 * step);
+    one.relative = dtype == RF_F32 ? 2e-5 : step;
+    if (narrow && path != RF_ATTENTION_PLAIN && (s->q_rows > 1 || extreme)) {
+        one.absolute = (extreme ? 1e4 : 1) * 8 * rf_op_step(cache);
+        one.relative = rf_op_step(cache);
+    } else if (narrow && path != RF_ATTENTION_PLAIN && cache == RF_BF16) {
+        one.absolute = one.relative = 1e-3;
+    }
+    one.attributes.f[0] = 1 / sqrt((double)s->dim);
+    one.attributes.i[0] = (int64_t)s->most;
+    one.attributes.i[1] = path;
+    one.attributes.i[LENGTHS] = s->fill;
+    one.tensors[Q] = one.tensors[OUT] = rf_heads_desc(dtype, s->layout, s->batch, s->heads_q, s->q_rows, s->dim);
+    one.tensors[K] = one.tensors[V] =
+        rf_heads_desc(cache, packed ? RF_LAYOUT_DENSE : s->layout, pages, s->heads_kv, s->page_rows, s->dim);
+    if (packed && s->layout) one.tensors[V].byte_offset = 34; /* not a multiple of 4 */
+    if (s->table_width)
+        one.tensors[TABLE] = (struct rf_tensor_desc){.dtype = RF_I32, .rank = 2, .shape = {s->batch, s->table_width}};
+    one.tensors[LENGTHS] = (struct rf_tensor_desc){.dtype = RF_I32, .rank = 1, .shape = {s->batch}};
+    if (s->layout) one.tensors[LENGTHS].byte_offset = 12;
+    char most[32] = "";
+    if (s->most) snprintf(most, sizeof most, " cut to %llu", (unsigned long long)s->most);
+    char cache_name[16] = "";
+    if (cache != dtype) snprintf(cache_name, sizeof cache_name, " %s", rf_dtype_name(cache));
+    snprintf(one.label, sizeof one.label, "%s%s %llux%llu/%llu q%llu d%llu %s%llux%llu%s%s%s%s%s",
+             rf_dtype_name(dtype), cache_name, (unsigned long long)s->batch, (unsigned long long)s->heads_q,
+             (unsigned long long)s->heads_kv, (unsigned long long)s->q_rows, (unsigned long long)s->dim,
+             s->table_width ? "" : "untabled ", (unsigned long long)s->table_width, (unsigned long long)s->page_rows,
+             most, fills[s->fill], rf_heads_layout_name(s->layout), paths[path], extreme ? ", extreme" : "");
+    rf_case_add(list, &one);
+}
+
+static void cases(struct rf_case_list *list) {
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    static const uint64_t dims[] = {8, 32, 40, 64, 80, 96, 112, 128, 160, 200, 256};
+    static const struct shape shapes[] = {
+        /* decoding */
+        {1, 1, 1, 1, 32, 1, 1, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {5, 2, 2, 1, 64, 16, 3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {5, 4, 1, 1, 128, 16, 9, 0, RF_LAYOUT_SPREAD, FILL_ANY, RF_DATA_NORMAL}, /* two splits */
+        {2, 16, 2, 1, 96, 32, 5, 0, RF_LAYOUT_DENSE, FILL_HOLES, RF_DATA_NORMAL},
+        {2, 10, 1, 1, 256, 8, 21, 150, RF_LAYOUT_SPREAD, FILL_HOLES, RF_DATA_NORMAL},
+        {3, 4, 2, 1, 96, 133, 0, 0, RF_LAYOUT_SPREAD, FILL_ANY, RF_DATA_NORMAL},
+        {2, 2, 2, 1, 64, 130, 0, 129, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {5, 3, 3, 1, 32, 4, 7, 1, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {1, 71, 1, 1, 64, 64, 1, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL},
+        {0, 2, 1, 1, 64, 16, 2, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {2, 4, 2, 1, 32, 32, 3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_EXTREME},
+        {2, 8, 1, 1, 128, 16, 9, 0, RF_LAYOUT_SPREAD, FILL_FULL, RF_DATA_EXTREME},
+        /* prefill */
+        {5, 2, 1, 5, 64, 16, 3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {2, 2, 2, 40, 128, 8, 9, 0, RF_LAYOUT_SPREAD, FILL_HOLES, RF_DATA_NORMAL},
+        {3, 2, 1, 33, 64, 16, 4, 40, RF_LAYOUT_SPREAD, FILL_HOLES, RF_DATA_NORMAL},
+        {1, 2, 2, 67, 32, 64, 2, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL},
+        {2, 3, 1, 9, 96, 61, 0, 50, RF_LAYOUT_SPREAD, FILL_ANY, RF_DATA_NORMAL},
+        {1, 4, 1, 2, 256, 4, 13, 0, RF_LAYOUT_DENSE, FILL_HOLES, RF_DATA_NORMAL},
+        {1, 2, 1, 0, 64, 16, 2, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {1, 2, 1, 13, 64, 8, 4, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_EXTREME},
+    };
+    for (size_t t = 0; t < RF_COUNT(types); t++) {
+        for (size_t i = 0; i < RF_COUNT(shapes); i++) {
+            bool several = shapes[i].q_rows > 1;
+            add(list, &shapes[i], types[t], types[t], RF_ATTENTION_PLAIN, false);
+            add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+            if (types[t] == RF_F32) continue;
+            /* One query: AUTO takes the matrix units where it can. */
+            add(list, &shapes[i], types[t], types[t], several ? RF_ATTENTION_MATRIX : RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_PLAIN, false);
+            if (!several) add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_PLAIN, false);
+        }
+        for (size_t i = 0; i < RF_COUNT(dims); i++)
+            for (uint64_t rows = 1; rows <= 17; rows += 16) {
+                struct shape s = {2, 4, i % 2 ? 1 : 4,   rows,     dims[i],       16,
+                                  3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL};
+                add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
+                if (dims[i] % 32 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+                if (types[t] != RF_F32) add(list, &s, RF_F32, types[t], RF_ATTENTION_AUTO, false);
+                /* Pages that hold whole tiles of keys, and several of them. */
+                s.page_rows = 128;
+                s.table_width = 4;
+                if (rows == 1) add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
+                if (rows == 1 && dims[i] % 64 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+            }
+    }
+    struct shape large = {8, 32, 8, 1, 128, 64, 256, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
+    add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F32, RF_F16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_BF16, RF_BF16, RF_ATTENTION_AUTO, true);
+    add(list, &large, RF_F16, RF_Q8_0, RF_ATTENTION_AUTO, true);
+    large.table_width = 0;
+    large.page_rows = 16384;
+    add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
+    /* A model's decoding: one sequence, f32 queries. */
+    static const uint64_t contexts[] = {128, 1024, 4096, 16384};
+    for (size_t i = 0; i < RF_COUNT(contexts); i++) {
+        struct shape s = {1, 32, 8, 1, 128, 64, contexts[i] / 64, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
+        add(list, &s, RF_F32, RF_F16, RF_ATTENTION_AUTO, true);
+    }
+}
+
+const struct rf_op rf_op_paged_attention = {
+    .name = "paged_attention",
+    .summary = "flash_attention over keys in pages (of q's type or q8_0), query i at lengths[b] - rows + i",
+    .inputs = 5,
+    .outputs = 1,
+    .optional = 1 << TABLE,
+    .check = check,
+    .reference = reference,
+    .gpu = gpu_run,
+    .cpu = cpu_run,
+    .workspace = workspace,
+    .cases = cases,
+    .fill = fill,
+    .cost = cost,
+};

@@ -1,0 +1,257 @@
+/* Rows of the table that choose a token: argmax, sample. Tokens are exact: the tolerance of every case is 0, on every
+ * backend (cpu/ref_sampling.h defines them to the bit).
+ *
+ * Rows of logits may lie apart; a row has at least one. */
+#include "ops/op_impl.h"
+
+#include <stdlib.h>
+
+#include "ops/gpu_sampling.h"
+
+static rf_status check_logits(const struct rf_op_call *call, const char *name) {
+    const struct rf_op_tensor *logits = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    TRY(rf_need_type(logits, name, RF_F32));
+    TRY(rf_need_rank(logits, name, 2));
+    TRY(rf_need_dense_rows(logits, name));
+    TRY(rf_need_distinct(logits, name));
+    uint64_t rows = logits->desc.shape[0], columns = logits->desc.shape[1];
+    if (rows > RF_SAMPLING_ROWS_MAX || columns < 1 || columns > RF_SAMPLING_COLUMNS_MAX)
+        return rf_fail(RF_E_INVALID, "%s has %llu rows of %llu: up to %d rows of 1 to %d", name,
+                       (unsigned long long)rows, (unsigned long long)columns, RF_SAMPLING_ROWS_MAX,
+                       RF_SAMPLING_COLUMNS_MAX);
+    TRY(rf_need_type(out, "out", RF_I32));
+    TRY(rf_need_rank(out, "out", 1));
+    TRY(rf_need_size(out, "out", 0, rows));
+    return rf_need_dense(out, "out");
+}
+static struct rf_slice workspace_of(const struct rf_op_call *call) {
+    return (struct rf_slice){call->workspace, call->workspace_offset};
+}
+
+/* ---- argmax ---- */
+
+static rf_status argmax_check(const struct rf_op_call *call) {
+    return check_logits(call, "values");
+}
+static void argmax_reference(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
+    const float *values = rf_op_host(rf_op_in(call, 0));
+    int32_t *out = rf_op_host(rf_op_out(call, 0));
+    for (uint64_t r = 0; r < in->shape[0]; r++) out[r] = rf_ref_argmax(values + r * in->strides[0], in->shape[1]);
+}
+static rf_status argmax_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
+    return rf_gpu_argmax_workspace(in->shape[0], in->shape[1], bytes);
+}
+static rf_status argmax_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
+    struct rf_argmax_args args = {.rows = in->shape[0],
+                                  .columns = in->shape[1],
+                                  .row_stride = in->strides[0],
+                                  .out = rf_op_slice(rf_op_out(call, 0)),
+                                  .values = rf_op_slice(rf_op_in(call, 0)),
+                                  .workspace = workspace_of(call)};
+    return rf_gpu_argmax(queue, &args);
+}
+
+static const struct {
+    uint64_t rows, columns, stride, skip;
+} shapes[] = {{1, 1, 0, 0},       {3, 2, 0, 1},     {5, 7, 11, 0},   {2, 33, 0, 3},
+              {4, 257, 300, 1},   {1, 1000, 0, 0},  {2, 1024, 0, 2}, {3, 1025, 0, 0},
+              {2, 4099, 5000, 1}, {1, 32003, 0, 0}, {0, 17, 0, 0}};
+
+static void argmax_cases(struct rf_case_list *list) {
+    for (size_t i = 0; i < RF_COUNT(shapes); i++)
+        for (int data = RF_DATA_NORMAL; data <= RF_DATA_SPECIAL; data++) {
+            struct rf_op_case one = {.count = 2, .data = (enum rf_case_data)data};
+            one.tensors[0] =
+                rf_case_matrix(RF_F32, shapes[i].rows, shapes[i].columns, shapes[i].stride, shapes[i].skip);
+            one.tensors[1] = rf_case_vector(RF_I32, shapes[i].rows, (uint64_t)data);
+            rf_case_add_shown(list, &one, 0, "%s", shapes[i].stride ? ", gaps" : "");
+        }
+    static const uint64_t large[][2] = {{1, 131072}, {64, 131072}, {512, 131072}};
+    for (size_t i = 0; i < RF_COUNT(large); i++) {
+        struct rf_op_case one = {.count = 2, .bench = true};
+        one.tensors[0] = rf_case_matrix(RF_F32, large[i][0], large[i][1], 0, 0);
+        one.tensors[1] = rf_case_vector(RF_I32, large[i][0], 0);
+        rf_case_add_shown(list, &one, 0, "%s", "");
+    }
+}
+static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    *bytes = rf_op_all_traffic_bytes(call);
+    *flops = 0;
+}
+const struct rf_op rf_op_argmax = {
+    .name = "argmax",
+    .summary = "out[r] = the index of the largest of values[r], of equals the first; never a NaN; -1: none",
+    .inputs = 1,
+    .outputs = 1,
+    .check = argmax_check,
+    .reference = argmax_reference,
+    .gpu = argmax_gpu,
+    .workspace = argmax_workspace,
+    .cases = argmax_cases,
+    .cost = cost,
+};
+
+/* ---- sample: logits, random (u64 seed and counter as i32 [rows, 4]), window or none ----
+ * f: temperature, top_p, min_p, penalty; i: top_k, temperature_last; 0 turns a step off. random may be left out
+ * where the temperature is 0. */
+
+enum { LOGITS, RANDOM, WINDOW };
+
+static struct rf_sampling settings_of(const struct rf_op_call *call) {
+    const struct rf_op_attributes *a = &call->attributes;
+    return (struct rf_sampling){.temperature = (float)a->f[0],
+                                .top_p = (float)a->f[1],
+                                .min_p = (float)a->f[2],
+                                .penalty = (float)a->f[3],
+                                .top_k = (uint32_t)a->i[0],
+                                .temperature_last = a->i[1] != 0};
+}
+static rf_status sample_check(const struct rf_op_call *call) {
+    const struct rf_op_tensor *logits = rf_op_in(call, LOGITS), *random = rf_op_in(call, RANDOM),
+                              *window = rf_op_in(call, WINDOW);
+    TRY(check_logits(call, "logits"));
+    if (call->attributes.i[0] < 0 || call->attributes.i[0] > UINT32_MAX)
+        return rf_fail(RF_E_INVALID, "top_k is %lld: 0 to 2^32 - 1", (long long)call->attributes.i[0]);
+    struct rf_sampling settings = settings_of(call);
+    struct rf_sampling_numbers numbers;
+    const char *wrong = rf_sampling_resolve(&settings, &numbers);
+    if (wrong) return rf_fail(RF_E_INVALID, "%s", wrong);
+    if (rf_op_given(random)) {
+        TRY(rf_need_type(random, "random", RF_I32));
+        TRY(rf_need_rank(random, "random", 2));
+        TRY(rf_need_size(random, "random", 0, logits->desc.shape[0]));
+        TRY(rf_need_size(random, "random", 1, 4));
+        TRY(rf_need_dense(random, "random"));
+        TRY(rf_need_aligned(random, "random", 8));
+    } else if (!numbers.greedy) {
+        return rf_fail(RF_E_INVALID, "no seeds and counters: they may be left out where the temperature is 0");
+    }
+    if (rf_op_given(window)) {
+        TRY(rf_need_type(window, "window", RF_I32));
+        TRY(rf_need_rank(window, "window", 2));
+        TRY(rf_need_size(window, "window", 0, logits->desc.shape[0]));
+        TRY(rf_need_dense_rows(window, "window"));
+        TRY(rf_need_distinct(window, "window"));
+        if (window->desc.shape[1] > UINT32_MAX)
+            return rf_fail(RF_E_INVALID, "window has more than 2^32 - 1 tokens a row");
+    }
+    return RF_OK;
+}
+static void sample_reference(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc, *window = &rf_op_in(call, WINDOW)->desc;
+    const float *logits = rf_op_host(rf_op_in(call, LOGITS));
+    const uint64_t *random = rf_op_host(rf_op_in(call, RANDOM));
+    const int32_t *tokens = rf_op_host(rf_op_in(call, WINDOW));
+    int32_t *out = rf_op_host(rf_op_out(call, 0));
+    struct rf_sampling settings = settings_of(call);
+    struct rf_sampling_numbers numbers;
+    uint64_t *scratch = malloc(in->shape[1] * sizeof *scratch);
+    /* Without memory the output stays as it is, which no check takes for a token. */
+    if (scratch && !rf_sampling_resolve(&settings, &numbers))
+        for (uint64_t r = 0; r < in->shape[0]; r++)
+            out[r] = rf_ref_sample(&numbers, logits + r * in->strides[0], in->shape[1],
+                                   tokens ? tokens + r * window->strides[0] : NULL, tokens ? window->shape[1] : 0,
+                                   random ? random[2 * r] : 0, random ? random[2 * r + 1] : 0, scratch);
+    free(scratch);
+}
+static rf_status sample_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc;
+    return rf_gpu_sample_workspace(in->shape[0], in->shape[1], bytes);
+}
+static rf_status sample_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc, *window = &rf_op_in(call, WINDOW)->desc;
+    bool windowed = window->rank && window->shape[1];
+    struct rf_sample_args args = {.sampling = settings_of(call),
+                                  .rows = in->shape[0],
+                                  .columns = in->shape[1],
+                                  .row_stride = in->strides[0],
+                                  .out = rf_op_slice(rf_op_out(call, 0)),
+                                  .logits = rf_op_slice(rf_op_in(call, LOGITS)),
+                                  .random = rf_op_slice(rf_op_in(call, RANDOM)),
+                                  .workspace = workspace_of(call)};
+    if (windowed) {
+        args.window = rf_op_slice(rf_op_in(call, WINDOW));
+        args.window_count = window->shape[1];
+        args.window_stride = window->strides[0];
+    }
+    return rf_gpu_sample(queue, &args);
+}
+/* A window has tokens twice, and some that are none. */
+static bool sample_fill(const struct rf_op_call *call, int index, uint64_t *state) {
+    const struct rf_op_tensor *tensor = rf_op_in(call, index);
+    if (index == LOGITS) return false;
+    char *memory = rf_op_host(tensor);
+    uint64_t columns = rf_op_in(call, LOGITS)->desc.shape[1], bytes = tensor->bytes - tensor->desc.byte_offset;
+    for (uint64_t i = 0; i + 4 <= bytes; i += 4) {
+        uint64_t drawn = rf_op_random(state);
+        int32_t number = index == RANDOM ? (int32_t)(uint32_t)drawn : (int32_t)(drawn % (columns + 3)) - 1;
+        memcpy(memory + i, &number, 4);
+    }
+    return true;
+}
+
+static const struct {
+    const char *name;
+    struct rf_op_attributes a;
+} settings[] = {
+    {"greedy", {.f = {0}}},
+    {"greedy with a penalty", {.f = {0, 0, 0, 1.3}}},
+    {"temperature 1", {.f = {1}}},
+    {"temperature 0.1", {.f = {0.1}}},
+    {"temperature 100", {.f = {100}}},
+    {"top_k 1", {.f = {0.8}, .i = {1}}},
+    {"top_k 40", {.f = {0.8}, .i = {40}}},
+    {"top_k of millions", {.f = {0.8}, .i = {4000000}}},
+    {"top_p 0.9", {.f = {1.2, 0.9}}},
+    {"top_p 1e-9", {.f = {1, 1e-9}}},
+    {"top_k 40 top_p 0.9", {.f = {0.8, 0.9}, .i = {40}}},
+    {"min_p 0.05", {.f = {0.8, 0, 0.05}}},
+    {"min_p 1", {.f = {1.5, 0, 1}}},
+    {"all, penalty", {.f = {0.7, 0.95, 0.02, 1.1}, .i = {50}}},
+    {"all, penalty below 1, temperature last", {.f = {1.7, 0.95, 0.02, 0.8}, .i = {50, 1}}},
+    {"top_p 0.5, temperature last", {.f = {3, 0.5}, .i = {0, 1}}},
+};
+static bool benched(size_t setting) {
+    return setting == 0 || setting == 2 || setting == 10 || setting == 11 || setting == 13;
+}
+static void sample_case(struct rf_case_list *list, size_t setting, struct rf_op_case *one, uint64_t rows,
+                        uint64_t columns, uint64_t stride, uint64_t skip) {
+    one->attributes = settings[setting].a;
+    one->count = 4;
+    one->tensors[LOGITS] = rf_case_matrix(RF_F32, rows, columns, stride, skip);
+    if (one->attributes.f[0] > 0 || skip) one->tensors[RANDOM] = rf_case_matrix(RF_I32, rows, 4, 0, skip * 2);
+    if (one->attributes.f[3] > 0)
+        one->tensors[WINDOW] = rf_case_matrix(RF_I32, rows, stride ? 5 : 64, stride ? 9 : 0, skip);
+    one->tensors[3] = rf_case_vector(RF_I32, rows, skip);
+    rf_case_add_shown(list, one, LOGITS, ", %s%s", settings[setting].name, stride ? ", gaps" : "");
+}
+static void sample_cases(struct rf_case_list *list) {
+    for (size_t i = 0; i < RF_COUNT(shapes); i++)
+        for (size_t k = 0; k < RF_COUNT(settings); k++) {
+            struct rf_op_case one = {.data = (enum rf_case_data)((i + k) % 4)};
+            if (shapes[i].columns > 5000 && k % 3 != 1) continue; /* enough of the long ones */
+            sample_case(list, k, &one, shapes[i].rows, shapes[i].columns, shapes[i].stride, shapes[i].skip);
+        }
+    for (size_t k = 0; k < RF_COUNT(settings); k++) {
+        struct rf_op_case one = {.bench = true};
+        if (benched(k)) sample_case(list, k, &one, 1, 131072, 0, 0);
+    }
+}
+const struct rf_op rf_op_sample = {
+    .name = "sample",
+    .summary = "out[r] = a token drawn from logits[r] by f: temperature, top_p, min_p, penalty; i: top_k, "
+               "temperature_last",
+    .inputs = 3,
+    .outputs = 1,
+    .optional = 1 << RANDOM | 1 << WINDOW,
+    .check = sample_check,
+    .reference = sample_reference,
+    .gpu = sample_gpu,
+    .workspace = sample_workspace,
+    .cases = sample_cases,
+    .fill = sample_fill,
+    .cost = cost,
+};

@@ -1,0 +1,57 @@
+/* The runtime: what a process has once, whatever it computes on.
+ *
+ *   log, options     of base/, in force for everything made from this runtime
+ *   host             the host budget: memory that this runtime takes of the machine itself
+ *   cpu              what the processor can, and how many threads may compute on it
+ *   threads          the one pool that every CPU op of this runtime runs on
+ *   gpu              what the GPU layer keeps here (its probe, drivers, devices); opaque to the rest
+ *
+ * Threads: any, for everything here. The pool starts with its first user and ends with the runtime; the number of
+ * threads of a process does not grow with its engines, sessions or executors.
+ *
+ * Invariants:
+ *   1. log, options, timeout and cpu do not change after creation
+ *   2. there is one pool, and it never shrinks
+ *   3. gpu is set once */
+#ifndef RF_RUNTIME_RUNTIME_H
+#define RF_RUNTIME_RUNTIME_H
+
+#include "base/base.h"
+#include "runtime/cpu_info.h"
+#include "runtime/host_budget.h"
+#include "runtime/thread_pool.h"
+
+struct rf_gpu_state; /* the GPU layer's */
+
+struct rf_runtime {
+    struct rf_log log;
+    struct rf_options *options;
+    int64_t timeout_ns; /* RF_TIMEOUT_MS */
+    struct rf_host_budget host;
+    struct rf_cpu_info cpu;
+
+    pthread_mutex_t threads_mutex;
+    struct rf_thread_pool *threads; /* NULL: nothing has run on the CPU yet */
+
+    _Atomic uint64_t fail_countdown; /* RF_FAIL_ALLOC: the allocation that makes it 0 is refused; 0: none */
+    const char *fail_path;           /* made then; NULL: none */
+    /* A page the kernel clears in a forked child: neither driver survives fork. */
+    _Atomic unsigned char *alive;
+
+    pthread_mutex_t gpu_mutex;
+    struct rf_gpu_state *gpu; /* NULL: nobody asked for a GPU yet */
+    void (*gpu_destroy)(struct rf_gpu_state *gpu);
+};
+
+/* How many threads a CPU op may use: as many as asked for; 0: RF_THREADS, else one per usable core. */
+unsigned rf_runtime_thread_count(const struct rf_runtime *runtime, unsigned asked);
+/* The pool, with at least so many threads; lives as long as the runtime. */
+rf_status rf_runtime_threads(struct rf_runtime *runtime, unsigned count, struct rf_thread_pool **out);
+/* "CPU, avx512, 2 threads": what ops of that level and number of threads run on. Starts nothing; returns text. */
+const char *rf_runtime_describe_cpu(const struct rf_runtime *runtime, enum rf_simd_level level, unsigned threads,
+                                    char *text, size_t size);
+
+/* RF_FAIL_ALLOC: refuses (RF_E_BUDGET) if this allocation is the one that it names. */
+rf_status rf_runtime_injected_failure(struct rf_runtime *runtime);
+
+#endif

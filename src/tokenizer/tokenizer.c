@@ -1,0 +1,152 @@
+/* Encoding: special tokens are cut out of the text, what lies between goes to the family's encoder;
+ * and what a tokenizer tells about itself.
+ *
+ * Invariant: an encoding under way owns all its memory; the tokenizer is only read. */
+#include "tokenizer/tokenizer_impl.h"
+
+#include <stdlib.h>
+
+#include "tokenizer/unicode.h"
+
+static rf_status encode_all(struct rf_encoding *encoding, const char *text, size_t bytes,
+                            const struct rf_encode_params *params);
+
+rf_status rf_tokenizer_encode(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
+                              const struct rf_encode_params *params, int32_t **ids, size_t *count) {
+    return rf_tokenizer_encode_counted(tokenizer, text, bytes, params, ids, count, NULL);
+}
+
+rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
+                                      const struct rf_encode_params *params, int32_t **ids, size_t *count,
+                                      uint64_t *steps) {
+    static const struct rf_encode_params none = {.struct_size = sizeof none};
+    if (!tokenizer || (!text && bytes) || !ids || !count || (params && params->struct_size < sizeof *params))
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_encode: an argument is NULL, or struct_size is not set");
+    if (bytes >= RF_TEXT_BYTES_MAX)
+        return rf_fail(RF_E_INVALID,
+                       "rf_tokenizer_encode: %zu bytes of text are too many, encode it in parts below 1 GiB", bytes);
+    struct rf_encoding encoding = {.tokenizer = tokenizer};
+    rf_status status = RF_GROW(encoding.ids, encoding.id_capacity, 16);
+    if (!status) status = encode_all(&encoding, text, bytes, params ? params : &none);
+    free(encoding.links);
+    free(encoding.heap);
+    free(encoding.runes);
+    free(encoding.prefixed);
+    if (status) {
+        free(encoding.ids);
+        return status;
+    }
+    *ids = encoding.ids;
+    *count = encoding.id_count;
+    if (steps) *steps = encoding.steps;
+    return RF_OK;
+}
+
+void rf_token_ids_destroy(int32_t **ids) {
+    if (!ids) return;
+    free(*ids);
+    *ids = NULL;
+}
+
+static rf_status encode_part(struct rf_encoding *encoding, const char *text, size_t bytes, bool after_special) {
+    if (bytes == 0) return RF_OK;
+    return encoding->tokenizer->family == RF_VOCAB_LLAMA
+               ? rf_spm_encode(encoding, text, bytes, after_special && encoding->tokenizer->add_space_prefix)
+               : rf_bpe_encode(encoding, text, bytes);
+}
+
+static rf_status encode_all(struct rf_encoding *encoding, const char *text, size_t bytes,
+                            const struct rf_encode_params *params) {
+    const struct rf_tokenizer *tokenizer = encoding->tokenizer;
+    bool after_special = true; /* the beginning counts as one */
+    size_t part = 0;           /* where text begins that is not encoded yet */
+    rf_status status = RF_OK;
+    if (tokenizer->add_bos && !params->no_bos) status = rf_encoding_emit(encoding, (uint32_t)tokenizer->bos);
+    for (size_t at = 0; at < bytes && tokenizer->special_count && !status;) {
+        uint32_t special = rf_special_at(tokenizer, text + at, bytes - at, params->parse_special, &encoding->steps);
+        if (special == RF_NO_SYMBOL) {
+            at++;
+            continue;
+        }
+        status = encode_part(encoding, text + part, at - part, after_special);
+        if (!status) status = rf_encoding_emit(encoding, special);
+        at += tokenizer->symbols[special].bytes;
+        part = at;
+        /* The unknown token stands for text, and decoding takes it so. */
+        after_special = tokenizer->tokens[special].type != RF_TOKEN_UNKNOWN;
+    }
+    if (!status && part < bytes) status = encode_part(encoding, text + part, bytes - part, after_special);
+    if (!status && tokenizer->add_eos && !params->no_eos)
+        status = rf_encoding_emit(encoding, (uint32_t)tokenizer->eos);
+    return status;
+}
+
+rf_status rf_encoding_emit(struct rf_encoding *encoding, uint32_t id) {
+    rf_status status = RF_GROW(encoding->ids, encoding->id_capacity, encoding->id_count + 1);
+    if (!status) encoding->ids[encoding->id_count++] = (int32_t)id;
+    return status;
+}
+
+rf_status rf_encoding_emit_bytes(struct rf_encoding *encoding, const char *text, size_t bytes) {
+    const struct rf_tokenizer *tokenizer = encoding->tokenizer;
+    rf_status status = RF_OK;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (tokenizer->byte_symbols[byte] < tokenizer->token_count) continue;
+        if (tokenizer->unk >= 0) return rf_encoding_emit(encoding, (uint32_t)tokenizer->unk);
+        return rf_fail(RF_E_UNSUPPORTED,
+                       "tokenizer: the vocabulary has no token for the byte 0x%02x and none for what is unknown",
+                       byte);
+    }
+    for (size_t i = 0; i < bytes && !status; i++)
+        status = rf_encoding_emit(encoding, tokenizer->byte_symbols[(unsigned char)text[i]]);
+    return status;
+}
+
+/* ---- what it is ---- */
+
+rf_status rf_tokenizer_get_info(const struct rf_tokenizer *tokenizer, struct rf_tokenizer_info *info) {
+    if (!tokenizer || !info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_get_info: an argument is NULL, or struct_size is not set");
+    *info = (struct rf_tokenizer_info){
+        .struct_size = info->struct_size,
+        .family = tokenizer->family == RF_VOCAB_LLAMA ? "llama" : "gpt2",
+        .pre = tokenizer->pretokenizer ? tokenizer->pretokenizer->name : "",
+        .token_count = (int32_t)tokenizer->token_count,
+        .bos = tokenizer->bos,
+        .eos = tokenizer->eos,
+        .unk = tokenizer->unk,
+        .pad = tokenizer->pad,
+        .eot = tokenizer->eot,
+        .add_bos = tokenizer->add_bos,
+        .add_eos = tokenizer->add_eos,
+        .add_space_prefix = tokenizer->add_space_prefix,
+    };
+    return RF_OK;
+}
+
+rf_status rf_tokenizer_token(const struct rf_tokenizer *tokenizer, int32_t id, struct rf_token_info *info) {
+    if (!tokenizer || !info || info->struct_size < sizeof *info)
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_token: an argument is NULL, or struct_size is not set");
+    if (id < 0 || (uint32_t)id >= tokenizer->token_count)
+        return rf_fail(RF_E_INVALID, "token id %d is not in the vocabulary, which has 0 to %u", id,
+                       tokenizer->token_count - 1);
+    const struct rf_token *token = &tokenizer->tokens[id];
+    *info = (struct rf_token_info){
+        .struct_size = info->struct_size,
+        .text = rf_symbol_text(tokenizer, token->text),
+        .text_bytes = token->text.bytes,
+        .piece = rf_symbol_text(tokenizer, tokenizer->symbols[id]),
+        .piece_bytes = tokenizer->symbols[id].bytes,
+        .score = token->score,
+        .type = token->type,
+        .ends_text = token->ends_text,
+    };
+    return RF_OK;
+}
+
+int32_t rf_tokenizer_find(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes) {
+    if (!tokenizer || (!text && bytes)) return -1;
+    uint32_t id = rf_text_index_find(tokenizer, &tokenizer->by_text, true, bytes ? text : "", bytes);
+    return id == RF_NO_SYMBOL ? -1 : (int32_t)id;
+}

@@ -1,0 +1,152 @@
+/* What the tokenizer's files share: the tokenizer itself, its text index, one encoding under way.
+ *
+ * A symbol is a string of bytes that merging can arrive at: every token is one (symbol = id), and
+ * so are the few strings that merges name and the vocabulary lacks (symbol >= token_count).
+ *
+ * Invariants: everything in struct rf_tokenizer is constant once rf_tokenizer_create returned. A
+ * symbol's bytes lie in `bytes` and a zero follows them. The index holds only symbols that text may
+ * become by merging: never a control or user-defined token, so that text cannot pose as one. */
+#ifndef RF_MODEL_TOKENIZER_IMPL_H
+#define RF_MODEL_TOKENIZER_IMPL_H
+
+#include "base/base.h"
+#include "tokenizer/pretokenize.h"
+#include "tokenizer/tokenizer.h"
+
+#define RF_NO_SYMBOL UINT32_MAX
+#define RF_TEXT_BYTES_MAX ((size_t)1 << 30)
+
+struct rf_symbol {
+    size_t offset; /* in rf_tokenizer.bytes */
+    uint32_t bytes;
+};
+
+struct rf_token {
+    struct rf_symbol text; /* as the file spells it; what it stands for is its symbol */
+    float score;
+    uint32_t order; /* of the score: the smaller, the sooner it is merged */
+    enum rf_token_type type;
+    bool ends_text;
+};
+
+/* Open addressing; a slot holds symbol + 1, or 0. */
+struct rf_text_index {
+    uint32_t *slots;
+    size_t slot_count; /* a power of two, at least twice used */
+    size_t used;
+};
+
+/* From two neighbouring symbols to their merge. */
+struct rf_merge {
+    uint32_t left, right, rank, merged;
+};
+struct rf_merge_index {
+    struct rf_merge *slots; /* merged == RF_NO_SYMBOL: empty */
+    size_t slot_count;
+};
+
+struct rf_tokenizer {
+    enum rf_vocab_family family;
+    const struct rf_pretokenizer *pretokenizer; /* gpt2 only */
+    struct rf_token *tokens;
+    uint32_t token_count;
+    struct rf_symbol *symbols;
+    uint32_t symbol_count, symbol_capacity;
+    char *bytes;
+    size_t byte_count, byte_capacity;
+    struct rf_text_index by_piece; /* what text becomes */
+    struct rf_text_index by_text;  /* tokens by their spelling */
+    size_t longest_piece;
+    struct rf_merge_index merges; /* gpt2 only */
+    uint32_t byte_symbols[256];   /* the token for a byte; RF_NO_SYMBOL: none */
+    uint32_t *specials;           /* tokens found in the text as they stand, sorted by piece */
+    uint32_t special_count;
+    uint32_t special_starts[257]; /* of those that begin with a byte: [byte] to [byte + 1] */
+    int32_t bos, eos, unk, pad, eot;
+    bool add_bos, add_eos, add_space_prefix;
+};
+
+static inline const char *rf_symbol_text(const struct rf_tokenizer *tokenizer, struct rf_symbol symbol) {
+    return tokenizer->bytes + symbol.offset;
+}
+
+/* ---- tokenizer_index.c ---- */
+
+rf_status rf_text_index_init(struct rf_text_index *index, size_t expected);
+/* The symbol with these bytes, or RF_NO_SYMBOL. spelling: by the tokens' texts, not their pieces. */
+uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct rf_text_index *index, bool spelling,
+                            const char *text, size_t bytes);
+/* Adds a symbol unless one with its bytes is there. */
+rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling,
+                            uint32_t symbol);
+rf_status rf_merge_index_init(struct rf_merge_index *index, size_t count);
+void rf_merge_index_add(struct rf_merge_index *index, struct rf_merge merge); /* the first of a pair stays */
+const struct rf_merge *rf_merge_index_find(const struct rf_merge_index *index, uint32_t left, uint32_t right);
+
+/* ---- one encoding ---- */
+
+/* A link of the chain that merging shortens. A link that was merged away has bytes 0. */
+struct rf_link {
+    uint32_t start, bytes; /* in the text that is merged */
+    uint32_t symbol;       /* or RF_NO_SYMBOL */
+    uint32_t previous, next;
+};
+#define RF_NO_LINK UINT32_MAX
+
+struct rf_candidate {
+    uint64_t order; /* rank or order of score, then the place: the smallest is merged first */
+    uint32_t merged;
+    uint32_t bytes; /* both together when it was made: else it is outdated */
+};
+
+struct rf_encoding {
+    const struct rf_tokenizer *tokenizer;
+    int32_t *ids;
+    size_t id_count, id_capacity;
+    struct rf_link *links;
+    size_t link_capacity;
+    struct rf_candidate *heap;
+    size_t heap_count, heap_capacity;
+    uint32_t *runes; /* gpt2 */
+    size_t rune_capacity;
+    char *prefixed; /* llama */
+    size_t prefixed_capacity;
+    uint64_t steps;
+};
+
+/* Grows an array to hold at least count elements (doubling); RF_E_NO_MEMORY leaves it as it was. */
+rf_status rf_grow(void **array, size_t *capacity, size_t count, size_t element_bytes);
+#define RF_GROW(array, capacity, count) rf_grow((void **)&(array), &(capacity), (count), sizeof *(array))
+
+rf_status rf_encoding_emit(struct rf_encoding *encoding, uint32_t id);
+/* Bytes without a token of their own: one token each, or the unknown token once. */
+rf_status rf_encoding_emit_bytes(struct rf_encoding *encoding, const char *text, size_t bytes);
+
+/* Whether two neighbours may be merged: their rank (the smaller, the sooner) and what they become. */
+typedef bool (*rf_merge_fn)(const struct rf_tokenizer *tokenizer, const char *text, const struct rf_link *left,
+                            const struct rf_link *right, uint32_t *rank, uint32_t *merged);
+/* tokenizer_merge.c: merges the chain of links 0 … count-1 until nothing more can be. */
+rf_status rf_merge_links(struct rf_encoding *encoding, const char *text, size_t count, rf_merge_fn find);
+
+/* tokenizer_spm.c, tokenizer_bpe.c: text without special tokens to ids; prefix: a space comes first. */
+rf_status rf_spm_encode(struct rf_encoding *encoding, const char *text, size_t bytes, bool prefix);
+rf_status rf_bpe_encode(struct rf_encoding *encoding, const char *text, size_t bytes);
+
+/* The bytes that a token's spelling stands for, into out (at least as long as the spelling). False:
+ * text never becomes this token by merging; out then is what it shows. */
+bool rf_spm_piece(const char *text, size_t bytes, enum rf_token_type type, char *out, size_t *out_bytes);
+bool rf_bpe_piece(const char *text, size_t bytes, char *out, size_t *out_bytes);
+/* <0xNN>: the byte, else -1. */
+int rf_spm_byte(const char *text, size_t bytes);
+/* Order of a score: larger scores first; NaN last. */
+uint32_t rf_spm_order(float score);
+rf_status rf_bpe_add_merges(struct rf_tokenizer *tokenizer, const struct rf_vocab *vocab);
+
+/* tokenizer_create.c: a symbol for these bytes, new or old. */
+rf_status rf_tokenizer_add_symbol(struct rf_tokenizer *tokenizer, const char *text, size_t bytes, uint32_t *out);
+
+/* tokenizer_create.c: the special token that begins the text, the longest; RF_NO_SYMBOL: none. */
+uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, bool control,
+                       uint64_t *steps);
+
+#endif

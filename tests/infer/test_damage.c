@@ -1,0 +1,190 @@
+/* Damaged model files: cut at any point, or with a byte flipped. Opening and running one gives a clean error, or a
+ * correct run: of the same model where the byte said nothing, or of the other one that the file now describes, held
+ * against the plain forward pass. Never a crash, never more memory than the host's budget. */
+#include "infer_testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct subject {
+    const char *label;
+    bool scripted; /* has a vocabulary; else a real one without */
+};
+static const struct subject subjects[] = {{"oracle", false}, {"vocabulary", true}};
+#define BOUND 2e-3 /* of the squared error, as for this model in oracle_testing.h */
+enum { TOKENS = 2, STEP = 4096, ROW_MAX = 4096 };
+static const int32_t tokens[TOKENS] = {1, 2};
+
+struct damaged {
+    unsigned char *bytes; /* the whole file */
+    size_t size, header;  /* header: where the tensors' data begins */
+    char path[512];       /* of the damaged one */
+    struct rf_runtime *runtime;
+    struct gpu gpu;
+    float whole[ROW_MAX]; /* what the undamaged one says */
+    uint32_t vocabulary;
+    unsigned refused, same, other;
+    unsigned none, wild; /* of the others, those that compute no numbers, or numbers that rounding moves far */
+    long peak_kib;
+};
+
+static long peak_kib(void) {
+    struct rusage usage;
+    RF_ASSERT_INT(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_maxrss;
+}
+
+/* Opens what is at the path and evaluates two tokens; logits of the last. */
+static rf_status try_model(struct damaged *damaged, float *row, uint32_t *vocabulary) {
+    RF_PARAMS(struct rf_engine_params, params);
+    RF_PARAMS(struct rf_engine_info, info);
+    struct rf_engine *engine = NULL;
+    struct rf_session *session = NULL;
+    params.runtime = damaged->runtime;
+    params.model = damaged->path;
+    params.device = "cpu";
+    params.threads = 1;
+    rf_status status = rf_engine_open(&params, &engine);
+    if (!status) {
+        RF_ASSERT_OK(rf_engine_get_info(engine, &info));
+        *vocabulary = info.vocabulary;
+        status = rf_session_create(engine, &session);
+    }
+    if (!status && *vocabulary <= ROW_MAX) status = rf_session_eval(session, tokens, TOKENS, false, row);
+    rf_session_destroy(&session);
+    RF_ASSERT_OK(rf_engine_close(&engine));
+    return status;
+}
+
+static void begin(struct damaged *damaged, const struct subject *subject) {
+    static struct script script;
+    static const char *const options[] = {"RF_HOST_BUDGET=128MiB", NULL};
+    *damaged = (struct damaged){0};
+    gpu_make_runtime(&damaged->gpu, options);
+    damaged->runtime = damaged->gpu.runtime;
+    snprintf(damaged->path, sizeof damaged->path, "%s", scratch_path("damaged.gguf"));
+    if (subject->scripted) {
+        script_begin(&script, true);
+        script.merges[0] = "a b";
+        script_write(&script, damaged->path);
+    }
+    damaged->bytes =
+        read_bytes(subject->scripted ? damaged->path : TEST_DATA "/oracle/llama-q4_0.gguf", &damaged->size);
+    write_bytes(damaged->path, damaged->bytes, damaged->size);
+    struct rf_gguf *gguf = NULL;
+    RF_ASSERT_OK(rf_gguf_open(damaged->path, &gguf));
+    damaged->header = damaged->size;
+    for (size_t i = 0; i < rf_gguf_tensor_count(gguf); i++)
+        damaged->header = RF_MIN(damaged->header, (size_t)rf_gguf_tensor_at(gguf, i)->offset);
+    rf_gguf_close(&gguf);
+    RF_ASSERT_OK(try_model(damaged, damaged->whole, &damaged->vocabulary));
+    RF_ASSERT(damaged->vocabulary <= ROW_MAX);
+    damaged->peak_kib = peak_kib();
+}
+
+static void end(struct damaged *damaged) {
+    RF_NOTE("%u refused, %u the same, %u other models, %u without numbers, %u that rounding moves far; header of %zu "
+            "bytes",
+            damaged->refused, damaged->same, damaged->other, damaged->none, damaged->wild, damaged->header);
+    RF_EXPECT(damaged->wild <= 3 + damaged->other / 10);
+    /* What the budget allows, and what a process takes by itself; a sanitizer's keeps freed memory for a while. */
+    RF_EXPECT(peak_kib() - damaged->peak_kib < 512 * 1024);
+    rf_runtime_destroy(&damaged->gpu.runtime);
+    free(damaged->bytes);
+}
+
+/* How far the truth itself moves where what weights multiply is rounded to 8 bits, as the CPU does: of the undamaged
+ * model a quarter of the bound. A weight that became huge can make so much of it that there is nothing to compare. */
+static double moved(struct model *model, const double *last, uint32_t vocabulary) {
+    double rounded[TOKENS * ROW_MAX];
+    float row[ROW_MAX];
+    model->rounded = true;
+    model_truth(model, tokens, TOKENS, rounded, NULL);
+    for (uint32_t i = 0; i < vocabulary; i++) row[i] = (float)rounded[(TOKENS - 1) * (size_t)vocabulary + i];
+    double error = error_of(row, last, vocabulary);
+    return isfinite(error) ? error : 0;
+}
+
+static void look(struct damaged *damaged) {
+    float row[ROW_MAX];
+    uint32_t vocabulary = 0;
+    rf_status status = try_model(damaged, row, &vocabulary);
+    if (status) {
+        damaged->refused++;
+        RF_EXPECT(rf_error_text()[0] != 0 && !strchr(rf_error_text(), '\n'));
+        return;
+    }
+    if (vocabulary == damaged->vocabulary && !memcmp(row, damaged->whole, vocabulary * sizeof *row)) {
+        damaged->same++;
+        return;
+    }
+    damaged->other++;
+    if (vocabulary > ROW_MAX) return;
+    /* A byte of a weight may well make numbers that are none: then the truth has them too. */
+    struct model model;
+    double truth[TOKENS * ROW_MAX], *last = truth + (size_t)(TOKENS - 1) * vocabulary;
+    bool finite = true;
+    model_open(&model, damaged->path);
+    model_truth(&model, tokens, TOKENS, truth, NULL);
+    for (uint32_t i = 0; i < vocabulary; i++) finite = finite && isfinite(last[i]);
+    double error = error_of(row, last, vocabulary);
+    if (!finite)
+        damaged->none++;
+    else if (moved(&model, last, vocabulary) <= BOUND / 2)
+        RF_EXPECT_DOUBLE(error, 0, BOUND);
+    else
+        damaged->wild++;
+    RF_EXPECT(!finite || isfinite(error));
+    model_close(&model);
+}
+
+RF_TEST_LABELLED_CASES(damage, cut_at_every_page, struct subject, subjects) {
+    struct damaged damaged;
+    begin(&damaged, c);
+    unsigned cuts = 0;
+    for (size_t size = 0; size < damaged.size; size += STEP, cuts++) {
+        RF_TRACE("cut to %zu bytes", size);
+        write_bytes(damaged.path, damaged.bytes, size);
+        look(&damaged);
+    }
+    RF_EXPECT_UINT(damaged.refused, cuts);
+    end(&damaged);
+}
+
+static void flip(struct damaged *damaged, size_t at, unsigned char with) {
+    RF_TRACE("byte %zu, 0x%02x, with 0x%02x", at, damaged->bytes[at], with);
+    damaged->bytes[at] ^= with;
+    write_bytes(damaged->path, damaged->bytes, damaged->size);
+    damaged->bytes[at] ^= with;
+    look(damaged);
+}
+
+static const unsigned char patterns[] = {0xff, 0x01, 0x80};
+
+/* A seeded sample: of the header, of the first 4 KiB, of the whole file. In the header no byte may make a model that
+ * computes no numbers. */
+RF_TEST_LABELLED_CASES(damage, flipped_bytes, struct subject, subjects, .timeout_ms = 120000) {
+    struct damaged damaged;
+    begin(&damaged, c);
+    struct rf_random random = {rf_test_seed()};
+    for (int i = 0; i < 300; i++) flip(&damaged, (size_t)rf_random_below(&random, damaged.header), patterns[i % 3]);
+    RF_EXPECT(damaged.refused > 0 && damaged.same > 0);
+    RF_EXPECT_UINT(damaged.none, 0);
+    for (int i = 0; i < 60; i++)
+        flip(&damaged, (size_t)rf_random_below(&random, i % 2 ? STEP : damaged.size), patterns[i % 3]);
+    end(&damaged);
+}
+
+RF_TEST_LABELLED_CASES(damage, every_byte_of_the_header, struct subject, subjects, .tags = "slow",
+                       .timeout_ms = 1200000) {
+    struct damaged damaged;
+    begin(&damaged, c);
+    for (size_t at = 0; at < RF_MAX(damaged.header, (size_t)STEP); at += at < STEP ? 1 : 3) {
+        for (size_t i = 0; i < RF_COUNT(patterns); i++) flip(&damaged, at, patterns[i]);
+        if (at < damaged.header) RF_ASSERT_UINT(damaged.none, 0);
+    }
+    end(&damaged);
+}
