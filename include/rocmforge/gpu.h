@@ -308,10 +308,10 @@ struct rf_kernel_info {
 RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out);
 RF_API rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info);
 
-enum rf_arg_kind { RF_ARG_KIND_NONE, RF_ARG_KIND_BUFFER, RF_ARG_KIND_VALUE };
+enum rf_arg_kind { RF_ARG_KIND_NONE, RF_ARG_KIND_BUFFER, RF_ARG_KIND_VALUE, RF_ARG_KIND_STRUCT };
 struct rf_arg {
     enum rf_arg_kind kind;
-    uint32_t bytes;           /* of a value */
+    uint32_t bytes;           /* of a value or a struct */
     struct rf_buffer *buffer; /* borrowed for the call; NULL passes a null pointer */
     uint64_t offset;
     union {
@@ -321,6 +321,7 @@ struct rf_arg {
         uint64_t u64;
         float f32;
         unsigned char raw[32];
+        const void *data; /* of a struct: borrowed for the call */
     } value;
 };
 static inline struct rf_arg rf_arg_buffer_at(struct rf_buffer *buffer, uint64_t offset) {
@@ -347,6 +348,12 @@ static inline struct rf_arg rf_arg_i64(int64_t v) {
 static inline struct rf_arg rf_arg_f32(float v) {
     struct rf_arg arg = {RF_ARG_KIND_VALUE, 4, NULL, 0, {0}};
     arg.value.f32 = v;
+    return arg;
+}
+/* A struct by value, of any size that the kernel takes. */
+static inline struct rf_arg rf_arg_struct(const void *data, uint32_t bytes) {
+    struct rf_arg arg = {RF_ARG_KIND_STRUCT, bytes, NULL, 0, {0}};
+    arg.value.data = data;
     return arg;
 }
 

@@ -48,18 +48,27 @@ struct rf_graph_tensor {
     int group;                  /* of a constant, input or state: what it is placed with (see rf_graph_node) */
 };
 
+/* An attribute of a node, by its name in the op's row: {"eps", .f = 1e-5}, {"axis", .i = 2}. */
+struct rf_attribute {
+    const char *name;
+    double f;
+    int64_t i;
+};
+
 #define RF_GRAPH_ATTRIBUTES 12
 struct rf_graph_node {
     size_t struct_size;
-    const char *op;   /* a name of the op table */
-    const char *name; /* copied; NULL: "op_N" */
-    double f[RF_GRAPH_ATTRIBUTES];
-    int64_t i[RF_GRAPH_ATTRIBUTES]; /* the op's row says which means what */
+    const char *op;                 /* a name of the op table */
+    const char *name;               /* copied; NULL: "op_N" */
+    double f[RF_GRAPH_ATTRIBUTES];  /* attributes by position, as programs for 0.1.0 give them; */
+    int64_t i[RF_GRAPH_ATTRIBUTES]; /* those given by name below win */
     const rf_tensor_id *inputs;     /* 0 for an input that is left out */
     size_t input_count;             /* trailing ones that are left out need not be given */
     const rf_tensor_id *outputs;
     size_t output_count;
     int group; /* nodes of one number are placed together, on one backend (a layer of a model); 0: on its own */
+    const struct rf_attribute *attributes; /* borrowed for the call; one that is not given is 0 */
+    size_t attribute_count;
 };
 
 RF_API rf_status rf_graph_create(const char *name, struct rf_graph **out);

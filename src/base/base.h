@@ -16,6 +16,13 @@
 #define RF_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define RF_MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* Returns from the calling function with the status of a call that failed. */
+#define RF_TRY(call)                                                                                                 \
+    do {                                                                                                             \
+        rf_status try_status = (call);                                                                               \
+        if (try_status) return try_status;                                                                           \
+    } while (0)
+
 /* ---- status.c: failing with a reason ---- */
 
 /* Sets the thread's error text and returns status. */

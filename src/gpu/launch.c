@@ -34,10 +34,12 @@ static rf_status check_shape(const struct rf_launch *launch, const struct rf_dev
 static rf_status check_arg(const struct rf_launch *launch, const struct rf_device *device, size_t index) {
     const struct rf_kernel *kernel = launch->kernel;
     const struct rf_arg *arg = &launch->args[index];
-    if (arg->kind != RF_ARG_KIND_BUFFER && arg->kind != RF_ARG_KIND_VALUE)
+    if (arg->kind != RF_ARG_KIND_BUFFER && arg->kind != RF_ARG_KIND_VALUE && arg->kind != RF_ARG_KIND_STRUCT)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is empty", kernel->name, index);
     uint32_t bytes = arg->kind == RF_ARG_KIND_BUFFER ? 8 : arg->bytes;
-    if (bytes > sizeof arg->value)
+    if (arg->kind == RF_ARG_KIND_STRUCT && !arg->value.data)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is a struct without data", kernel->name, index);
+    if (arg->kind == RF_ARG_KIND_VALUE && bytes > sizeof arg->value)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, a value has at most %zu",
                        kernel->name, index, bytes, sizeof arg->value);
     if (bytes != kernel->arg_bytes[index])
@@ -88,6 +90,8 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
         if (arg->kind == RF_ARG_KIND_BUFFER) {
             pointers[i] = arg->buffer ? rf_buffer_pointer(arg->buffer, arg->offset) : NULL;
             args[i] = &pointers[i];
+        } else if (arg->kind == RF_ARG_KIND_STRUCT) {
+            args[i] = (void *)(uintptr_t)arg->value.data;
         } else {
             args[i] = (void *)(uintptr_t)&arg->value;
         }

@@ -210,7 +210,8 @@ static rf_status check_outputs(const struct rf_graph *graph, const struct rf_nod
             return rf_fail(RF_E_INVALID, "output %d, '%s', is a view: it is made when '%s' is", o - inputs, out->name,
                            graph->tensors[out->root].name);
         if (out->role != RF_ROLE_RESULT)
-            return rf_fail(RF_E_INVALID, "output %d, '%s', cannot be made by a node: its role is another", o - inputs, out->name);
+            return rf_fail(RF_E_INVALID, "output %d, '%s', cannot be made by a node: its role is another", o - inputs,
+                           out->name);
         if (out->producer != RF_NO_INDEX)
             return rf_fail(RF_E_INVALID, "output %d, '%s', is made by node '%s' already", o - inputs, out->name,
                            graph->nodes[out->producer].name);
@@ -249,6 +250,32 @@ void rf_graph_call(const struct rf_graph *graph, const struct rf_node_row *node,
     }
 }
 
+/* By position first, then by name, so that a name wins. */
+static rf_status take_attributes(const struct rf_graph_node *node, struct rf_node_row *row) {
+    static const struct rf_op_attribute none[] = {{NULL, 0, false, 0}};
+    const struct rf_op_attribute *known = row->op->attributes ? row->op->attributes : none, *found;
+    for (found = known; found->name; found++)
+        if (found->integer)
+            *rf_attribute_i(found, &row->attributes) = node->i[found->position];
+        else
+            *rf_attribute_f(found, &row->attributes) = node->f[found->position];
+    for (size_t a = 0; a < node->attribute_count; a++) {
+        const struct rf_attribute *given = &node->attributes[a];
+        for (found = known; found->name && (!given->name || strcmp(found->name, given->name)); found++) continue;
+        if (!found->name)
+            return rf_fail(RF_E_INVALID, "op '%s' has no attribute '%s'", row->op->name,
+                           given->name ? given->name : "NULL");
+        if (found->integer ? given->f != 0 : given->i != 0)
+            return rf_fail(RF_E_INVALID, "attribute '%s' of op '%s' is %s: set .%c", found->name, row->op->name,
+                           found->integer ? "an integer" : "a number", found->integer ? 'i' : 'f');
+        if (found->integer)
+            *rf_attribute_i(found, &row->attributes) = given->i;
+        else
+            *rf_attribute_f(found, &row->attributes) = given->f;
+    }
+    return RF_OK;
+}
+
 static rf_status check_node(const struct rf_graph *graph, const struct rf_graph_node *node, struct rf_node_row *row) {
     rf_status status = take_tensors(graph, node, row);
     if (!status) status = check_outputs(graph, row);
@@ -273,10 +300,8 @@ rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *
     if (!node->op) return rf_fail(RF_E_INVALID, "node '%s': op is NULL", name);
     struct rf_node_row row = {.op = rf_op_find(node->op), .group = node->group};
     if (!row.op) return rf_fail(RF_E_INVALID, "node '%s': there is no op '%s'", name, node->op);
-    _Static_assert(sizeof row.attributes.f == sizeof node->f && sizeof row.attributes.i == sizeof node->i,
-                   "attributes are copied whole");
-    memcpy(row.attributes.f, node->f, sizeof node->f);
-    memcpy(row.attributes.i, node->i, sizeof node->i);
+    status = take_attributes(node, &row);
+    if (status) return rf_fail_within(status, "node '%s'", name);
     for (int i = 0; i < RF_OP_TENSORS_MAX; i++) row.tensors[i] = RF_NO_INDEX, row.in_place[i] = -1;
     status = check_node(graph, node, &row);
     if (status) /* what an op does not support no backend does: here it is an argument that is wrong */

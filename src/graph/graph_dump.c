@@ -23,11 +23,14 @@ static void print_shape(struct rf_writer *writer, const struct rf_tensor_desc *d
 }
 
 /* Attributes that are not 0. */
-static void print_attributes(struct rf_writer *writer, const struct rf_op_attributes *attributes) {
-    for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++)
-        if (attributes->f[i] != 0) rf_writer_print(writer, " f%d=%.9g", i, attributes->f[i]);
-    for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++)
-        if (attributes->i[i]) rf_writer_print(writer, " i%d=%lld", i, (long long)attributes->i[i]);
+static void print_attributes(struct rf_writer *writer, const struct rf_node_row *node) {
+    struct rf_op_attributes attributes = node->attributes;
+    for (const struct rf_op_attribute *row = node->op->attributes; row && row->name; row++) {
+        double f = row->integer ? 0 : *rf_attribute_f(row, &attributes);
+        int64_t i = row->integer ? *rf_attribute_i(row, &attributes) : 0;
+        if (i) rf_writer_print(writer, " %s=%lld", row->name, (long long)i);
+        if (f != 0) rf_writer_print(writer, " %s=%.9g", row->name, f);
+    }
 }
 
 static const char *name_of(const struct rf_graph *graph, uint32_t index) {
@@ -57,7 +60,7 @@ static void dump_text(const struct rf_graph *graph, struct rf_writer *writer) {
             rf_writer_print(writer, node->tensors[i] == RF_NO_INDEX ? "%s%s" : "%s'%s'", i ? ", " : "",
                             name_of(graph, node->tensors[i]));
         rf_writer_print(writer, ")");
-        print_attributes(writer, &node->attributes);
+        print_attributes(writer, node);
         for (int i = 0; i < node->op->inputs; i++)
             if ((node->op->updates >> i & 1) && node->tensors[i] != RF_NO_INDEX)
                 rf_writer_print(writer, ", changes '%s'", name_of(graph, node->tensors[i]));

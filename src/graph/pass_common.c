@@ -12,11 +12,9 @@ static uint64_t mix(uint64_t hash, uint64_t more) {
     return hash ^ hash >> 32;
 }
 static uint64_t hash_node(const struct rf_graph *graph, const struct rf_node_row *node) {
-    uint64_t hash = (uint64_t)(uintptr_t)node->op, bits;
-    for (int i = 0; i < RF_OP_ATTRIBUTES_MAX; i++) {
-        memcpy(&bits, &node->attributes.f[i], sizeof bits);
-        hash = mix(mix(hash, bits), (uint64_t)node->attributes.i[i]);
-    }
+    uint64_t hash = (uint64_t)(uintptr_t)node->op, words[sizeof node->attributes / sizeof(uint64_t)];
+    memcpy(words, &node->attributes, sizeof words);
+    for (size_t i = 0; i < RF_COUNT(words); i++) hash = mix(hash, words[i]);
     for (int i = 0; i < node->op->inputs; i++) {
         uint32_t root = rf_node_root(graph, node, i);
         hash = mix(hash, root);

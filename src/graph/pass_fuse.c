@@ -78,7 +78,7 @@ static size_t index_of(struct fusing *f, const struct rf_node_row *node) {
 static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
     struct rf_node_row fused = *node;
     fused.op = rf_op_find(op);
-    fused.attributes = (struct rf_op_attributes){{0}, {0}};
+    fused.attributes = (struct rf_op_attributes){0};
     for (int i = 0; i < RF_OP_TENSORS_MAX; i++) fused.tensors[i] = RF_NO_INDEX;
     return fused;
 }
@@ -102,7 +102,7 @@ static bool settle(struct fusing *f, struct rf_node_row *at, const struct rf_nod
 
 /* Of two in turn. False where one f32 cannot stand for both. */
 static bool joined_scale(const struct rf_node_row *a, const struct rf_node_row *b, double *scale) {
-    *scale = (double)(float)a->attributes.f[0] * (double)(float)b->attributes.f[0];
+    *scale = (double)(float)a->attributes.scale * (double)(float)b->attributes.scale;
     return fabs(*scale) >= (double)FLT_MIN && fabs(*scale) <= (double)FLT_MAX;
 }
 
@@ -116,7 +116,7 @@ static bool fuse_scale(struct fusing *f, struct rf_node_row *node) {
     fused.attributes = from->attributes;
     memcpy(fused.tensors, from->tensors, sizeof fused.tensors);
     fused.tensors[from->op->inputs] = rf_node_out(node, 0);
-    return joined_scale(from, node, &fused.attributes.f[0]) && SETTLE(f, node, &fused, from);
+    return joined_scale(from, node, &fused.attributes.scale) && SETTLE(f, node, &fused, from);
 }
 static bool fuse_softmax_scale(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "softmax_mask")) return false;
@@ -124,7 +124,7 @@ static bool fuse_softmax_scale(struct fusing *f, struct rf_node_row *node) {
     if (!scale || !is(scale, "scale") || !steady(f, scale)) return false;
     struct rf_node_row fused = *node;
     fused.tensors[0] = scale->tensors[0];
-    return joined_scale(scale, node, &fused.attributes.f[0]) && SETTLE(f, node, &fused, scale);
+    return joined_scale(scale, node, &fused.attributes.scale) && SETTLE(f, node, &fused, scale);
 }
 
 /* ---- products ---- */
@@ -181,11 +181,11 @@ static bool fuse_activation(struct fusing *f, struct rf_node_row *node) {
 }
 static bool plain_product(const struct rf_node_row *node) {
     return is(node, "matmul") && node->tensors[MATMUL_BIAS] == RF_NO_INDEX &&
-           node->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !node->attributes.i[0];
+           node->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !node->attributes.path;
 }
 /* Few rows only: with many, two products in tiles are faster than the gate, which reads its weights row by row. */
 static bool fuse_gate(struct fusing *f, struct rf_node_row *node) {
-    if (!is(node, "activation") || node->attributes.i[0] != RF_ACTIVATION_SILU ||
+    if (!is(node, "activation") || node->attributes.kind != RF_ACTIVATION_SILU ||
         f->graph->tensors[node->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
         return false;
     struct rf_node_row *act = only_for_here(f, node->tensors[0]), *up = only_for_here(f, node->tensors[1]);
@@ -215,7 +215,7 @@ static bool fuse_add_norm(struct fusing *f, struct rf_node_row *node) {
         (weight->producer != RF_NO_INDEX && weight->producer >= made->producer))
         return false;
     struct rf_node_row fused = form(add, "add_norm");
-    fused.attributes.f[0] = node->attributes.f[0];
+    fused.attributes.eps = node->attributes.eps;
     fused.tensors[0] = add->tensors[0];
     fused.tensors[1] = add->tensors[1];
     fused.tensors[2] = node->tensors[1];
@@ -252,7 +252,7 @@ static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
     }
     if (count != (gate ? 1 : MAX_COUNT) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
     struct rf_node_row fused = form(node, gate ? "norm_gate" : "norm_qkv");
-    fused.attributes.f[0] = node->attributes.f[0];
+    fused.attributes.eps = node->attributes.eps;
     fused.tensors[0] = node->tensors[0];
     fused.tensors[1] = node->tensors[1];
     fused.tensors[fused.op->inputs] = normed;
@@ -339,14 +339,14 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
         !rf_op_same_shape(&graph->tensors[node->tensors[0]].desc, shape))
         return false;
     struct rf_node_row fused = form(node, "flash_attention");
-    fused.attributes.f[0] = qkt->attributes.f[0];
-    fused.attributes.i[0] = causal;
-    fused.attributes.i[1] = causal ? mask->attributes.i[0] : 0;
+    fused.attributes.scale = qkt->attributes.scale;
+    fused.attributes.causal = causal;
+    fused.attributes.offset = causal ? mask->attributes.offset : 0;
     fused.tensors[0] = qkt->tensors[0];
     fused.tensors[1] = qkt->tensors[1];
     fused.tensors[2] = node->tensors[1];
     fused.tensors[FLASH_OUT] = rf_node_out(node, 0);
-    if (scaled && !joined_scale(qkt, softmax, &fused.attributes.f[0])) return false;
+    if (scaled && !joined_scale(qkt, softmax, &fused.attributes.scale)) return false;
     if (scaled && softmax->tensors[1] != RF_NO_INDEX) {
         /* Looked at before the view is made: a mask in f16 has no place there. */
         if (graph->tensors[softmax->tensors[1]].desc.dtype != RF_F32 ||

@@ -22,7 +22,7 @@ static struct rf_sampling settings_of(const struct rf_sample_params *params, uin
     return sampling;
 }
 
-static rf_status sample_on_device(struct rf_session *session, struct rf_device *device, struct rf_slice logits,
+static rf_status sample_on_device(struct rf_session *session, struct rf_device *device, struct rf_operand logits,
                                   const struct rf_sampling *sampling, uint32_t window, uint64_t seed,
                                   int32_t *token) {
     uint64_t columns = session->engine->hparams.vocabulary, workspace = 0;
@@ -49,7 +49,7 @@ static rf_status sample_on_device(struct rf_session *session, struct rf_device *
                                       .random = {buffer, AT_RANDOM},
                                       .window_count = window,
                                       .workspace = {buffer, AT_WORKSPACE}};
-        if (window) args.window = (struct rf_slice){buffer, AT_WINDOW};
+        if (window) args.window = (struct rf_operand){buffer, AT_WINDOW};
         status = rf_gpu_sample(session->queue, &args);
     }
     if (!status) status = rf_copy_from_device_safe(session->queue, token, buffer, AT_TOKEN, sizeof *token);
@@ -84,7 +84,7 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     uint64_t row = session->last ? session->last_row * columns * sizeof(float) : 0;
     int32_t drawn = -1;
     if (device) {
-        struct rf_slice logits = {at.buffer, at.offset_bytes + row};
+        struct rf_operand logits = {at.buffer, at.offset_bytes + row};
         status = sample_on_device(session, device, logits, &sampling, window, params->seed, &drawn);
         if (rf_is_full(status)) { /* no room for its few buffers: the host has what it takes */
             status = rf_session_keep_logits(session);

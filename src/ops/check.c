@@ -104,7 +104,8 @@ static void finish(struct trial *trial) {
 
 static rf_status prepare(struct trial *trial, const struct rf_op *op, const struct rf_op_case *one, uint64_t seed) {
     trial->one = one;
-    trial->call = (struct rf_op_call){.op = op, .attributes = one->attributes, .count = one->count};
+    trial->call = (struct rf_op_call){
+        .op = op, .attributes = one->attributes, .fill_kind = one->fill_kind, .count = one->count};
     for (int i = 0; i < one->count; i++) trial->call.tensors[i].desc = one->tensors[i];
     rf_status status = rf_op_check(&trial->call);
     uint64_t state = seed;

@@ -129,7 +129,8 @@ static rf_status time_on_cpu(struct rf_cpu *cpu, struct rf_op_call *sets, size_t
 rf_status rf_check_bench(struct rf_device *device, struct rf_cpu *cpu, const struct rf_op *op,
                          const struct rf_op_case *one, struct rf_check_result *result) {
     if (device ? !op->gpu : !op->cpu) return rf_fail(RF_E_UNSUPPORTED, "%s has no benchmark here", op->name);
-    struct rf_op_call call = {.op = op, .attributes = one->attributes, .count = one->count};
+    struct rf_op_call call = {
+        .op = op, .attributes = one->attributes, .fill_kind = one->fill_kind, .count = one->count};
     for (int i = 0; i < one->count; i++) call.tensors[i].desc = one->tensors[i];
     rf_status status = rf_op_check(&call);
     if (status) return status;

@@ -1,6 +1,6 @@
 /* What checking an op and measuring it share. */
-#ifndef RF_GRAPH_CHECK_IMPL_H
-#define RF_GRAPH_CHECK_IMPL_H
+#ifndef RF_OPS_CHECK_IMPL_H
+#define RF_OPS_CHECK_IMPL_H
 
 #include "ops/op.h"
 

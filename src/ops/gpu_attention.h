@@ -6,8 +6,8 @@
  * overlaps the output); else as rf_queue_launch. Buffers are borrowed as by rf_queue_launch: the work
  * holds them until it is done. An empty output is no error and launches nothing. Threads: as the queue.
  * Nothing here blocks for the work. */
-#ifndef RF_GRAPH_GPU_ATTENTION_H
-#define RF_GRAPH_GPU_ATTENTION_H
+#ifndef RF_OPS_GPU_ATTENTION_H
+#define RF_OPS_GPU_ATTENTION_H
 
 #include <rocmforge/gpu.h>
 

@@ -2,18 +2,18 @@
 #include "ops/gpu_transformer_impl.h"
 
 static rf_status rope_check(const char *op, const struct rf_rope_table *table, uint64_t dim,
-                            struct rf_operand *steps) {
+                            struct rf_named_operand *steps) {
     if (dim % 2 || table->rotated % 2 || !table->rotated || table->rotated > dim)
         return rf_fail(RF_E_INVALID, "%s: %u of %llu elements to rotate: both even, and not more than there are", op,
                        table->rotated, (unsigned long long)dim);
-    *steps = (struct rf_operand){"steps", table->steps, 0};
+    *steps = (struct rf_named_operand){"steps", table->steps, 0};
     return rf_operand_check(op, steps, table->rotated / 2, 8, 8);
 }
 
 rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     const char *op = "rope";
-    TRY(nulls(op, queue, args));
-    TRY(float_type(op, args->dtype));
+    RF_TRY(nulls(op, queue, args));
+    RF_TRY(float_type(op, args->dtype));
     if (!args->tokens || !args->heads || !args->dim) return RF_OK;
     if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
         return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
@@ -28,19 +28,19 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     uint64_t out_extent, in_extent;
     if (rf_extent_overflows(sizes, to, 3, &out_extent) || rf_extent_overflows(sizes, from, 3, &in_extent))
         return rf_fail(RF_E_INVALID, "%s: sizes and strides are more than 64 bits can count", op);
-    struct rf_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, steps,
-                      positions = {"positions", args->positions, 0};
-    TRY(rope_check(op, &args->table, args->dim, &steps));
-    TRY(rf_operand_check(op, &out, out_extent, out_element, out_element));
-    TRY(rf_operand_check(op, &in, in_extent, element, element));
-    TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
+    struct rf_named_operand out = {"out", args->out, 0}, in = {"in", args->in, 0}, steps,
+                            positions = {"positions", args->positions, 0};
+    RF_TRY(rope_check(op, &args->table, args->dim, &steps));
+    RF_TRY(rf_operand_check(op, &out, out_extent, out_element, out_element));
+    RF_TRY(rf_operand_check(op, &in, in_extent, element, element));
+    RF_TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
     struct axis axes[3];
     for (int i = 0; i < 3; i++) axes[i] = (struct axis){sizes[i], to[i], from[i]};
     if (!distinct(axes, simplify(axes, 3)))
         return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
-    TRY(rf_operands_apart(op, &out, &in, !args->to_f16 && to[0] == from[0] && to[1] == from[1]));
-    TRY(rf_operands_apart(op, &out, &steps, false));
-    TRY(rf_operands_apart(op, &out, &positions, false));
+    RF_TRY(rf_operands_apart(op, &out, &in, !args->to_f16 && to[0] == from[0] && to[1] == from[1]));
+    RF_TRY(rf_operands_apart(op, &out, &steps, false));
+    RF_TRY(rf_operands_apart(op, &out, &positions, false));
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);
     /* A thread takes a pair, or a vector where the kernel may find them: then small blocks do. */
@@ -54,10 +54,10 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     uint64_t split = 1;
     if (args->tokens < few) split = RF_MIN(rf_ceil_div(few, args->tokens), rf_ceil_div(args->heads, teams));
     uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), 1};
-    struct rf_arg list[] = {rf_slice_arg(args->out),
-                            rf_slice_arg(args->in),
-                            rf_slice_arg(args->positions),
-                            rf_slice_arg(args->table.steps),
+    struct rf_arg list[] = {rf_operand_arg(args->out),
+                            rf_operand_arg(args->in),
+                            rf_operand_arg(args->positions),
+                            rf_operand_arg(args->table.steps),
                             rf_arg_u64(args->tokens),
                             rf_arg_u32((uint32_t)args->heads),
                             rf_arg_u32((uint32_t)args->dim),
@@ -70,12 +70,12 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
                             rf_arg_f32(args->table.magnitude)};
     char name[16];
     snprintf(name, sizeof name, "rope_%s%s", suffix(args->dtype), args->to_f16 ? "_f16" : "");
-    return rf_slice_launch(queue, name, grid, block, list, RF_COUNT(list));
+    return rf_op_launch(queue, name, rf_grid_space(grid, block), list, RF_COUNT(list));
 }
 
 /* Strides, extents and places of the two caches. */
 static rf_status kv_caches(const char *op, const struct rf_kv_append_args *args, uint64_t strides[3],
-                           struct rf_operand caches[2]) {
+                           struct rf_named_operand caches[2]) {
     bool dense = !args->page && !args->head && !args->row;
     uint64_t block = rf_dtype_block(args->dtype), extent, rows_dim;
     if (!args->page_rows || !args->page_count || args->page_rows > UINT32_MAX || args->page_count > UINT32_MAX)
@@ -98,18 +98,18 @@ static rf_status kv_caches(const char *op, const struct rf_kv_append_args *args,
     for (int i = 0; i < 4; i++) axes[i] = (struct axis){sizes[i], all[i], 0};
     if (!distinct(axes, order(axes, 4)))
         return rf_fail(RF_E_INVALID, "%s: rows of the cache lie in one place: mind its strides", op);
-    caches[0] = (struct rf_operand){"k_cache", args->k_cache, 0};
-    caches[1] = (struct rf_operand){"v_cache", args->v_cache, 0};
+    caches[0] = (struct rf_named_operand){"k_cache", args->k_cache, 0};
+    caches[1] = (struct rf_named_operand){"v_cache", args->v_cache, 0};
     for (int i = 0; i < 2; i++)
-        TRY(rf_operand_check(op, &caches[i], rf_ceil_div(extent, block), rf_dtype_block_bytes(args->dtype),
-                             args->dtype == RF_F32 ? 4 : 2));
+        RF_TRY(rf_operand_check(op, &caches[i], rf_ceil_div(extent, block), rf_dtype_block_bytes(args->dtype),
+                                args->dtype == RF_F32 ? 4 : 2));
     return rf_operands_apart(op, &caches[0], &caches[1], false);
 }
 
 /* The queries that go with the keys: strides, extents, and that they lie apart from all else. */
 static rf_status kv_queries(const char *op, const struct rf_kv_append_args *args,
-                            const struct rf_operand *const others[], size_t count, uint64_t strides[2]) {
-    struct rf_operand q = {"q", args->q, 0}, out = {"q_out", args->q_out, 0};
+                            const struct rf_named_operand *const others[], size_t count, uint64_t strides[2]) {
+    struct rf_named_operand q = {"q", args->q, 0}, out = {"q_out", args->q_out, 0};
     uint64_t whole, out_element = args->q_to_f16 ? 2 : 4, extents[2];
     if (!args->rope) return rf_fail(RF_E_INVALID, "%s: queries are given, and no rotation", op);
     if (args->q_heads > UINT32_MAX / 2 || rf_mul_overflows(args->q_heads, args->dim, &whole))
@@ -124,15 +124,15 @@ static rf_status kv_queries(const char *op, const struct rf_kv_append_args *args
         if (rf_extent_overflows(sizes, all, 2, &extents[i]))
             return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, i ? "q_out" : "q");
     }
-    TRY(rf_operand_check(op, &q, extents[0], 4, 4));
-    TRY(rf_operand_check(op, &out, extents[1], out_element, out_element));
-    TRY(rf_operands_apart(op, &out, &q, false));
-    for (size_t i = 0; i < count; i++) TRY(rf_operands_apart(op, &out, others[i], false));
+    RF_TRY(rf_operand_check(op, &q, extents[0], 4, 4));
+    RF_TRY(rf_operand_check(op, &out, extents[1], out_element, out_element));
+    RF_TRY(rf_operands_apart(op, &out, &q, false));
+    for (size_t i = 0; i < count; i++) RF_TRY(rf_operands_apart(op, &out, others[i], false));
     return RF_OK;
 }
 
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_args *args) {
-    TRY(nulls("kv_append", queue, args));
+    RF_TRY(nulls("kv_append", queue, args));
     const char *op = args->rope ? "rope_kv_append" : "kv_append";
     if (args->dtype != RF_F32 && args->dtype != RF_F16 && args->dtype != RF_Q8_0) {
         const char *name = rf_dtype_name(args->dtype);
@@ -142,30 +142,30 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
     if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
         return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
     uint64_t strides[3] = {0}, whole = args->heads * args->dim, extent, entries;
-    struct rf_operand caches[2], inputs[2] = {{"k", args->k, 0}, {"v", args->v, 0}}, steps = {"steps", {0}, 0};
-    struct rf_operand positions = {"positions", args->positions, 0}, sequences = {"sequences", args->sequences, 0},
-                      table = {"table", args->table, 0};
+    struct rf_named_operand caches[2], inputs[2] = {{"k", args->k, 0}, {"v", args->v, 0}}, steps = {"steps", {0}, 0};
+    struct rf_named_operand positions = {"positions", args->positions, 0},
+                            sequences = {"sequences", args->sequences, 0}, table = {"table", args->table, 0};
     uint64_t token[2] = {args->k_token ? args->k_token : whole, args->v_token ? args->v_token : whole};
-    TRY(kv_caches(op, args, strides, caches));
+    RF_TRY(kv_caches(op, args, strides, caches));
     for (int i = 0; i < 2; i++) {
         uint64_t sizes[] = {args->tokens, whole}, all[] = {token[i], 1};
         if (rf_extent_overflows(sizes, all, 2, &extent))
             return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, inputs[i].name);
-        TRY(rf_operand_check(op, &inputs[i], extent, 4, 4));
+        RF_TRY(rf_operand_check(op, &inputs[i], extent, 4, 4));
     }
-    TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
-    if (args->sequences.buffer) TRY(rf_operand_check(op, &sequences, args->tokens, 4, 4));
+    RF_TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
+    if (args->sequences.buffer) RF_TRY(rf_operand_check(op, &sequences, args->tokens, 4, 4));
     if (args->table.buffer) {
         if (!args->table_width || !args->sequence_count ||
             rf_mul_overflows(args->table_width, args->sequence_count, &entries))
             return rf_fail(RF_E_INVALID, "%s: a table of %llu sequences of %llu pages", op,
                            (unsigned long long)args->sequence_count, (unsigned long long)args->table_width);
-        TRY(rf_operand_check(op, &table, entries, 4, 4));
+        RF_TRY(rf_operand_check(op, &table, entries, 4, 4));
     }
-    if (args->rope) TRY(rope_check(op, args->rope, args->dim, &steps));
-    const struct rf_operand *others[] = {&inputs[0], &inputs[1], &positions, &sequences, &table, &steps};
+    if (args->rope) RF_TRY(rope_check(op, args->rope, args->dim, &steps));
+    const struct rf_named_operand *others[] = {&inputs[0], &inputs[1], &positions, &sequences, &table, &steps};
     for (size_t i = 0; i < RF_COUNT(others); i++)
-        for (int k = 0; k < 2; k++) TRY(rf_operands_apart(op, &caches[k], others[i], false));
+        for (int k = 0; k < 2; k++) RF_TRY(rf_operands_apart(op, &caches[k], others[i], false));
     struct {
         uint64_t page, head, row;
         uint32_t page_rows, page_count;
@@ -178,20 +178,20 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
     } rope = {.q_heads = (uint32_t)args->q_heads, .q_half = args->q_to_f16};
     bool with_queries = args->q.buffer && args->q_heads;
     if (with_queries) {
-        const struct rf_operand *all[] = {&caches[0], &caches[1], &inputs[0], &inputs[1],
-                                          &positions, &sequences, &table,     &steps};
+        const struct rf_named_operand *all[] = {&caches[0], &caches[1], &inputs[0], &inputs[1],
+                                                &positions, &sequences, &table,     &steps};
         uint64_t apart[2];
-        TRY(kv_queries(op, args, all, RF_COUNT(all), apart));
+        RF_TRY(kv_queries(op, args, all, RF_COUNT(all), apart));
         rope.q_token = apart[0];
         rope.q_out_token = apart[1];
     }
-    struct rf_arg list[19] = {rf_slice_arg(args->k_cache),
-                              rf_slice_arg(args->v_cache),
-                              rf_slice_arg(args->k),
-                              rf_slice_arg(args->v),
-                              rf_slice_arg(args->positions),
-                              rf_slice_arg(args->sequences),
-                              rf_slice_arg(args->table),
+    struct rf_arg list[19] = {rf_operand_arg(args->k_cache),
+                              rf_operand_arg(args->v_cache),
+                              rf_operand_arg(args->k),
+                              rf_operand_arg(args->v),
+                              rf_operand_arg(args->positions),
+                              rf_operand_arg(args->sequences),
+                              rf_operand_arg(args->table),
                               rf_arg_u64(args->table_width),
                               rf_arg_u64(args->table.buffer ? args->sequence_count : args->page_count),
                               rf_arg_raw(&pages, sizeof pages),
@@ -205,10 +205,10 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
         rope.rotated = args->rope->rotated;
         rope.halves = args->rope->halves;
         rope.magnitude = args->rope->magnitude;
-        list[count++] = rf_slice_arg(args->rope->steps);
+        list[count++] = rf_operand_arg(args->rope->steps);
         list[count++] = rf_arg_raw(&rope, sizeof rope);
-        list[count++] = rf_slice_arg(args->q_out);
-        list[count++] = rf_slice_arg(args->q);
+        list[count++] = rf_operand_arg(args->q_out);
+        list[count++] = rf_operand_arg(args->q);
     }
     uint32_t wave, units, block[3] = {256, 1, 1};
     device_shape(queue, &wave, &units);
@@ -222,5 +222,5 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
     uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), with_queries ? 3 : 2};
     char name[32];
     snprintf(name, sizeof name, "%s_%s", op, args->dtype == RF_F32 ? "f32" : args->dtype == RF_F16 ? "f16" : "q8_0");
-    return rf_slice_launch(queue, name, grid, block, list, count);
+    return rf_op_launch(queue, name, rf_grid_space(grid, block), list, count);
 }

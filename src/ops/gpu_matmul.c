@@ -61,23 +61,24 @@ static rf_status check_matmul(const struct rf_matmul_args *a, struct matmul *m) 
                  : rows_bytes_overflow(a->type, a->m, a->k, m->x_stride, &x_bytes)))
         return rf_fail(RF_E_INVALID, "%s: %llu x %llu x %llu overflows", op, (unsigned long long)a->m,
                        (unsigned long long)a->n, (unsigned long long)a->k);
-    TRY(take(op, "weights", &a->weights, weight_bytes, quantized ? 16 : rf_dtype_bytes(a->weight_type), &m->weights));
-    TRY(take(op, "gate", &a->gate, a->gate.buffer ? weight_bytes : 0, quantized ? 16 : rf_dtype_bytes(a->weight_type),
-             &m->gate));
-    TRY(take(op, "x", &a->x, x_bytes, a->x_q8 ? 8 : quantized ? 16 : element, &m->x));
-    TRY(take(op, "bias", &a->bias, a->bias.buffer ? bias_bytes : 0, sizeof(float), &m->bias));
-    TRY(take(op, "residual", &a->residual, a->residual.buffer ? out_bytes : 0, element, &m->residual));
-    TRY(take(op, "out", &a->out, out_bytes, element, &m->out));
-    TRY(apart(op, &m->out, "weights", &m->weights));
-    TRY(apart(op, &m->out, "gate", &m->gate));
-    TRY(apart(op, &m->out, "x", &m->x));
-    TRY(apart(op, &m->out, "bias", &m->bias));
-    if (m->residual.bytes && m->residual.first != m->out.first) TRY(apart(op, &m->out, "residual", &m->residual));
+    RF_TRY(
+        take(op, "weights", &a->weights, weight_bytes, quantized ? 16 : rf_dtype_bytes(a->weight_type), &m->weights));
+    RF_TRY(take(op, "gate", &a->gate, a->gate.buffer ? weight_bytes : 0,
+                quantized ? 16 : rf_dtype_bytes(a->weight_type), &m->gate));
+    RF_TRY(take(op, "x", &a->x, x_bytes, a->x_q8 ? 8 : quantized ? 16 : element, &m->x));
+    RF_TRY(take(op, "bias", &a->bias, a->bias.buffer ? bias_bytes : 0, sizeof(float), &m->bias));
+    RF_TRY(take(op, "residual", &a->residual, a->residual.buffer ? out_bytes : 0, element, &m->residual));
+    RF_TRY(take(op, "out", &a->out, out_bytes, element, &m->out));
+    RF_TRY(apart(op, &m->out, "weights", &m->weights));
+    RF_TRY(apart(op, &m->out, "gate", &m->gate));
+    RF_TRY(apart(op, &m->out, "x", &m->x));
+    RF_TRY(apart(op, &m->out, "bias", &m->bias));
+    if (m->residual.bytes && m->residual.first != m->out.first) RF_TRY(apart(op, &m->out, "residual", &m->residual));
     return RF_OK;
 }
 
 rf_status rf_matmul_check(const struct rf_matmul_args *args, struct matmul *m) {
-    TRY(check_matmul_types(args));
+    RF_TRY(check_matmul_types(args));
     return check_matmul(args, m);
 }
 
@@ -100,7 +101,7 @@ static rf_status tiled(struct rf_queue *queue, const struct matmul *m) {
     if (a->m > Y_MAX * side || a->n > X_MAX * side)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: more than %llu rows", (unsigned long long)(Y_MAX * side));
     uint32_t grid[2] = {blocks_for(a->n, side, X_MAX), blocks_for(a->m, side, Y_MAX)};
-    return launch(queue, name, grid, 256, args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, 256, 0), args, RF_COUNT(args));
 }
 
 /* ---- matmul on the matrix units: operands to 16 bits, the product, and its parts joined ---- */
@@ -186,11 +187,11 @@ static bool matrix_takes(const struct matmul *m) {
 
 rf_status rf_gpu_matmul_workspace(const struct rf_matmul_args *a, uint64_t *bytes) {
     struct matrix_plan plan;
-    TRY(check_matmul_types(a));
+    RF_TRY(check_matmul_types(a));
     bool wanted = on_units(a->path) || (a->path == RF_MATMUL_AUTO && a->m > RF_MATVEC_ROWS);
     *bytes = 0;
     if (!wanted || !matrix_suits(a) || !a->m || !a->n) return RF_OK;
-    TRY(plan_matrix(a, &plan));
+    RF_TRY(plan_matrix(a, &plan));
     *bytes = plan.bytes;
     return RF_OK;
 }
@@ -213,8 +214,8 @@ static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix 
     char name[64];
     snprintf(name, sizeof name, "matmul_%s_%s_%s", wide ? "wide" : "tile", type_suffix(x->unit),
              type_suffix(x->m->args->type));
-    TRY(rf_kernel_find(rf_queue_device(queue), name, &params->kernel));
-    TRY(rf_device_get_info(rf_queue_device(queue), &info));
+    RF_TRY(rf_kernel_find(rf_queue_device(queue), name, &params->kernel));
+    RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
     *stages = 2;
     if (info.vendor != RF_VENDOR_NVIDIA) return RF_OK;
     uint32_t stage = (MATRIX_ROWS + (wide ? MATRIX_WIDE : MATRIX_NARROW)) * MATRIX_LINE_BYTES;
@@ -233,7 +234,7 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
     bool decoded = is_quantized(a->weight_type), rounded = a->type == RF_F32;
     RF_PARAMS(struct rf_launch, params);
     uint32_t stages;
-    TRY(find_matrix_kernel(queue, x, split.wide, &params, &stages));
+    RF_TRY(find_matrix_kernel(queue, x, split.wide, &params, &stages));
     if (decoded) {
         uint64_t row_bytes = a->k / rf_dtype_block(a->weight_type) * rf_dtype_block_bytes(a->weight_type);
         struct rf_dequantize_args decode = {
@@ -242,7 +243,7 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
             .count = columns * a->k,
             .out = {a->workspace.buffer, a->workspace.offset_bytes + x->plan.weights, 0},
             .in = {a->weights.buffer, a->weights.offset_bytes + first * row_bytes, 0}};
-        TRY(rf_gpu_dequantize(queue, &decode));
+        RF_TRY(rf_gpu_dequantize(queue, &decode));
     }
     struct rf_arg out = later(m->out, first * element), bias = later(m->bias, first * sizeof(float)),
                   residual = later(m->residual, first * element), none = rf_arg_buffer(NULL);
@@ -265,7 +266,7 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
     params.block[0] = MATRIX_THREADS;
     params.args = args;
     params.arg_count = RF_COUNT(args);
-    TRY(rf_queue_launch(queue, &params));
+    RF_TRY(rf_queue_launch(queue, &params));
     if (split.parts == 1) return RF_OK;
     struct rf_arg join[] = {out,
                             in_workspace(x, x->plan.partial),
@@ -278,7 +279,7 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
     char name[64];
     snprintf(name, sizeof name, "matmul_join_%s", type_suffix(a->type));
     uint32_t grid[2] = {blocks_for(columns, MATRIX_THREADS, ROUND_X), blocks_for(a->m, 1, Y_MAX)};
-    return launch(queue, name, grid, MATRIX_THREADS, join, RF_COUNT(join));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, MATRIX_THREADS, 0), join, RF_COUNT(join));
 }
 
 /* RF_E_NOT_FOUND, before anything is launched, where the device has no matrix units. */
@@ -287,13 +288,13 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
     struct matrix x = {.m = m, .unit = a->weight_type == RF_BF16 ? RF_BF16 : RF_F16};
     RF_PARAMS(struct rf_launch, params);
     uint32_t stages;
-    TRY(find_matrix_kernel(queue, &x, true, &params, &stages));
+    RF_TRY(find_matrix_kernel(queue, &x, true, &params, &stages));
     if (a->m > Y_MAX * (uint64_t)MATRIX_ROWS || a->n / MATRIX_NARROW >= MATRIX_BLOCKS ||
         (a->m / MATRIX_ROWS + 1) * (a->n / MATRIX_NARROW + 1) > MATRIX_BLOCKS)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: %llu x %llu outputs are more than the matrix units' grid has",
                        (unsigned long long)a->m, (unsigned long long)a->n);
-    TRY(plan_matrix(a, &x.plan));
-    TRY(take("matmul", "workspace", &a->workspace, x.plan.bytes, MATRIX_ALIGN, &x.workspace));
+    RF_TRY(plan_matrix(a, &x.plan));
+    RF_TRY(take("matmul", "workspace", &a->workspace, x.plan.bytes, MATRIX_ALIGN, &x.workspace));
     const struct {
         const char *name;
         const struct span *span;
@@ -308,17 +309,17 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
         struct rf_arg args[] = {in_workspace(&x, x.plan.x), m->x.arg, rf_arg_i64((int64_t)a->m),
                                 rf_arg_i64((int64_t)a->k), rf_arg_i64((int64_t)m->x_stride)};
         uint32_t grid[2] = {blocks_for(a->k / 8, 256, ROUND_X), blocks_for(a->m, 1, Y_MAX)};
-        TRY(launch(queue, name, grid, 256, args, RF_COUNT(args)));
+        RF_TRY(rf_op_launch(queue, name, rf_grid_plane(grid, 256, 0), args, RF_COUNT(args)));
     }
     for (uint64_t first = 0; first < a->n; first += x.plan.columns)
-        TRY(matrix_columns(queue, &x, first, RF_MIN(a->n - first, x.plan.columns)));
+        RF_TRY(matrix_columns(queue, &x, first, RF_MIN(a->n - first, x.plan.columns)));
     return RF_OK;
 }
 
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *args) {
     struct matmul m;
-    TRY(need_device("matmul", queue));
-    TRY(rf_matmul_check(args, &m));
+    RF_TRY(need_device("matmul", queue));
+    RF_TRY(rf_matmul_check(args, &m));
     if (!args->m || !args->n) return RF_OK;
     bool few = args->m <= RF_MATVEC_ROWS || args->gate.buffer || args->x_q8, matrix = matrix_takes(&m);
     if (on_units(args->path) && !matrix)
@@ -340,7 +341,7 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_matmul_args *arg
 
 rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_embedding_args *a) {
     const char *op = "embedding";
-    TRY(need_device(op, queue));
+    RF_TRY(need_device(op, queue));
     if (!is_weight(a->table_type))
         return rf_fail(RF_E_UNSUPPORTED, "%s: a table of %s", op, type_name(a->table_type));
     if (!is_float(a->type)) return rf_fail(RF_E_UNSUPPORTED, "%s: output of %s", op, type_name(a->type));
@@ -357,11 +358,11 @@ rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_embedding_arg
         rf_mul_overflows(a->count, sizeof(int32_t), &index_bytes))
         return rf_fail(RF_E_INVALID, "%s: %llu rows of %llu overflow", op, (unsigned long long)a->count,
                        (unsigned long long)a->columns);
-    TRY(take(op, "table", &a->table, table_bytes, quantized ? 16 : rf_dtype_bytes(a->table_type), &table));
-    TRY(take(op, "indices", &a->indices, index_bytes, sizeof(int32_t), &indices));
-    TRY(take(op, "out", &a->out, out_bytes, quantized ? 16 : rf_dtype_bytes(a->type), &out));
-    TRY(apart(op, &out, "table", &table));
-    TRY(apart(op, &out, "indices", &indices));
+    RF_TRY(take(op, "table", &a->table, table_bytes, quantized ? 16 : rf_dtype_bytes(a->table_type), &table));
+    RF_TRY(take(op, "indices", &a->indices, index_bytes, sizeof(int32_t), &indices));
+    RF_TRY(take(op, "out", &a->out, out_bytes, quantized ? 16 : rf_dtype_bytes(a->type), &out));
+    RF_TRY(apart(op, &out, "table", &table));
+    RF_TRY(apart(op, &out, "indices", &indices));
     if (!out_bytes) return RF_OK;
     char name[64];
     snprintf(name, sizeof name, "embedding_%s_%s", type_suffix(a->table_type), type_suffix(a->type));
@@ -374,12 +375,12 @@ rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_embedding_arg
     uint64_t units = a->columns / (a->type == RF_F32 ? 8 : unit_elements(a->table_type));
     uint32_t threads = units <= 64 ? 64 : units <= 128 ? 128 : 256;
     uint32_t grid[2] = {blocks_for(units, threads, ROUND_X), blocks_for(a->count, 1, Y_MAX)};
-    return launch(queue, name, grid, threads, args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, threads, 0), args, RF_COUNT(args));
 }
 
 rf_status rf_gpu_dequantize(struct rf_queue *queue, const struct rf_dequantize_args *a) {
     const char *op = "dequantize";
-    TRY(need_device(op, queue));
+    RF_TRY(need_device(op, queue));
     if (!is_quantized(a->from)) return rf_fail(RF_E_UNSUPPORTED, "%s: from %s", op, type_name(a->from));
     if (!is_float(a->type)) return rf_fail(RF_E_UNSUPPORTED, "%s: to %s", op, type_name(a->type));
     if (a->count % rf_dtype_block(a->from))
@@ -390,22 +391,22 @@ rf_status rf_gpu_dequantize(struct rf_queue *queue, const struct rf_dequantize_a
     if (rows_bytes_overflow(a->from, 1, a->count, 0, &in_bytes) ||
         rows_bytes_overflow(a->type, 1, a->count, 0, &out_bytes))
         return rf_fail(RF_E_INVALID, "%s: %llu elements overflow", op, (unsigned long long)a->count);
-    TRY(take(op, "in", &a->in, in_bytes, 16, &in));
-    TRY(take(op, "out", &a->out, out_bytes, 16, &out));
-    TRY(apart(op, &out, "in", &in));
+    RF_TRY(take(op, "in", &a->in, in_bytes, 16, &in));
+    RF_TRY(take(op, "out", &a->out, out_bytes, 16, &out));
+    RF_TRY(apart(op, &out, "in", &in));
     if (!a->count) return RF_OK;
     char name[64];
     snprintf(name, sizeof name, "dequantize_%s_%s", type_suffix(a->from), type_suffix(a->type));
     struct rf_arg args[] = {out.arg, in.arg, rf_arg_i64((int64_t)a->count)};
     uint32_t grid[2] = {blocks_for(a->count / (a->type == RF_F32 ? 32 : unit_elements(a->from)), 256, ROUND_X), 1};
-    return launch(queue, name, grid, 256, args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, 256, 0), args, RF_COUNT(args));
 }
 
 rf_status rf_gpu_quantize_q8(struct rf_queue *queue, const struct rf_quantize_q8_args *a) {
     const char *op = "quantize_q8";
     uint64_t stride = a->x.stride ? a->x.stride : a->columns, x_bytes, out_bytes;
     struct span out, x;
-    TRY(need_device(op, queue));
+    RF_TRY(need_device(op, queue));
     if (!is_float(a->type)) return rf_fail(RF_E_UNSUPPORTED, "%s: activations of %s", op, type_name(a->type));
     if (a->columns % Q8_BLOCK || stride % Q8_BLOCK || stride < a->columns)
         return rf_fail(RF_E_INVALID,
@@ -416,9 +417,9 @@ rf_status rf_gpu_quantize_q8(struct rf_queue *queue, const struct rf_quantize_q8
         rf_q8_bytes_overflow(a->rows, a->columns, &out_bytes))
         return rf_fail(RF_E_INVALID, "%s: %llu rows of %llu overflow", op, (unsigned long long)a->rows,
                        (unsigned long long)a->columns);
-    TRY(take(op, "x", &a->x, x_bytes, 16, &x));
-    TRY(take(op, "out", &a->out, out_bytes, 8, &out));
-    TRY(apart(op, &out, "x", &x));
+    RF_TRY(take(op, "x", &a->x, x_bytes, 16, &x));
+    RF_TRY(take(op, "out", &a->out, out_bytes, 8, &out));
+    RF_TRY(apart(op, &out, "x", &x));
     if (!out_bytes) return RF_OK;
     char name[64];
     snprintf(name, sizeof name, "quantize_q8_%s", type_suffix(a->type));
@@ -426,5 +427,5 @@ rf_status rf_gpu_quantize_q8(struct rf_queue *queue, const struct rf_quantize_q8
                             rf_arg_i64((int64_t)stride)};
     uint32_t grid[2] = {blocks_for(a->columns / (a->type == RF_F32 ? 8 : 16), 256, ROUND_X),
                         blocks_for(a->rows, 1, Y_MAX)};
-    return launch(queue, name, grid, 256, args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, 256, 0), args, RF_COUNT(args));
 }

@@ -10,8 +10,8 @@
  *
  * Alignment: quantized blocks and what is read or written along with them start at multiples of 16
  * bytes (q8 activations: of 8); plain arrays at multiples of their element. */
-#ifndef RF_GRAPH_GPU_MATMUL_H
-#define RF_GRAPH_GPU_MATMUL_H
+#ifndef RF_OPS_GPU_MATMUL_H
+#define RF_OPS_GPU_MATMUL_H
 
 #include <rocmforge/gpu.h>
 

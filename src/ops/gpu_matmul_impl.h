@@ -1,11 +1,11 @@
 /* What the launchers of products and of quantized types share: types, checked ranges of device memory, launches, and
  * a checked product. gpu_matmul.c has many rows and the rest, gpu_matvec.c few rows. */
-#ifndef RF_GRAPH_GPU_MATMUL_IMPL_H
-#define RF_GRAPH_GPU_MATMUL_IMPL_H
+#ifndef RF_OPS_GPU_MATMUL_IMPL_H
+#define RF_OPS_GPU_MATMUL_IMPL_H
 
 #include <stdio.h>
 
-#include "base/base.h"
+#include "ops/launch.h"
 #include "ops/gpu_matmul.h"
 
 #define Q8_BLOCK 32
@@ -76,29 +76,6 @@ static inline rf_status need_device(const char *op, struct rf_queue *queue) {
     return queue ? RF_OK : rf_fail(RF_E_INVALID, "%s: no queue", op);
 }
 
-#define TRY(call)                                                                                                    \
-    do {                                                                                                             \
-        rf_status status_ = (call);                                                                                  \
-        if (status_) return status_;                                                                                 \
-    } while (0)
-
-static inline rf_status launch_shared(struct rf_queue *queue, const char *name, const uint32_t grid[2],
-                                      uint32_t threads, uint32_t shared_bytes, const struct rf_arg *args,
-                                      size_t count) {
-    RF_PARAMS(struct rf_launch, params);
-    params.shared_bytes = shared_bytes;
-    TRY(rf_kernel_find(rf_queue_device(queue), name, &params.kernel));
-    params.grid[0] = grid[0];
-    params.grid[1] = grid[1];
-    params.block[0] = threads;
-    params.args = args;
-    params.arg_count = count;
-    return rf_queue_launch(queue, &params);
-}
-static inline rf_status launch(struct rf_queue *queue, const char *name, const uint32_t grid[2], uint32_t threads,
-                               const struct rf_arg *args, size_t count) {
-    return launch_shared(queue, name, grid, threads, 0, args, count);
-}
 /* Blocks for so many pieces of work; kernels go round where a grid is smaller. */
 static inline uint32_t blocks_for(uint64_t work, uint64_t each, uint32_t most) {
     uint64_t blocks = work / each + (work % each != 0);

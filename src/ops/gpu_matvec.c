@@ -41,7 +41,7 @@ static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t
                             rf_arg_i64((int64_t)m->x_stride),
                             rf_arg_i64((int64_t)m->out_stride)};
     uint32_t grid[2] = {blocks_for(a->n, a->gate.buffer ? 1 : 2, X_MAX), 1};
-    return launch(queue, name, grid, matvec_threads(a), args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, matvec_threads(a), 0), args, RF_COUNT(args));
 }
 
 /* How kernels/dots.h is launched: rows of x that it takes at once, threads of a block, blocks. */
@@ -113,7 +113,8 @@ static rf_status dots(struct rf_queue *queue, const struct matmul *m, const stru
                                 rf_arg_i64((int64_t)m->out_stride),
                                 rf_arg_i32(a->x_q8)};
         uint32_t grid[2] = {plan.blocks, 1};
-        TRY(launch_shared(queue, name, grid, plan.threads, (uint32_t)plan.shared_bytes, args, RF_COUNT(args)));
+        RF_TRY(rf_op_launch(queue, name, rf_grid_plane(grid, plan.threads, (uint32_t)plan.shared_bytes), args,
+                            RF_COUNT(args)));
     }
     return RF_OK;
 }
@@ -204,7 +205,8 @@ static rf_status launch_pairs(struct rf_queue *queue, const struct pairs *p, con
                             rf_arg_u32((p->q8 ? PAIRS_Q8 : 0) | (p->gate ? PAIRS_GATE : 0) |
                                        (p->half ? PAIRS_HALF : 0) | (p->constant ? PAIRS_EARLY : 0))};
     uint32_t grid[2] = {plan->blocks, 1};
-    return launch_shared(queue, name, grid, plan->threads, (uint32_t)plan->shared_bytes, args, RF_COUNT(args));
+    return rf_op_launch(queue, name, rf_grid_plane(grid, plan->threads, (uint32_t)plan->shared_bytes), args,
+                        RF_COUNT(args));
 }
 
 /* A product of one row as they take it. */
@@ -234,18 +236,18 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_prod
     struct dots_plan plan;
     uint64_t bytes, x_bytes;
     *done = false;
-    TRY(need_device(op, queue));
+    RF_TRY(need_device(op, queue));
     if (a->count < 1 || a->count > 3 || (a->gate.buffer && a->count != 1))
         return rf_fail(RF_E_INVALID, "%s: %d products; up to 3, or one with a gate", op, a->count);
     if (a->type != RF_F32 && a->type != RF_F16)
         return rf_fail(RF_E_UNSUPPORTED, "%s: x of %s", op, type_name(a->type));
     if (a->weight_type == RF_F32 || rf_mul_overflows(a->k, sizeof(float), &bytes) || !a->k) return RF_OK;
     x_bytes = a->k * rf_dtype_bytes(a->type);
-    TRY(take(op, "x", &a->x, x_bytes, rf_dtype_bytes(a->type), &x));
-    TRY(take(op, "norm", &a->norm, a->norm.buffer ? bytes : 0, sizeof(float), &norm));
-    TRY(take(op, "normed", &a->normed, bytes, sizeof(float), &normed));
-    TRY(apart(op, &normed, "x", &x));
-    TRY(apart(op, &normed, "norm", &norm));
+    RF_TRY(take(op, "x", &a->x, x_bytes, rf_dtype_bytes(a->type), &x));
+    RF_TRY(take(op, "norm", &a->norm, a->norm.buffer ? bytes : 0, sizeof(float), &norm));
+    RF_TRY(take(op, "normed", &a->normed, bytes, sizeof(float), &normed));
+    RF_TRY(apart(op, &normed, "x", &x));
+    RF_TRY(apart(op, &normed, "norm", &norm));
     for (int i = 0; i < a->count; i++) {
         one[i] = (struct rf_matmul_args){.weight_type = a->weight_type,
                                          .type = RF_F32,
@@ -258,10 +260,10 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_prod
                                          .constant = a->constant,
                                          .residual = i ? (struct rf_rows_view){0} : a->residual,
                                          .x = a->normed};
-        TRY(rf_matmul_check(&one[i], &m[i]));
-        TRY(apart(op, &m[i].out, "x", &x));
-        TRY(apart(op, &m[i].out, "norm", &norm));
-        for (int k = 0; k < i; k++) TRY(apart(op, &m[i].out, "another product", &m[k].out));
+        RF_TRY(rf_matmul_check(&one[i], &m[i]));
+        RF_TRY(apart(op, &m[i].out, "x", &x));
+        RF_TRY(apart(op, &m[i].out, "norm", &norm));
+        for (int k = 0; k < i; k++) RF_TRY(apart(op, &m[i].out, "another product", &m[k].out));
     }
     if ((x.first | norm.first | normed.first) % 16) return RF_OK;
     for (int i = 0; i < a->count; i++)
@@ -278,7 +280,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_prod
         p.weights[i] = m[i].weights.arg;
     }
     RF_PARAMS(struct rf_device_info, info);
-    TRY(rf_device_get_info(rf_queue_device(queue), &info));
+    RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
     if (!plan_pairs(&p, &info, &plan)) return RF_OK;
     *done = true;
     return launch_pairs(queue, &p, &plan);
@@ -288,7 +290,7 @@ rf_status rf_matmul_few_rows(struct rf_queue *queue, const struct matmul *m) {
     const struct rf_matmul_args *a = m->args;
     if (is_quantized(a->weight_type) && (a->path != RF_MATMUL_MATVEC || a->x_q8)) {
         RF_PARAMS(struct rf_device_info, info);
-        TRY(rf_device_get_info(rf_queue_device(queue), &info));
+        RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
         struct dots_plan plan;
         struct pairs pairs = pairs_of(m);
         if (a->m == 1 && plan_pairs(&pairs, &info, &plan)) return launch_pairs(queue, &pairs, &plan);
@@ -298,6 +300,6 @@ rf_status rf_matmul_few_rows(struct rf_queue *queue, const struct matmul *m) {
                            "matmul: %llu columns of x in 8 bits do not fit into a block's shared memory of %d bytes",
                            (unsigned long long)a->k, info.max_shared_bytes_per_block);
     }
-    for (uint64_t first = 0; first < a->m; first += matvec_rows(a->weight_type)) TRY(matvec(queue, m, first));
+    for (uint64_t first = 0; first < a->m; first += matvec_rows(a->weight_type)) RF_TRY(matvec(queue, m, first));
     return RF_OK;
 }

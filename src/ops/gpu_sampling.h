@@ -4,11 +4,11 @@
  * same logits, settings, seed and counter, on every device. Refusals as in gpu_transformer.h. Both need a workspace
  * whose size follows from the shape alone; its contents need not be kept. Seeds, counters and the window are read on
  * the device, so that a recorded graph can be run again with others. */
-#ifndef RF_GRAPH_GPU_SAMPLING_H
-#define RF_GRAPH_GPU_SAMPLING_H
+#ifndef RF_OPS_GPU_SAMPLING_H
+#define RF_OPS_GPU_SAMPLING_H
 
 #include "cpu/ref_sampling.h"
-#include "ops/gpu_slice.h"
+#include "ops/operand.h"
 
 enum { RF_SAMPLING_COLUMNS_MAX = 1 << 22, RF_SAMPLING_ROWS_MAX = 65535 };
 
@@ -16,8 +16,8 @@ enum { RF_SAMPLING_COLUMNS_MAX = 1 << 22, RF_SAMPLING_ROWS_MAX = 65535 };
 struct rf_argmax_args {
     uint64_t rows, columns;
     uint64_t row_stride; /* 0: dense */
-    struct rf_slice out, values;
-    struct rf_slice workspace; /* rf_gpu_argmax_workspace bytes */
+    struct rf_operand out, values;
+    struct rf_operand workspace; /* rf_gpu_argmax_workspace bytes */
 };
 rf_status rf_gpu_argmax_workspace(uint64_t rows, uint64_t columns, uint64_t *bytes);
 rf_status rf_gpu_argmax(struct rf_queue *queue, const struct rf_argmax_args *args);
@@ -27,12 +27,13 @@ struct rf_sample_args {
     struct rf_sampling sampling; /* one for all rows */
     uint64_t rows, columns;
     uint64_t row_stride; /* 0: dense */
-    struct rf_slice out, logits;
-    struct rf_slice random; /* u64 [rows][2]: seed and counter; not needed at temperature 0 */
-    struct rf_slice window; /* i32 [rows][window_count]: tokens under the penalty; left out where window_count is 0 */
+    struct rf_operand out, logits;
+    struct rf_operand random; /* u64 [rows][2]: seed and counter; not needed at temperature 0 */
+    struct rf_operand
+        window; /* i32 [rows][window_count]: tokens under the penalty; left out where window_count is 0 */
     uint64_t window_count;
-    uint64_t window_stride;    /* 0: dense */
-    struct rf_slice workspace; /* rf_gpu_sample_workspace bytes */
+    uint64_t window_stride;      /* 0: dense */
+    struct rf_operand workspace; /* rf_gpu_sample_workspace bytes */
 };
 rf_status rf_gpu_sample_workspace(uint64_t rows, uint64_t columns, uint64_t *bytes);
 rf_status rf_gpu_sample(struct rf_queue *queue, const struct rf_sample_args *args);

@@ -6,18 +6,18 @@
  * reason; else as rf_queue_launch. An empty output is no error and launches nothing. Types are RF_F32, RF_F16 and
  * RF_BF16 unless said otherwise; strides are in elements; operands are aligned to their elements. Threads: as the
  * queue. Nothing here blocks for the work. */
-#ifndef RF_GRAPH_GPU_TRANSFORMER_H
-#define RF_GRAPH_GPU_TRANSFORMER_H
+#ifndef RF_OPS_GPU_TRANSFORMER_H
+#define RF_OPS_GPU_TRANSFORMER_H
 
 #include "cpu/ref_transformer.h"
-#include "ops/gpu_slice.h"
+#include "ops/operand.h"
 
 /* Dense rows; weight and bias f32 of columns elements, or left out. out may be in. */
 struct rf_layer_norm_args {
     enum rf_dtype dtype;
     uint64_t rows, columns;
     float eps;
-    struct rf_slice out, in, weight, bias;
+    struct rf_operand out, in, weight, bias;
 };
 rf_status rf_gpu_layer_norm(struct rf_queue *queue, const struct rf_layer_norm_args *args);
 
@@ -26,7 +26,7 @@ struct rf_add_rms_norm_args {
     enum rf_dtype dtype;
     uint64_t rows, columns;
     float eps;
-    struct rf_slice sum, out, a, b, weight;
+    struct rf_operand sum, out, a, b, weight;
 };
 rf_status rf_gpu_add_rms_norm(struct rf_queue *queue, const struct rf_add_rms_norm_args *args);
 
@@ -36,7 +36,7 @@ struct rf_activation_args {
     enum rf_dtype dtype;
     uint64_t rows, columns;
     uint64_t out_row, gate_row, up_row; /* strides; all 0: dense */
-    struct rf_slice out, gate, up;
+    struct rf_operand out, gate, up;
 };
 rf_status rf_gpu_activation(struct rf_queue *queue, const struct rf_activation_args *args);
 
@@ -46,7 +46,7 @@ struct rf_multiply_args {
     enum rf_dtype dtype;
     uint64_t rows, columns;
     uint64_t out_row, a_row, b_row, c_row; /* all 0: dense */
-    struct rf_slice out, a, b, c;
+    struct rf_operand out, a, b, c;
 };
 rf_status rf_gpu_multiply(struct rf_queue *queue, const struct rf_multiply_args *args);
 
@@ -56,7 +56,7 @@ struct rf_permute_args {
     enum rf_dtype from, to; /* also RF_I32 to RF_I32 */
     int rank;               /* 1 to 4 */
     uint64_t size[4], out_stride[4], in_stride[4];
-    struct rf_slice out, in;
+    struct rf_operand out, in;
 };
 rf_status rf_gpu_permute(struct rf_queue *queue, const struct rf_permute_args *args);
 
@@ -66,7 +66,7 @@ struct rf_concat_args {
     enum rf_dtype dtype;
     int count;
     uint64_t outer, width[4];
-    struct rf_slice out, in[4];
+    struct rf_operand out, in[4];
 };
 rf_status rf_gpu_concat(struct rf_queue *queue, const struct rf_concat_args *args);
 
@@ -76,13 +76,13 @@ struct rf_softmax_mask_args {
     uint64_t rows, columns, rows_each, heads;
     float scale;
     enum rf_dtype mask_dtype;
-    struct rf_slice out, in, mask;
+    struct rf_operand out, in, mask;
 };
 rf_status rf_gpu_softmax_mask(struct rf_queue *queue, const struct rf_softmax_mask_args *args);
 
 /* A rotation: steps is u64 [rotated / 2], from rf_rope_steps. */
 struct rf_rope_table {
-    struct rf_slice steps;
+    struct rf_operand steps;
     uint32_t rotated;
     bool halves;     /* pairs are i and i + rotated / 2; else neighbours */
     float magnitude; /* from rf_rope_steps */
@@ -94,7 +94,7 @@ struct rf_rope_args {
     uint64_t tokens, heads, dim;                     /* dim even */
     uint64_t out_token, out_head, in_token, in_head; /* all 0: dense */
     struct rf_rope_table table;
-    struct rf_slice out, in, positions;
+    struct rf_operand out, in, positions;
     bool to_f16; /* out is f16; dtype, in's, is f32 */
 };
 rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args);
@@ -107,13 +107,13 @@ struct rf_kv_append_args {
     uint64_t page, head, row;  /* strides of both caches; all 0: dense [page_count, heads, page_rows, dim] */
     uint64_t page_rows, page_count, table_width;
     uint64_t sequence_count; /* rows of the table; a token of a sequence at or above it is left out */
-    struct rf_slice k_cache, v_cache, k, v;
-    struct rf_slice positions; /* i32 [tokens] */
-    struct rf_slice sequences; /* u32 [tokens], or left out: all 0 */
-    struct rf_slice table;     /* u32 [sequence_count, table_width], or left out: sequence s has page s alone */
+    struct rf_operand k_cache, v_cache, k, v;
+    struct rf_operand positions; /* i32 [tokens] */
+    struct rf_operand sequences; /* u32 [tokens], or left out: all 0 */
+    struct rf_operand table;     /* u32 [sequence_count, table_width], or left out: sequence s has page s alone */
     const struct rf_rope_table *rope; /* NULL: keys as they are. Borrowed for the call. */
     /* With rope: the tokens' queries turned too, f32 [token][head][dim], dense but for tokens, into q_out. */
-    struct rf_slice q, q_out; /* left out: none */
+    struct rf_operand q, q_out; /* left out: none */
     uint64_t q_heads;
     uint64_t q_token, q_out_token; /* strides; 0: dense */
     bool q_to_f16;                 /* q_out is f16 */

@@ -1,16 +1,10 @@
 /* What the launchers of a transformer's glue share: names and types, grids, and the axes of an array. */
-#ifndef RF_GRAPH_GPU_TRANSFORMER_IMPL_H
-#define RF_GRAPH_GPU_TRANSFORMER_IMPL_H
+#ifndef RF_OPS_GPU_TRANSFORMER_IMPL_H
+#define RF_OPS_GPU_TRANSFORMER_IMPL_H
 
 #include <stdio.h>
 
 #include "ops/gpu_transformer.h"
-
-#define TRY(call)                                                                                                    \
-    do {                                                                                                             \
-        rf_status try_status = (call);                                                                               \
-        if (try_status) return try_status;                                                                           \
-    } while (0)
 
 #define GRID_X_MAX (1u << 30)
 #define GRID_YZ_MAX 65535u

@@ -10,13 +10,13 @@
  *   - a size may be 0: such a tensor has no elements, and nothing of it is read or written
  *   - outputs share no memory with inputs, but for output 0 where the row says so (in_place); what an op changes in
  *     place is an input it 'updates' */
-#ifndef RF_GRAPH_OP_H
-#define RF_GRAPH_OP_H
+#ifndef RF_OPS_OP_H
+#define RF_OPS_OP_H
 
-#include "base/base.h"
+#include "ops/launch.h"
 #include <rocmforge/ops.h>
 
-enum { RF_OP_TENSORS_MAX = 12, RF_OP_ATTRIBUTES_MAX = 12 };
+enum { RF_OP_TENSORS_MAX = 12 };
 
 struct rf_op_tensor {
     struct rf_tensor_desc desc;
@@ -26,17 +26,50 @@ struct rf_op_tensor {
     bool constant;            /* no kernel writes it in this run: one may read it before its turn */
 };
 
-/* What an op takes besides tensors; each op says which index means what. */
+/* What an op takes besides tensors. One struct for all ops: an op's row lists those it has (rf_op.attributes), the
+ * others are 0. Every member is 8 bytes, so that two of these can be compared as bytes. */
 struct rf_op_attributes {
-    double f[RF_OP_ATTRIBUTES_MAX];
-    int64_t i[RF_OP_ATTRIBUTES_MAX];
+    double value;                              /* fill: of floats */
+    double scale;                              /* scale, qkt_matmul, softmax_mask, attention */
+    double eps;                                /* norms */
+    double magnitude;                          /* rotations: factor on the result */
+    double temperature, top_p, min_p, penalty; /* sample */
+    int64_t integer;                           /* fill: of integers */
+    int64_t path;                              /* enum rf_matmul_path or rf_attention_path; 0: the op chooses */
+    int64_t kind;                              /* activation: enum rf_activation */
+    int64_t axis;                              /* concat */
+    int64_t causal;                            /* flash_attention: query i sees keys up to i + offset */
+    int64_t offset;                            /* flash_attention, causal_mask */
+    int64_t halves;                            /* rotations: pairs are i and i + half; else neighbours */
+    int64_t max_length;                        /* paged_attention: no sequence is longer; 0: what the pages hold */
+    int64_t fresh;                   /* paged_attention: keys of a sequence, the newest, that this graph makes */
+    int64_t top_k, temperature_last; /* sample */
 };
+
+/* One attribute of an op, by name. */
+struct rf_op_attribute {
+    const char *name; /* NULL ends a list */
+    size_t offset;    /* in struct rf_op_attributes */
+    bool integer;     /* int64_t; else double */
+    int position;     /* in rf_graph_node.f or .i, where it is given by position */
+};
+#define RF_ATTRIBUTE_F(name, position) {#name, offsetof(struct rf_op_attributes, name), false, position}
+#define RF_ATTRIBUTE_I(name, position) {#name, offsetof(struct rf_op_attributes, name), true, position}
+#define RF_ATTRIBUTES(...) ((const struct rf_op_attribute[]){__VA_ARGS__, {NULL, 0, false, 0}})
+
+static inline double *rf_attribute_f(const struct rf_op_attribute *row, struct rf_op_attributes *attributes) {
+    return (double *)(void *)((char *)attributes + row->offset);
+}
+static inline int64_t *rf_attribute_i(const struct rf_op_attribute *row, struct rf_op_attributes *attributes) {
+    return (int64_t *)(void *)((char *)attributes + row->offset);
+}
 
 struct rf_op;
 struct rf_op_call {
     const struct rf_op *op;
     struct rf_op_attributes attributes;
-    int count; /* of tensors */
+    int fill_kind; /* in a check: rf_op_case.fill_kind */
+    int count;     /* of tensors */
     struct rf_op_tensor tensors[RF_OP_TENSORS_MAX];
     struct rf_buffer *workspace; /* the GPU's: op->workspace bytes, at a multiple of 256; contents need not be kept */
     uint64_t workspace_offset;
@@ -49,6 +82,7 @@ struct rf_op_case {
     int count;
     struct rf_tensor_desc tensors[RF_OP_TENSORS_MAX];
     enum rf_case_data { RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME, RF_DATA_SPECIAL } data;
+    int fill_kind; /* what the op's own `fill` shall write */
     double absolute, relative;
     bool bench; /* large: for the benchmark alone */
 };
@@ -65,7 +99,8 @@ struct rf_cpu;
 struct rf_op {
     const char *name, *summary;
     int inputs, outputs;
-    uint32_t optional; /* bit i: input i may be left out (rank 0) */
+    const struct rf_op_attribute *attributes; /* ended by a name of NULL; NULL: none */
+    uint32_t optional;                        /* bit i: input i may be left out (rank 0) */
     uint32_t updates;  /* bit i: input i is changed in place (a cache, a matrix that is masked) */
     uint32_t in_place; /* bit i: output 0 may lie exactly where input i does, with its type, shape and strides */
     /* Shapes, types, strides, alignment. rf_fail says the reason; the op's name is put before it. */
@@ -125,8 +160,4 @@ typedef struct rf_op_call (*rf_op_part)(const struct rf_op_call *call, int index
 void rf_op_parts_reference(const struct rf_op_call *call, rf_op_part part, int end);
 void rf_op_parts_cost(const struct rf_op_call *call, rf_op_part part, int first, int end, uint64_t *bytes,
                       uint64_t *flops);
-/* Launches a one-dimensional grid; none where blocks is 0. */
-rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
-                       const struct rf_arg *args, size_t count);
-
 #endif

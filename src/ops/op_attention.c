@@ -64,7 +64,7 @@ static rf_status product_check(const struct product *p, const struct rf_op_call 
     rf_status status = rf_heads_check_float(dtype);
     for (int which = LEFT; which <= RIGHT && !status; which++)
         status = rf_heads_check_rank(p->names[which], &operand(call, which)->desc);
-    if (!status && !p->weighted) status = rf_heads_check_scale(call->attributes.f[0]);
+    if (!status && !p->weighted) status = rf_heads_check_scale(call->attributes.scale);
     if (status) return status;
     struct sizes s = product_sizes(p, call);
     status = rf_heads_check_group(s.heads_q, s.heads_kv);
@@ -91,7 +91,7 @@ static struct rf_ref_attention product_arguments(const struct product *p, const 
         a.scores_strides = left, a.v_strides = right, a.out_strides = out;
     } else {
         a.q_strides = left, a.k_strides = right, a.scores_strides = out;
-        a.scale = (float)call->attributes.f[0];
+        a.scale = (float)call->attributes.scale;
     }
     return a;
 }
@@ -120,7 +120,7 @@ static rf_status product_gpu(const struct product *p, struct rf_queue *queue, co
                                         .q_rows = s.q_rows,
                                         .k_rows = s.k_rows,
                                         .dim = s.dim,
-                                        .scale = (float)call->attributes.f[0],
+                                        .scale = (float)call->attributes.scale,
                                         .out = rf_heads_view(operand(call, OUT)),
                                         .left = rf_heads_view(operand(call, LEFT)),
                                         .right = rf_heads_view(operand(call, RIGHT))};
@@ -192,7 +192,7 @@ static void product_cases(const struct product *p, struct rf_case_list *list) {
                     if (!product_wanted(i, layout, kinds[d]) || beyond) continue;
                     const struct sizes *s = &product_shapes[i].sizes;
                     struct rf_op_case one = {.count = 3, .data = kinds[d]};
-                    if (!p->weighted) one.attributes.f[0] = 0.3;
+                    if (!p->weighted) one.attributes.scale = 0.3;
                     for (int which = LEFT; which <= OUT; which++) {
                         struct expected e = expected_of(p, which, float_types[t], s);
                         one.tensors[which] =
@@ -229,9 +229,10 @@ PRODUCT_ROW(weighted)
 
 const struct rf_op rf_op_qkt_matmul = {
     .name = "qkt_matmul",
-    .summary = "scores[b][h][i][j] = f[0] * q[b][h][i] . k[b][h / group][j], in f32",
+    .summary = "scores[b][h][i][j] = eps * q[b][h][i] . k[b][h / group][j], in f32",
     .inputs = 2,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0)),
     .check = qkt_check,
     .reference = qkt_reference,
     .gpu = qkt_gpu,
@@ -256,7 +257,7 @@ const struct rf_op rf_op_weighted_matmul = {
 
 static rf_status mask_check(const struct rf_op_call *call) {
     const struct rf_tensor_desc *scores = &rf_op_in(call, 0)->desc;
-    int64_t offset = call->attributes.i[0];
+    int64_t offset = call->attributes.offset;
     rf_status status = rf_heads_check_float(scores->dtype);
     if (!status) status = rf_heads_check_rank("scores", scores);
     if (!status) status = rf_heads_check("scores", scores, scores->dtype, scores->shape, 1, true);
@@ -268,13 +269,13 @@ static void mask_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *scores = rf_op_in(call, 0);
     const uint64_t *shape = scores->desc.shape;
     rf_ref_causal_mask(scores->desc.dtype, rf_op_host(scores), rf_heads_strides(&scores->desc), shape[0], shape[1],
-                       shape[2], shape[3], call->attributes.i[0]);
+                       shape[2], shape[3], call->attributes.offset);
 }
 static rf_status mask_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *scores = rf_op_in(call, 0);
     const uint64_t *shape = scores->desc.shape;
     return rf_cpu_causal_mask(cpu, scores->desc.dtype, rf_op_host(scores), rf_heads_strides(&scores->desc), shape[0],
-                              shape[1], shape[2], shape[3], call->attributes.i[0]);
+                              shape[1], shape[2], shape[3], call->attributes.offset);
 }
 static rf_status mask_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *scores = rf_op_in(call, 0);
@@ -284,7 +285,7 @@ static rf_status mask_gpu(struct rf_queue *queue, const struct rf_op_call *call)
                                        .heads = shape[1],
                                        .rows = shape[2],
                                        .columns = shape[3],
-                                       .offset = call->attributes.i[0],
+                                       .offset = call->attributes.offset,
                                        .scores = rf_heads_view(scores)};
     return rf_gpu_causal_mask(queue, &args);
 }
@@ -293,7 +294,7 @@ static void mask_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *
     const struct rf_tensor_desc *scores = &rf_op_in(call, 0)->desc;
     uint64_t hidden = 0;
     for (uint64_t i = 0; i < scores->shape[2]; i++) {
-        int64_t seen = (int64_t)i + call->attributes.i[0] + 1;
+        int64_t seen = (int64_t)i + call->attributes.offset + 1;
         hidden += rf_sub_saturate(scores->shape[3], seen < 0 ? 0 : (uint64_t)seen);
     }
     *bytes = scores->shape[0] * scores->shape[1] * hidden * rf_dtype_bytes(scores->dtype);
@@ -315,7 +316,7 @@ static void mask_cases(struct rf_case_list *list) {
                 bool empty = !shapes[i].batch || !shapes[i].rows || !shapes[i].columns;
                 if (layout && (empty || (i + (size_t)layout) % 2)) continue;
                 /* What is not hidden keeps its bits, whatever it is. */
-                struct rf_op_case one = {.count = 1, .attributes = {.i = {shapes[i].offset}}};
+                struct rf_op_case one = {.count = 1, .attributes = {.offset = shapes[i].offset}};
                 one.data = i % 2 ? RF_DATA_SPECIAL : RF_DATA_NORMAL;
                 one.tensors[0] = rf_heads_desc(float_types[t], layout, shapes[i].batch, shapes[i].heads,
                                                shapes[i].rows, shapes[i].columns);
@@ -420,6 +421,7 @@ const struct rf_op rf_op_kv_replicate = {
     .summary = "out[b][h] = in[b][h / group], bit for bit",
     .inputs = 1,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(offset, 0)),
     .check = replicate_check,
     .reference = replicate_reference,
     .gpu = replicate_gpu,

@@ -1,7 +1,7 @@
 /* What the rows of attention share: tensors [batch, heads, rows, dim], what is asked of them, and how
  * cases lay them out. Used by op_attention.c and op_paged.c alone. */
-#ifndef RF_GRAPH_OP_ATTENTION_IMPL_H
-#define RF_GRAPH_OP_ATTENTION_IMPL_H
+#ifndef RF_OPS_OP_ATTENTION_IMPL_H
+#define RF_OPS_OP_ATTENTION_IMPL_H
 
 #include "cpu/ref_attention.h"
 #include "ops/gpu_attention.h"

@@ -15,34 +15,34 @@ static rf_status kv_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *sequences = rf_op_in(call, SEQUENCES), *table = rf_op_in(call, TABLE);
     for (int i = K; i <= V; i++) {
         const struct rf_op_tensor *one = rf_op_in(call, i);
-        TRY(rf_need_type(one, names[i], RF_F32));
-        TRY(rf_need_heads(one, names[i]));
-        TRY(rf_need_like(one, names[i], k, "k"));
+        RF_TRY(rf_need_type(one, names[i], RF_F32));
+        RF_TRY(rf_need_heads(one, names[i]));
+        RF_TRY(rf_need_like(one, names[i], k, "k"));
         if (one->desc.shape[1] > 1 && one->desc.strides[1] != one->desc.shape[2])
             return rf_fail(RF_E_UNSUPPORTED, "the heads of %s are not side by side", names[i]);
         if (one->desc.shape[0] > 1 && !one->desc.strides[0])
             return rf_fail(RF_E_UNSUPPORTED, "the tokens of %s have a stride of 0", names[i]);
     }
-    TRY(rf_need_numbers(rf_op_in(call, POSITIONS), "positions", k->desc.shape[0]));
-    if (rf_op_given(sequences)) TRY(rf_need_numbers(sequences, "sequences", k->desc.shape[0]));
+    RF_TRY(rf_need_numbers(rf_op_in(call, POSITIONS), "positions", k->desc.shape[0]));
+    if (rf_op_given(sequences)) RF_TRY(rf_need_numbers(sequences, "sequences", k->desc.shape[0]));
     if (rf_op_given(table)) {
-        TRY(rf_need_type(table, "table", RF_I32));
-        TRY(rf_need_rank(table, "table", 2));
-        TRY(rf_need_dense(table, "table"));
+        RF_TRY(rf_need_type(table, "table", RF_I32));
+        RF_TRY(rf_need_rank(table, "table", 2));
+        RF_TRY(rf_need_dense(table, "table"));
         if (!rf_op_elements(&table->desc))
             return rf_fail(RF_E_INVALID, "table is empty: leave it out, or give pages");
     }
-    if (rf_op_given(rf_op_in(call, STEPS))) TRY(rf_rotation_check(call, rf_op_in(call, STEPS), k->desc.shape[2]));
+    if (rf_op_given(rf_op_in(call, STEPS))) RF_TRY(rf_rotation_check(call, rf_op_in(call, STEPS), k->desc.shape[2]));
     if (cache->desc.dtype != RF_F32 && cache->desc.dtype != RF_F16 && cache->desc.dtype != RF_Q8_0)
         return rf_fail(RF_E_UNSUPPORTED, "a cache of %s: f32, f16 or q8_0", rf_dtype_name(cache->desc.dtype));
     for (int i = K_CACHE; i <= V_CACHE; i++) {
         const struct rf_op_tensor *one = rf_op_in(call, i);
-        TRY(rf_need_rank(one, names[i], 4));
-        TRY(rf_need_like(one, names[i], cache, "k_cache"));
-        TRY(rf_need_size(one, names[i], 1, k->desc.shape[1]));
-        TRY(rf_need_size(one, names[i], 3, k->desc.shape[2]));
-        TRY(rf_need_dense_rows(one, names[i]));
-        TRY(rf_need_distinct(one, names[i]));
+        RF_TRY(rf_need_rank(one, names[i], 4));
+        RF_TRY(rf_need_like(one, names[i], cache, "k_cache"));
+        RF_TRY(rf_need_size(one, names[i], 1, k->desc.shape[1]));
+        RF_TRY(rf_need_size(one, names[i], 3, k->desc.shape[2]));
+        RF_TRY(rf_need_dense_rows(one, names[i]));
+        RF_TRY(rf_need_distinct(one, names[i]));
         if (memcmp(one->desc.strides, cache->desc.strides, 3 * sizeof one->desc.strides[0]))
             return rf_fail(RF_E_INVALID, "the strides of k_cache and v_cache differ");
         if (!one->desc.shape[0] || !one->desc.shape[2] || one->desc.shape[0] > UINT32_MAX ||
@@ -73,8 +73,8 @@ static struct rf_ref_kv_append append_of(const struct rf_op_call *call) {
                                      .positions = rf_op_host(rf_op_in(call, POSITIONS)),
                                      .steps = rf_op_host(steps),
                                      .rotated = 2 * steps->desc.shape[0],
-                                     .halves = call->attributes.i[0] != 0,
-                                     .magnitude = (float)call->attributes.f[0]};
+                                     .halves = call->attributes.halves != 0,
+                                     .magnitude = (float)call->attributes.magnitude};
 }
 static void kv_reference(const struct rf_op_call *call) {
     struct rf_ref_kv_append append = append_of(call);
@@ -104,13 +104,13 @@ static struct rf_kv_append_args kv_args(const struct rf_op_call *call, struct rf
                                       .page_count = cache->desc.shape[0],
                                       .table_width = table->desc.shape[1],
                                       .sequence_count = table->desc.shape[0],
-                                      .k_cache = rf_op_slice(cache),
-                                      .v_cache = rf_op_slice(rf_op_in(call, V_CACHE)),
-                                      .k = rf_op_slice(k),
-                                      .v = rf_op_slice(v),
-                                      .positions = rf_op_slice(rf_op_in(call, POSITIONS)),
-                                      .sequences = rf_op_slice(rf_op_in(call, SEQUENCES)),
-                                      .table = rf_op_slice(table),
+                                      .k_cache = rf_op_operand(cache),
+                                      .v_cache = rf_op_operand(rf_op_in(call, V_CACHE)),
+                                      .k = rf_op_operand(k),
+                                      .v = rf_op_operand(v),
+                                      .positions = rf_op_operand(rf_op_in(call, POSITIONS)),
+                                      .sequences = rf_op_operand(rf_op_in(call, SEQUENCES)),
+                                      .table = rf_op_operand(table),
                                       .rope = rf_op_given(steps) ? rope : NULL};
 }
 static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
@@ -172,7 +172,7 @@ static void kv_cases(struct rf_case_list *list) {
         for (size_t i = 0; i < RF_COUNT(shapes); i++)
             for (int layout = 0; layout < 4; layout++)
                 for (int turn = 0; turn < 3; turn++) {
-                    struct rf_op_case one = {.attributes = {.f = {1}}};
+                    struct rf_op_case one = {.attributes = {.magnitude = 1}};
                     uint64_t tokens = shapes[i].tokens, dim = shapes[i].dim, rotated = i % 2 ? dim : dim / 2;
                     bool strided = (i + (size_t)layout + (size_t)turn) % 2;
                     uint64_t of_k[] = {tokens, shapes[i].heads, dim};
@@ -193,7 +193,7 @@ static void kv_cases(struct rf_case_list *list) {
                 }
     for (size_t t = 0; t < RF_COUNT(types); t++)
         for (int turn = 0; turn < 2; turn++) {
-            struct rf_op_case one = {.attributes = {.f = {1}}, .bench = true, .absolute = 1};
+            struct rf_op_case one = {.attributes = {.magnitude = 1}, .bench = true, .absolute = 1};
             kv_shape(&one, types[t], (uint64_t[]){16384, 32, 128}, 0, (uint64_t[]){1024, 32, 16, 128}, 0);
             one.tensors[TABLE] = rf_case_matrix(RF_I32, 1, 1024, 0, 0);
             if (turn) {
@@ -214,6 +214,7 @@ const struct rf_op rf_op_kv_append = {
     .summary = "k, turned by steps, and v into the caches' rows of each token's sequence and position",
     .inputs = KV_TENSORS,
     .outputs = 0,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(magnitude, 0), RF_ATTRIBUTE_I(halves, 0)),
     .optional = 1 << SEQUENCES | 1 << TABLE | 1 << STEPS,
     .updates = 1 << K_CACHE | 1 << V_CACHE,
     .check = kv_check,
@@ -248,10 +249,10 @@ static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
 }
 
 static rf_status append_check(const struct rf_op_call *call) {
-    TRY(rf_need_type(rf_op_in(call, QUERIES), "q", RF_F32));
+    RF_TRY(rf_need_type(rf_op_in(call, QUERIES), "q", RF_F32));
     for (int i = 0; i < 2; i++) {
         struct rf_op_call part = append_part(call, i);
-        TRY(part.op->check(&part));
+        RF_TRY(part.op->check(&part));
     }
     return rf_need_size(rf_op_in(call, OF_KV + K), "k", 2, rf_op_in(call, QUERIES)->desc.shape[2]);
 }
@@ -261,7 +262,7 @@ static void append_reference(const struct rf_op_call *call) {
 static rf_status append_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     for (int i = 0; i < 2; i++) {
         struct rf_op_call part = append_part(call, i);
-        TRY(part.op->cpu(cpu, &part));
+        RF_TRY(part.op->cpu(cpu, &part));
     }
     return RF_OK;
 }
@@ -277,11 +278,11 @@ static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
         !heads_dense(&out->desc)) {
         struct rf_op_call turn = append_part(call, 0);
-        TRY(turn.op->gpu(queue, &turn));
+        RF_TRY(turn.op->gpu(queue, &turn));
         return kv.op->gpu(queue, &kv);
     }
-    args.q = rf_op_slice(q);
-    args.q_out = rf_op_slice(out);
+    args.q = rf_op_operand(q);
+    args.q_out = rf_op_operand(out);
     args.q_heads = q->desc.shape[1];
     args.q_token = q->desc.strides[0];
     args.q_out_token = out->desc.strides[0];
@@ -296,7 +297,7 @@ static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_
                         uint64_t kv_heads, uint64_t page_rows, int how) {
     uint64_t tokens = of_q[0], dim = of_q[2], rotated = how & 1 ? dim : dim / 2;
     bool halves = how & 2, strided = how & 4, split = how & 8; /* split: gaps between the heads too */
-    struct rf_op_case kv = {.attributes = {.f = {1}}}, one;
+    struct rf_op_case kv = {.attributes = {.magnitude = 1}}, one;
     uint64_t of_k[] = {tokens, kv_heads, dim}, of_cache[] = {9, kv_heads, page_rows, dim};
     kv_shape(&kv, cache, of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);
     kv.tensors[TABLE] = rf_case_matrix(RF_I32, 3, 4, 0, 0);
@@ -333,7 +334,8 @@ static void append_cases(struct rf_case_list *list) {
                     append_case(list, caches[t], to_f16,
                                 (uint64_t[]){shapes[i].tokens, shapes[i].heads, shapes[i].dim}, shapes[i].kv_heads,
                                 shapes[i].page_rows, how);
-    struct rf_op_case one = {.attributes = {.f = {1}}, .bench = true, .absolute = 1, .count = APPEND_TENSORS + 1};
+    struct rf_op_case one = {
+        .attributes = {.magnitude = 1}, .bench = true, .absolute = 1, .count = APPEND_TENSORS + 1};
     struct rf_op_case kv = one;
     kv_shape(&kv, RF_F16, (uint64_t[]){16384, 8, 128}, 0, (uint64_t[]){1024, 8, 16, 128}, 0);
     memcpy(&one.tensors[OF_KV], kv.tensors, KV_TENSORS * sizeof kv.tensors[0]);
@@ -352,6 +354,7 @@ const struct rf_op rf_op_rope_append = {
     .summary = "rope of q, and kv_append of k, turned likewise, and v",
     .inputs = APPEND_TENSORS,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(magnitude, 0), RF_ATTRIBUTE_I(halves, 0)),
     .optional = (1 << SEQUENCES | 1 << TABLE) << OF_KV,
     .updates = (1 << K_CACHE | 1 << V_CACHE) << OF_KV,
     .check = append_check,

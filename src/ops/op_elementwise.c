@@ -78,36 +78,37 @@ static void add_lengths(struct rf_case_list *list, const char *types, const enum
 static rf_status fill_check(const struct rf_op_call *call) {
     if (type_of(call) != RF_F32 && type_of(call) != RF_I32)
         return rf_fail(RF_E_UNSUPPORTED, "%s: only f32 and i32 are filled", rf_dtype_name(type_of(call)));
-    if (type_of(call) == RF_I32 && (call->attributes.i[0] < INT32_MIN || call->attributes.i[0] > INT32_MAX))
-        return rf_fail(RF_E_INVALID, "%lld is no i32", (long long)call->attributes.i[0]);
+    if (type_of(call) == RF_I32 && (call->attributes.integer < INT32_MIN || call->attributes.integer > INT32_MAX))
+        return rf_fail(RF_E_INVALID, "%lld is no i32", (long long)call->attributes.integer);
     return rf_need_dense(rf_op_out(call, 0), "out");
 }
 static void fill_reference(const struct rf_op_call *call) {
     if (type_of(call) == RF_I32)
-        rf_ref_fill_u32(out_host(call), (uint32_t)call->attributes.i[0], length_of(call));
+        rf_ref_fill_u32(out_host(call), (uint32_t)call->attributes.integer, length_of(call));
     else
-        rf_ref_fill_f32(out_host(call), (float)call->attributes.f[0], length_of(call));
+        rf_ref_fill_f32(out_host(call), (float)call->attributes.value, length_of(call));
 }
 static rf_status fill_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     bool integers = type_of(call) == RF_I32;
     struct rf_arg args[] = {rf_op_arg(rf_op_out(call, 0)),
-                            integers ? rf_arg_u32((uint32_t)call->attributes.i[0])
-                                     : rf_arg_f32((float)call->attributes.f[0]),
+                            integers ? rf_arg_u32((uint32_t)call->attributes.integer)
+                                     : rf_arg_f32((float)call->attributes.value),
                             rf_arg_u64(length_of(call))};
-    return rf_op_launch(queue, integers ? "fill_u32" : "fill_f32", blocks_for(length_of(call), 4), 256, args,
-                        RF_COUNT(args));
+    return rf_op_launch(queue, integers ? "fill_u32" : "fill_f32", rf_grid_line(blocks_for(length_of(call), 4), 256),
+                        args, RF_COUNT(args));
 }
 static void fill_cases(struct rf_case_list *list) {
     static const enum rf_dtype types[] = {RF_F32, RF_I32};
     for (size_t i = 0; i < RF_COUNT(types); i++)
         add_lengths(list, rf_dtype_name(types[i]), &types[i], 1,
-                    (struct rf_op_attributes){.f = {-1.5}, .i = {-123456789}}, 0);
+                    (struct rf_op_attributes){.value = -1.5, .integer = -123456789}, 0);
 }
 const struct rf_op rf_op_fill = {
     .name = "fill",
-    .summary = "out[i] = f[0]; i[0] where it is i32",
+    .summary = "out[i] = eps; i[0] where it is i32",
     .inputs = 0,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(value, 0), RF_ATTRIBUTE_I(integer, 0)),
     .check = fill_check,
     .reference = fill_reference,
     .gpu = fill_gpu,
@@ -133,7 +134,7 @@ static rf_status copy_gpu(struct rf_queue *queue, const struct rf_op_call *call)
     snprintf(kernel, sizeof kernel, "copy_%s_%s", rf_dtype_name(from), rf_dtype_name(to));
     struct rf_arg args[] = {rf_op_arg(rf_op_out(call, 0)), rf_op_arg(rf_op_in(call, 0)), rf_arg_u64(length_of(call))};
     size_t element = RF_MAX(rf_dtype_bytes(from), rf_dtype_bytes(to));
-    return rf_op_launch(queue, kernel, blocks_for(length_of(call), element), 256, args, RF_COUNT(args));
+    return rf_op_launch(queue, kernel, rf_grid_line(blocks_for(length_of(call), element), 256), args, RF_COUNT(args));
 }
 static void copy_cases(struct rf_case_list *list) {
     for (size_t from = 0; from < RF_COUNT(rf_case_floats); from++)
@@ -141,7 +142,7 @@ static void copy_cases(struct rf_case_list *list) {
             enum rf_dtype types[] = {rf_case_floats[from], rf_case_floats[to]};
             char text[32];
             snprintf(text, sizeof text, "%s to %s", rf_dtype_name(types[0]), rf_dtype_name(types[1]));
-            add_lengths(list, text, types, 2, (struct rf_op_attributes){{0}, {0}}, 0);
+            add_lengths(list, text, types, 2, (struct rf_op_attributes){0}, 0);
         }
 }
 const struct rf_op rf_op_copy = {
@@ -163,12 +164,13 @@ static rf_status launch(struct rf_queue *queue, const struct rf_op_call *call, c
                         size_t count) {
     char kernel[32];
     snprintf(kernel, sizeof kernel, "%s_%s", call->op->name, rf_dtype_name(type_of(call)));
-    return rf_op_launch(queue, kernel, blocks_for(length_of(call), rf_dtype_bytes(type_of(call))), 256, args, count);
+    return rf_op_launch(queue, kernel, rf_grid_line(blocks_for(length_of(call), rf_dtype_bytes(type_of(call))), 256),
+                        args, count);
 }
 static void same_cases(struct rf_case_list *list, int tensors) {
     for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++) {
         enum rf_dtype types[] = {rf_case_floats[i], rf_case_floats[i], rf_case_floats[i]};
-        add_lengths(list, rf_dtype_name(types[0]), types, tensors, (struct rf_op_attributes){.f = {-1.75}},
+        add_lengths(list, rf_dtype_name(types[0]), types, tensors, (struct rf_op_attributes){.scale = -1.75},
                     rf_op_step(types[0]));
     }
 }
@@ -202,15 +204,15 @@ const struct rf_op rf_op_add = {
 };
 
 static void scale_reference(const struct rf_op_call *call) {
-    rf_ref_scale(type_of(call), out_host(call), in_host(call, 0), (float)call->attributes.f[0], length_of(call));
+    rf_ref_scale(type_of(call), out_host(call), in_host(call, 0), (float)call->attributes.scale, length_of(call));
 }
 static rf_status scale_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    return rf_cpu_scale(cpu, type_of(call), out_host(call), in_host(call, 0), (float)call->attributes.f[0],
+    return rf_cpu_scale(cpu, type_of(call), out_host(call), in_host(call, 0), (float)call->attributes.scale,
                         length_of(call));
 }
 static rf_status scale_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_arg args[] = {rf_op_arg(rf_op_out(call, 0)), rf_op_arg(rf_op_in(call, 0)),
-                            rf_arg_f32((float)call->attributes.f[0]), rf_arg_u64(length_of(call))};
+                            rf_arg_f32((float)call->attributes.scale), rf_arg_u64(length_of(call))};
     return launch(queue, call, args, RF_COUNT(args));
 }
 static void scale_cases(struct rf_case_list *list) {
@@ -218,9 +220,10 @@ static void scale_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_scale = {
     .name = "scale",
-    .summary = "out[i] = in[i] * f[0]",
+    .summary = "out[i] = in[i] * eps",
     .inputs = 1,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0)),
     .in_place = 1 << 0,
     .check = same_check,
     .reference = scale_reference,

@@ -45,10 +45,10 @@ static rf_status check(const struct rf_op_call *call) {
     if (!status) status = rf_heads_check("v", v, q->dtype, key_shape, 16, false);
     if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
     if (!status && rf_op_given(rf_op_in(call, MASK))) status = check_mask(call);
-    if (!status) status = rf_heads_check_scale(at->f[0]);
-    if (!status) status = rf_heads_check_path(at->i[2]);
-    if (!status && at->i[0] && (at->i[1] > INT32_MAX || at->i[1] < -(int64_t)INT32_MAX))
-        status = rf_fail(RF_E_INVALID, "an offset of %lld, at most %d either way", (long long)at->i[1], INT32_MAX);
+    if (!status) status = rf_heads_check_scale(at->scale);
+    if (!status) status = rf_heads_check_path(at->path);
+    if (!status && at->causal && (at->offset > INT32_MAX || at->offset < -(int64_t)INT32_MAX))
+        status = rf_fail(RF_E_INVALID, "an offset of %lld, at most %d either way", (long long)at->offset, INT32_MAX);
     return status;
 }
 
@@ -65,9 +65,9 @@ static struct rf_ref_attention arguments(const struct rf_op_call *call) {
                                  .k_strides = rf_heads_strides(k),
                                  .v_strides = rf_heads_strides(&rf_op_in(call, V)->desc),
                                  .out_strides = rf_heads_strides(&rf_op_out(call, 0)->desc),
-                                 .scale = (float)call->attributes.f[0],
-                                 .causal = call->attributes.i[0] != 0,
-                                 .offset = call->attributes.i[1]};
+                                 .scale = (float)call->attributes.scale,
+                                 .causal = call->attributes.causal != 0,
+                                 .offset = call->attributes.offset};
     if (rf_op_given(rf_op_in(call, MASK))) {
         uint64_t strides[3];
         mask_strides(call, strides);
@@ -106,7 +106,7 @@ static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) 
                                            .q = rf_heads_view(rf_op_in(call, Q)),
                                            .k = rf_heads_view(rf_op_in(call, K)),
                                            .v = rf_heads_view(rf_op_in(call, V)),
-                                           .path = (enum rf_attention_path)call->attributes.i[2]};
+                                           .path = (enum rf_attention_path)call->attributes.path};
     if (rf_op_given(mask)) {
         args.mask = rf_heads_view(mask);
         args.mask.batch = a.mask_strides.batch;
@@ -164,10 +164,10 @@ static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype 
     bool extreme = s->data == RF_DATA_EXTREME;
     one.absolute = (extreme ? 1e4 : 1) * (dtype == RF_F32 ? 1e-4 : 2 * step);
     one.relative = dtype == RF_F32 ? 2e-5 : step;
-    one.attributes.f[0] = 1 / sqrt((double)s->dim);
-    one.attributes.i[0] = s->causal;
-    one.attributes.i[1] = s->offset;
-    one.attributes.i[2] = path;
+    one.attributes.scale = 1 / sqrt((double)s->dim);
+    one.attributes.causal = s->causal;
+    one.attributes.offset = s->offset;
+    one.attributes.path = path;
     one.tensors[Q] = rf_heads_desc(dtype, s->layout, s->batch, s->heads_q, s->q_rows, s->dim);
     one.tensors[K] = one.tensors[V] = rf_heads_desc(dtype, s->layout, s->batch, s->heads_kv, s->k_rows, s->dim);
     one.tensors[4] = one.tensors[Q];
@@ -234,8 +234,8 @@ static void cases(struct rf_case_list *list) {
     }
     for (int causal = 0; causal < 2; causal++) {
         struct rf_op_case one = {.count = 5, .bench = true};
-        one.attributes.f[0] = 1 / sqrt(128.0);
-        one.attributes.i[0] = causal;
+        one.attributes.scale = 1 / sqrt(128.0);
+        one.attributes.causal = causal;
         one.tensors[Q] = rf_heads_desc(RF_F16, RF_LAYOUT_DENSE, 4, 32, 4096, 128);
         one.tensors[K] = one.tensors[V] = one.tensors[4] = one.tensors[Q];
         snprintf(one.label, sizeof one.label, "f16 4x32 4096x4096 d128%s", causal ? " causal" : "");
@@ -245,9 +245,11 @@ static void cases(struct rf_case_list *list) {
 
 const struct rf_op rf_op_flash_attention = {
     .name = "flash_attention",
-    .summary = "out = softmax(f[0] * q k^T + mask) v; i[0]: causal, keys j <= i + i[1]; who sees none gives zeros",
+    .summary = "out = softmax(eps * q k^T + mask) v; i[0]: causal, keys j <= i + i[1]; who sees none gives zeros",
     .inputs = 4,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0), RF_ATTRIBUTE_I(causal, 0), RF_ATTRIBUTE_I(offset, 1),
+                                RF_ATTRIBUTE_I(path, 2)),
     .optional = 1 << MASK,
     .check = check,
     .reference = reference,

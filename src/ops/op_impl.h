@@ -1,24 +1,18 @@
 /* What the files of rows share: checks that give their reason, where a call's tensors lie, what they weigh, and the
  * making of cases. Nothing here belongs to one op. */
-#ifndef RF_GRAPH_OP_IMPL_H
-#define RF_GRAPH_OP_IMPL_H
+#ifndef RF_OPS_OP_IMPL_H
+#define RF_OPS_OP_IMPL_H
 
 #include "ops/op.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "ops/gpu_slice.h"
-
-#define TRY(call)                                                                                                    \
-    do {                                                                                                             \
-        rf_status try_status = (call);                                                                               \
-        if (try_status) return try_status;                                                                           \
-    } while (0)
+#include "ops/operand.h"
 
 /* No buffer where the tensor is left out. */
-static inline struct rf_slice rf_op_slice(const struct rf_op_tensor *tensor) {
-    return (struct rf_slice){rf_op_given(tensor) ? tensor->buffer : NULL, tensor->desc.byte_offset};
+static inline struct rf_operand rf_op_operand(const struct rf_op_tensor *tensor) {
+    return (struct rf_operand){rf_op_given(tensor) ? tensor->buffer : NULL, tensor->desc.byte_offset};
 }
 
 /* ---- checks; name is the tensor's, for the reason ---- */
@@ -90,9 +84,9 @@ static inline rf_status rf_need_aligned(const struct rf_op_tensor *tensor, const
 }
 /* f32, one number for each column. */
 static inline rf_status rf_need_vector(const struct rf_op_tensor *tensor, const char *name, uint64_t columns) {
-    TRY(rf_need_type(tensor, name, RF_F32));
-    TRY(rf_need_rank(tensor, name, 1));
-    TRY(rf_need_size(tensor, name, 0, columns));
+    RF_TRY(rf_need_type(tensor, name, RF_F32));
+    RF_TRY(rf_need_rank(tensor, name, 1));
+    RF_TRY(rf_need_size(tensor, name, 0, columns));
     return rf_need_dense(tensor, name);
 }
 

@@ -36,11 +36,11 @@ static bool is_q8(const struct rf_op_call *call) {
 static rf_status product_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     enum rf_dtype type = out->desc.dtype;
-    TRY(check_weights(weights, "weights"));
-    TRY(check_float(out, "out"));
-    TRY(check_matrix(out, "out"));
+    RF_TRY(check_weights(weights, "weights"));
+    RF_TRY(check_float(out, "out"));
+    RF_TRY(check_matrix(out, "out"));
     uint64_t m = out->desc.shape[0], n = out->desc.shape[1], k = weights->desc.shape[1];
-    TRY(check_shape(weights, "weights", n, k));
+    RF_TRY(check_shape(weights, "weights", n, k));
     if (is_quantized(weights->desc.dtype) && type != RF_F32)
         return rf_fail(RF_E_UNSUPPORTED, "weights of %s give f32, not %s", rf_dtype_name(weights->desc.dtype),
                        rf_dtype_name(type));
@@ -48,32 +48,32 @@ static rf_status product_check(const struct rf_op_call *call) {
         if (!is_quantized(weights->desc.dtype))
             return rf_fail(RF_E_UNSUPPORTED, "weights of %s with 8-bit activations; they must be quantized",
                            rf_dtype_name(weights->desc.dtype));
-        TRY(check_blocks(x, "x", m, k));
+        RF_TRY(check_blocks(x, "x", m, k));
     } else {
-        TRY(check_float(x, "x"));
-        TRY(check_shape(x, "x", m, k));
+        RF_TRY(check_float(x, "x"));
+        RF_TRY(check_shape(x, "x", m, k));
         if (x->desc.dtype != type)
             return rf_fail(RF_E_INVALID, "x is %s and out %s; they must be of one type", rf_dtype_name(x->desc.dtype),
                            rf_dtype_name(type));
     }
     if (is_gate(call)) {
         const struct rf_op_tensor *gate = rf_op_in(call, GATE);
-        TRY(check_weights(gate, "gate"));
-        TRY(check_shape(gate, "gate", n, k));
+        RF_TRY(check_weights(gate, "gate"));
+        RF_TRY(check_shape(gate, "gate", n, k));
         if (gate->desc.dtype != weights->desc.dtype)
             return rf_fail(RF_E_INVALID, "weights are %s and the gate %s; they must be of one type",
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
         return RF_OK;
     }
-    if (call->attributes.i[0] < RF_MATMUL_AUTO || call->attributes.i[0] > RF_MATMUL_WIDE)
-        return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.i[0]);
+    if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_WIDE)
+        return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.path);
     const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
     if (rf_op_given(bias) &&
         (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n || !dense(&bias->desc)))
         return rf_fail(RF_E_INVALID, "the bias must be f32, dense, one for each of %llu outputs",
                        (unsigned long long)n);
     if (!rf_op_given(residual)) return RF_OK;
-    TRY(check_shape(residual, "residual", m, n));
+    RF_TRY(check_shape(residual, "residual", m, n));
     if (residual->desc.dtype != type)
         return rf_fail(RF_E_INVALID, "out is %s and the residual %s; they must be of one type", rf_dtype_name(type),
                        rf_dtype_name(residual->desc.dtype));
@@ -124,7 +124,7 @@ static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes
                                   .m = out->desc.shape[0],
                                   .n = out->desc.shape[1],
                                   .k = weights->desc.shape[1],
-                                  .path = (enum rf_matmul_path)call->attributes.i[0]};
+                                  .path = (enum rf_matmul_path)call->attributes.path};
     return rf_gpu_matmul_workspace(&args, bytes);
 }
 
@@ -140,10 +140,10 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
                                   .weights = view_of(weights),
                                   .constant = weights->constant};
     if (is_quantized(args.weight_type)) {
-        TRY(need_aligned(call, weights, "weights", 16));
-        if (is_gate(call)) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
-        TRY(need_aligned(call, x, "x", args.x_q8 ? 8 : 16));
-        if (!args.x_q8) TRY(need_stride(call, x, "x", 4));
+        RF_TRY(need_aligned(call, weights, "weights", 16));
+        if (is_gate(call)) RF_TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        RF_TRY(need_aligned(call, x, "x", args.x_q8 ? 8 : 16));
+        if (!args.x_q8) RF_TRY(need_stride(call, x, "x", 4));
     }
     args.x = args.x_q8 ? view_of(x) : rows_of(x);
     if (is_gate(call)) {
@@ -152,7 +152,7 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
     } else {
         args.bias = view_of(rf_op_in(call, BIAS));
         args.residual = rows_of(rf_op_in(call, RESIDUAL));
-        args.path = (enum rf_matmul_path)call->attributes.i[0];
+        args.path = (enum rf_matmul_path)call->attributes.path;
         args.workspace = (struct rf_rows_view){call->workspace, call->workspace_offset, 0};
     }
     return rf_gpu_matmul(queue, &args);
@@ -274,7 +274,7 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
             (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {p.n}, .byte_offset = p.pad ? 4 : 0};
     if (p.with & WITH_RESIDUAL) one.tensors[RESIDUAL] = matrix(p.type, p.m, p.n, p.pad ? 1 : 0, 0);
     one.tensors[op->inputs] = matrix(p.type, p.m, p.n, p.pad ? 1 : 0, p.pad);
-    one.attributes.i[0] = p.path;
+    one.attributes.path = p.path;
     tolerate(&one, op, &p);
     snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s%s%s%s", rf_dtype_name(p.weights),
              q8 ? "q8" : rf_dtype_name(p.type), (unsigned long long)p.m, (unsigned long long)p.n,
@@ -398,6 +398,7 @@ const struct rf_op rf_op_matmul = {
         "5 matrix units with wide tiles",
     .inputs = 4,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(path, 0)),
     .optional = 1 << BIAS | 1 << RESIDUAL,
     .in_place = 1 << RESIDUAL,
     .check = product_check,
@@ -462,6 +463,7 @@ const struct rf_op rf_op_matmul_q8 = {
     .summary = "out = x weights^T + bias + residual, x in blocks as quantize_q8 gives them (u8)",
     .inputs = 4,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(path, 0)),
     .optional = 1 << BIAS | 1 << RESIDUAL,
     .in_place = 1 << RESIDUAL,
     .check = product_check,

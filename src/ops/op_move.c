@@ -19,8 +19,8 @@ static rf_status transpose_check(const struct rf_op_call *call) {
     if (!rf_op_same_shape(&in->desc, &out->desc))
         return rf_fail(RF_E_INVALID, "the shapes of in and out differ: a permutation is a view with other strides");
     if (in->desc.dtype != RF_I32 || out->desc.dtype != RF_I32) {
-        TRY(rf_need_float(in, "in"));
-        TRY(rf_need_float(out, "out"));
+        RF_TRY(rf_need_float(in, "in"));
+        RF_TRY(rf_need_float(out, "out"));
     }
     return rf_need_distinct(out, "out");
 }
@@ -41,8 +41,8 @@ static rf_status transpose_gpu(struct rf_queue *queue, const struct rf_op_call *
     struct rf_permute_args args = {.from = in->desc.dtype,
                                    .to = out->desc.dtype,
                                    .rank = in->desc.rank,
-                                   .out = rf_op_slice(out),
-                                   .in = rf_op_slice(in)};
+                                   .out = rf_op_operand(out),
+                                   .in = rf_op_operand(in)};
     for (int i = 0; i < in->desc.rank; i++) {
         args.size[i] = in->desc.shape[i];
         args.in_stride[i] = in->desc.strides[i];
@@ -136,20 +136,20 @@ static uint64_t product(const uint64_t *sizes, int begin, int end) {
 static rf_status concat_check(const struct rf_op_call *call) {
     static const char *const names[JOINED_MAX] = {"in[0]", "in[1]", "in[2]", "in[3]"};
     const struct rf_op_tensor *first = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    int64_t axis = call->attributes.i[0];
+    int64_t axis = call->attributes.axis;
     uint64_t along = 0;
-    if (first->desc.dtype != RF_I32) TRY(rf_need_float(first, "in[0]"));
+    if (first->desc.dtype != RF_I32) RF_TRY(rf_need_float(first, "in[0]"));
     if (axis < 0 || axis >= first->desc.rank)
         return rf_fail(RF_E_INVALID, "there is no dimension %lld in rank %d", (long long)axis, first->desc.rank);
     for (int i = 0; i <= JOINED_MAX; i++) {
         const struct rf_op_tensor *one = i < JOINED_MAX ? rf_op_in(call, i) : out;
         const char *name = i < JOINED_MAX ? names[i] : "out";
         if (!rf_op_given(one)) continue;
-        TRY(rf_need_type(one, name, first->desc.dtype));
-        TRY(rf_need_rank(one, name, first->desc.rank));
+        RF_TRY(rf_need_type(one, name, first->desc.dtype));
+        RF_TRY(rf_need_rank(one, name, first->desc.rank));
         for (int d = 0; d < first->desc.rank; d++)
-            if (d != axis) TRY(rf_need_size(one, name, d, first->desc.shape[d]));
-        TRY(rf_need_dense(one, name));
+            if (d != axis) RF_TRY(rf_need_size(one, name, d, first->desc.shape[d]));
+        RF_TRY(rf_need_dense(one, name));
         if (i < JOINED_MAX && rf_add_overflows(along, one->desc.shape[axis], &along))
             return rf_fail(RF_E_INVALID, "the sizes of dimension %lld overflow", (long long)axis);
     }
@@ -157,7 +157,7 @@ static rf_status concat_check(const struct rf_op_call *call) {
 }
 static void concat_reference(const struct rf_op_call *call) {
     const struct rf_tensor_desc *first = &rf_op_in(call, 0)->desc;
-    int axis = (int)call->attributes.i[0], rank = first->rank;
+    int axis = (int)call->attributes.axis, rank = first->rank;
     const void *in[JOINED_MAX] = {0};
     size_t widths[JOINED_MAX] = {0};
     for (int i = 0; i < JOINED_MAX; i++) {
@@ -170,13 +170,13 @@ static void concat_reference(const struct rf_op_call *call) {
 }
 static rf_status concat_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_tensor_desc *first = &rf_op_in(call, 0)->desc;
-    int axis = (int)call->attributes.i[0], rank = first->rank;
+    int axis = (int)call->attributes.axis, rank = first->rank;
     struct rf_concat_args args = {.dtype = first->dtype,
                                   .count = JOINED_MAX,
                                   .outer = product(first->shape, 0, axis),
-                                  .out = rf_op_slice(rf_op_out(call, 0))};
+                                  .out = rf_op_operand(rf_op_out(call, 0))};
     for (int i = 0; i < JOINED_MAX; i++) {
-        args.in[i] = rf_op_slice(rf_op_in(call, i));
+        args.in[i] = rf_op_operand(rf_op_in(call, i));
         if (args.in[i].buffer) args.width[i] = product(rf_op_in(call, i)->desc.shape, axis, rank);
     }
     return rf_gpu_concat(queue, &args);
@@ -197,7 +197,7 @@ static void concat_cases(struct rf_case_list *list) {
                 int count = bench ? 2 : joined[i].count;
                 uint64_t shape[] = {3, 2, 5, 7}, width = 0;
                 if (bench) shape[0] = 32, shape[1] = 1, shape[2] = 2048, shape[3] = 1024;
-                struct rf_op_case one = {.attributes = {.i = {axis}}, .count = JOINED_MAX + 1, .bench = bench};
+                struct rf_op_case one = {.attributes = {.axis = axis}, .count = JOINED_MAX + 1, .bench = bench};
                 if (!bench && (i + (size_t)axis) % 3 == 1) one.data = RF_DATA_SPECIAL;
                 for (int k = 0; k < count; k++) {
                     uint64_t skip = bench || (i == 6 && axis == 2) ? 0 : ((uint64_t)axis + i * (uint64_t)k) % 4;
@@ -215,6 +215,7 @@ const struct rf_op rf_op_concat = {
     .summary = "up to four tensors joined along dimension i[0]",
     .inputs = JOINED_MAX,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(axis, 0)),
     .optional = 1 << 1 | 1 << 2 | 1 << 3,
     .check = concat_check,
     .reference = concat_reference,

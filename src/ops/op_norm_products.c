@@ -43,7 +43,7 @@ static struct rf_op_call part_of(const struct rf_op_call *call, int index) {
         part.tensors[1] = *normed;
     } else if (index == 0) {
         part.op = &rf_op_rms_norm;
-        part.attributes.f[0] = call->attributes.f[0];
+        part.attributes.eps = call->attributes.eps;
         part.tensors[0] = *rf_op_in(call, X);
         part.tensors[1] = *rf_op_in(call, NORM);
         part.tensors[2] = *normed;
@@ -63,7 +63,7 @@ static rf_status norm_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *weights = weights_of(call, 0);
     for (int i = 0; i <= products(call); i++) {
         struct rf_op_call part = part_of(call, i);
-        TRY(part.op->check(&part));
+        RF_TRY(part.op->check(&part));
         if (i > 1 && rf_op_in(&part, 1)->desc.dtype != weights->desc.dtype)
             return rf_fail(RF_E_INVALID, "weights are %s and %s; they must be of one type",
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(rf_op_in(&part, 1)->desc.dtype));
@@ -76,7 +76,7 @@ static void norm_reference(const struct rf_op_call *call) {
 static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_op_call first = part_of(call, 0);
     struct rf_ref_matmul all[PRODUCTS_MAX];
-    TRY(first.op->cpu(cpu, &first));
+    RF_TRY(first.op->cpu(cpu, &first));
     for (int i = 0; i < products(call); i++) {
         struct rf_op_call part = part_of(call, 1 + i);
         all[i] = rf_op_product(&part);
@@ -88,7 +88,7 @@ static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) 
     for (int i = 1; i <= products(call); i++) {
         struct rf_op_call part = part_of(call, i);
         uint64_t needed = 0;
-        if (part.op->workspace) TRY(part.op->workspace(&part, &needed));
+        if (part.op->workspace) RF_TRY(part.op->workspace(&part, &needed));
         *bytes = RF_MAX(*bytes, needed);
     }
     return RF_OK;
@@ -101,7 +101,7 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
                                          .type = x->desc.dtype,
                                          .count = products(call),
                                          .k = weights->desc.shape[1],
-                                         .eps = (float)call->attributes.f[0],
+                                         .eps = (float)call->attributes.eps,
                                          .constant = true,
                                          .x = view_of(x),
                                          .normed = view_of(rf_op_out(call, 0))};
@@ -119,24 +119,24 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
     for (int i = 0; i < args.count; i++) {
         const struct rf_op_tensor *one = weights_of(call, i), *out = rf_op_out(call, 1 + i);
         if (!one->desc.shape[0]) return RF_OK;
-        if (is_quantized(one->desc.dtype)) TRY(need_aligned(call, one, "weights", 16));
+        if (is_quantized(one->desc.dtype)) RF_TRY(need_aligned(call, one, "weights", 16));
         args.n[i] = one->desc.shape[0];
         args.constant = args.constant && one->constant;
         args.weights[i] = view_of(one);
         args.out[i] = view_of(out);
     }
     if (is_quantized(weights->desc.dtype)) {
-        if (args.gate.buffer) TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
-        TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
+        if (args.gate.buffer) RF_TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        RF_TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
     }
     return rf_gpu_norm_products(queue, &args, done);
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     bool done;
-    TRY(norm_at_once(queue, call, &done));
+    RF_TRY(norm_at_once(queue, call, &done));
     for (int i = 0; i <= products(call) && !done; i++) {
         struct rf_op_call part = part_of(call, i);
-        TRY(part.op->gpu(queue, &part));
+        RF_TRY(part.op->gpu(queue, &part));
     }
     return RF_OK;
 }
@@ -171,7 +171,7 @@ static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_
     int first = cast ? CAST_WEIGHTS : WEIGHTS;
     struct rf_op_case one = {.count = op->inputs + op->outputs, .bench = bench};
     struct rf_tensor_desc rows = {.dtype = RF_F32, .rank = 2, .shape = {m, k}};
-    one.attributes.f[0] = 1e-5;
+    one.attributes.eps = 1e-5;
     one.tensors[X] = one.tensors[op->inputs] = rows;
     if (cast)
         one.tensors[X].dtype = n[1] % 2 ? RF_BF16 : RF_F16;
@@ -236,9 +236,10 @@ static void cast_matmul_cases(struct rf_case_list *list) {
 
 const struct rf_op rf_op_norm_qkv = {
     .name = "norm_qkv",
-    .summary = "normed = rms_norm(x, norm), eps f[0]; three products of it, normed weights^T",
+    .summary = "normed = rms_norm(x, norm), eps eps; three products of it, normed weights^T",
     .inputs = 5,
     .outputs = 4,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
     .check = norm_check,
     .reference = norm_reference,
     .gpu = norm_gpu,
@@ -250,9 +251,10 @@ const struct rf_op rf_op_norm_qkv = {
 };
 const struct rf_op rf_op_norm_gate = {
     .name = "norm_gate",
-    .summary = "normed = rms_norm(x, norm), eps f[0]; out = silu(normed weights^T) * (normed gate^T)",
+    .summary = "normed = rms_norm(x, norm), eps eps; out = silu(normed weights^T) * (normed gate^T)",
     .inputs = 4,
     .outputs = 2,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
     .check = norm_check,
     .reference = norm_reference,
     .gpu = norm_gpu,

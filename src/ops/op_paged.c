@@ -14,7 +14,6 @@
 #include "cpu/reference.h"
 
 enum { Q, K, V, TABLE, LENGTHS, OUT };
-enum { FRESH = 2 };
 enum fill_kind {
     FILL_ANY,   /* lengths of all kinds: full, any, none, one, too many */
     FILL_HOLES, /* and table entries that are no page */
@@ -39,7 +38,7 @@ static rf_status check_pages(const struct rf_op_call *call) {
     const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
     const struct rf_tensor_desc *table = &rf_op_in(call, TABLE)->desc;
     uint64_t rows = k->shape[2];
-    int64_t most = call->attributes.i[0];
+    int64_t most = call->attributes.max_length;
     rf_status status = check_words("lengths", &rf_op_in(call, LENGTHS)->desc, 1, q->shape[0]);
     if (status) return status;
     if (!rows) return rf_fail(RF_E_INVALID, "pages of no rows");
@@ -79,10 +78,10 @@ static rf_status check(const struct rf_op_call *call) {
     if (!status) status = rf_heads_check("v", v, cache, key_shape, packed ? 2 : 16, false);
     if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
     if (!status) status = check_pages(call);
-    if (!status) status = rf_heads_check_scale(call->attributes.f[0]);
-    if (!status) status = rf_heads_check_path(call->attributes.i[1]);
-    if (!status && call->attributes.i[FRESH] < 0)
-        status = rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.i[FRESH]);
+    if (!status) status = rf_heads_check_scale(call->attributes.scale);
+    if (!status) status = rf_heads_check_path(call->attributes.path);
+    if (!status && call->attributes.fresh < 0)
+        status = rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.fresh);
     return status;
 }
 
@@ -100,12 +99,13 @@ static void arguments(const struct rf_op_call *call, struct rf_ref_attention *a,
                                    .dim = q->shape[3],
                                    .q_strides = rf_heads_strides(q),
                                    .out_strides = rf_heads_strides(&rf_op_out(call, 0)->desc),
-                                   .scale = (float)call->attributes.f[0],
+                                   .scale = (float)call->attributes.scale,
                                    .q8_0 = k->dtype == RF_Q8_0};
     *pages = (struct rf_ref_pages){.page_rows = k->shape[2],
                                    .page_count = k->shape[0],
                                    .table_width = tabled ? table->desc.shape[1] : 0,
-                                   .limit = call->attributes.i[0] ? (uint64_t)call->attributes.i[0] : room(call),
+                                   .limit = call->attributes.max_length ? (uint64_t)call->attributes.max_length
+                                                                        : room(call),
                                    .table = tabled ? rf_op_host(table) : NULL,
                                    .lengths = rf_op_host(rf_op_in(call, LENGTHS)),
                                    .k_strides = rf_heads_strides(k),
@@ -182,10 +182,10 @@ static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *cal
                                            .lengths_offset_bytes = lengths->desc.byte_offset,
                                            .workspace = call->workspace,
                                            .workspace_offset_bytes = call->workspace_offset,
-                                           .path = (enum rf_attention_path)call->attributes.i[1]};
+                                           .path = (enum rf_attention_path)call->attributes.path};
     bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
-    args.settled = lengths->constant && (keys || call->attributes.i[FRESH] > 0);
-    args.fresh = keys ? 0 : (uint32_t)RF_MIN(call->attributes.i[FRESH], INT32_MAX);
+    args.settled = lengths->constant && (keys || call->attributes.fresh > 0);
+    args.fresh = keys ? 0 : (uint32_t)RF_MIN(call->attributes.fresh, INT32_MAX);
     if (rf_op_given(table)) {
         args.table = table->buffer;
         args.table_offset_bytes = table->desc.byte_offset;
@@ -223,7 +223,7 @@ static bool fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     uint32_t *words = rf_op_host(tensor);
     uint64_t count = rf_op_elements(&tensor->desc), pages = rf_op_in(call, K)->desc.shape[0], most = room(call);
-    enum fill_kind kind = (enum fill_kind)call->attributes.i[LENGTHS];
+    enum fill_kind kind = (enum fill_kind)call->fill_kind;
     if (index == LENGTHS) {
         for (uint64_t b = 0; b < count; b++) {
             uint64_t kinds[] = {most, 1 + rf_op_random(state) % most, 0, 1, most + 77};
@@ -271,10 +271,10 @@ static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype 
     } else if (narrow && path != RF_ATTENTION_PLAIN && cache == RF_BF16) {
         one.absolute = one.relative = 1e-3;
     }
-    one.attributes.f[0] = 1 / sqrt((double)s->dim);
-    one.attributes.i[0] = (int64_t)s->most;
-    one.attributes.i[1] = path;
-    one.attributes.i[LENGTHS] = s->fill;
+    one.attributes.scale = 1 / sqrt((double)s->dim);
+    one.attributes.max_length = (int64_t)s->most;
+    one.attributes.path = path;
+    one.fill_kind = (int)s->fill;
     one.tensors[Q] = one.tensors[OUT] = rf_heads_desc(dtype, s->layout, s->batch, s->heads_q, s->q_rows, s->dim);
     one.tensors[K] = one.tensors[V] =
         rf_heads_desc(cache, packed ? RF_LAYOUT_DENSE : s->layout, pages, s->heads_kv, s->page_rows, s->dim);
@@ -369,6 +369,8 @@ const struct rf_op rf_op_paged_attention = {
     .summary = "flash_attention over keys in pages (of q's type or q8_0), query i at lengths[b] - rows + i",
     .inputs = 5,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0), RF_ATTRIBUTE_I(max_length, 0), RF_ATTRIBUTE_I(path, 1),
+                                RF_ATTRIBUTE_I(fresh, 2)),
     .optional = 1 << TABLE,
     .check = check,
     .reference = reference,

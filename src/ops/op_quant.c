@@ -16,8 +16,8 @@ static void moved_bytes(const struct rf_op_call *call, uint64_t *bytes, uint64_t
 
 static rf_status quantize_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(check_float(x, "x"));
-    TRY(check_matrix(x, "x"));
+    RF_TRY(check_float(x, "x"));
+    RF_TRY(check_matrix(x, "x"));
     return check_blocks(out, "out", x->desc.shape[0], x->desc.shape[1]);
 }
 static void quantize_reference(const struct rf_op_call *call) {
@@ -35,8 +35,8 @@ static rf_status quantize_cpu(struct rf_cpu *cpu, const struct rf_op_call *call)
 }
 static rf_status quantize_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(need_aligned(call, x, "x", 16));
-    TRY(need_stride(call, x, "x", RF_Q8_BLOCK));
+    RF_TRY(need_aligned(call, x, "x", 16));
+    RF_TRY(need_stride(call, x, "x", RF_Q8_BLOCK));
     struct rf_quantize_q8_args args = {.type = x->desc.dtype,
                                        .rows = x->desc.shape[0],
                                        .columns = x->desc.shape[1],
@@ -99,7 +99,7 @@ static rf_status dequantize_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     if (!is_quantized(in->desc.dtype))
         return rf_fail(RF_E_UNSUPPORTED, "from %s, which is no quantized type", rf_dtype_name(in->desc.dtype));
-    TRY(check_float(out, "out"));
+    RF_TRY(check_float(out, "out"));
     if (!rf_op_same_shape(&in->desc, &out->desc)) return rf_fail(RF_E_INVALID, "the shapes differ");
     return check_dense(out, "out");
 }
@@ -114,8 +114,8 @@ static rf_status dequantize_cpu(struct rf_cpu *cpu, const struct rf_op_call *cal
 }
 static rf_status dequantize_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(need_aligned(call, in, "in", 16));
-    TRY(need_aligned(call, out, "out", 16));
+    RF_TRY(need_aligned(call, in, "in", 16));
+    RF_TRY(need_aligned(call, out, "out", 16));
     struct rf_dequantize_args args = {.from = in->desc.dtype,
                                       .type = out->desc.dtype,
                                       .count = rf_op_elements(&in->desc),
@@ -184,13 +184,13 @@ const struct rf_op rf_op_dequantize = {
 
 static rf_status embedding_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    TRY(check_weights(table, "table"));
-    TRY(check_float(out, "out"));
+    RF_TRY(check_weights(table, "table"));
+    RF_TRY(check_float(out, "out"));
     if (indices->desc.dtype != RF_I32 || indices->desc.rank != 1)
         return rf_fail(RF_E_INVALID, "indices of %s and rank %d; they must be a row of i32",
                        rf_dtype_name(indices->desc.dtype), indices->desc.rank);
-    TRY(check_dense(indices, "indices"));
-    TRY(check_shape(out, "out", indices->desc.shape[0], table->desc.shape[1]));
+    RF_TRY(check_dense(indices, "indices"));
+    RF_TRY(check_shape(out, "out", indices->desc.shape[0], table->desc.shape[1]));
     return check_dense(out, "out");
 }
 static void embedding_reference(const struct rf_op_call *call) {
@@ -206,8 +206,8 @@ static rf_status embedding_cpu(struct rf_cpu *cpu, const struct rf_op_call *call
 static rf_status embedding_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
     if (is_quantized(table->desc.dtype)) {
-        TRY(need_aligned(call, table, "table", 16));
-        TRY(need_aligned(call, out, "out", 16));
+        RF_TRY(need_aligned(call, table, "table", 16));
+        RF_TRY(need_aligned(call, out, "out", 16));
     }
     struct rf_embedding_args args = {.table_type = table->desc.dtype,
                                      .type = out->desc.dtype,

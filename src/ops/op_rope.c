@@ -27,37 +27,37 @@ void rf_rotation_set(struct rf_op_case *one, int which, bool halves, uint64_t ro
     uint64_t steps[RF_HEAD_MAX / 2];
     float magnitude = 1;
     rotation_steps(which, rotated, steps, &magnitude);
-    one->attributes.f[0] = (double)magnitude;
-    one->attributes.i[0] = halves;
-    one->attributes.i[1] = which;
+    one->attributes.magnitude = (double)magnitude;
+    one->attributes.halves = halves;
+    one->fill_kind = which;
 }
 void rf_rotation_fill(const struct rf_op_call *call, const struct rf_op_tensor *tensor) {
     float magnitude;
-    rotation_steps(call->attributes.i[1], 2 * tensor->desc.shape[0], rf_op_host(tensor), &magnitude);
+    rotation_steps(call->fill_kind, 2 * tensor->desc.shape[0], rf_op_host(tensor), &magnitude);
 }
 
 rf_status rf_rotation_check(const struct rf_op_call *call, const struct rf_op_tensor *steps, uint64_t dim) {
-    TRY(rf_need_type(steps, "steps", RF_I32));
-    TRY(rf_need_rank(steps, "steps", 2));
-    TRY(rf_need_size(steps, "steps", 1, 2));
-    TRY(rf_need_dense(steps, "steps"));
-    TRY(rf_need_aligned(steps, "steps", 8));
+    RF_TRY(rf_need_type(steps, "steps", RF_I32));
+    RF_TRY(rf_need_rank(steps, "steps", 2));
+    RF_TRY(rf_need_size(steps, "steps", 1, 2));
+    RF_TRY(rf_need_dense(steps, "steps"));
+    RF_TRY(rf_need_aligned(steps, "steps", 8));
     uint64_t pairs = steps->desc.shape[0];
     if (dim % 2 || !pairs || pairs > dim / 2)
         return rf_fail(RF_E_INVALID, "%llu pairs to rotate in a head of %llu: it must be even and hold them",
                        (unsigned long long)pairs, (unsigned long long)dim);
-    if (call->attributes.i[0] != 0 && call->attributes.i[0] != 1)
-        return rf_fail(RF_E_INVALID, "there is no pairing %lld: 0 or 1", (long long)call->attributes.i[0]);
+    if (call->attributes.halves != 0 && call->attributes.halves != 1)
+        return rf_fail(RF_E_INVALID, "there is no pairing %lld: 0 or 1", (long long)call->attributes.halves);
     return RF_OK;
 }
 rf_status rf_need_numbers(const struct rf_op_tensor *tensor, const char *name, uint64_t count) {
-    TRY(rf_need_type(tensor, name, RF_I32));
-    TRY(rf_need_rank(tensor, name, 1));
-    TRY(rf_need_size(tensor, name, 0, count));
+    RF_TRY(rf_need_type(tensor, name, RF_I32));
+    RF_TRY(rf_need_rank(tensor, name, 1));
+    RF_TRY(rf_need_size(tensor, name, 0, count));
     return rf_need_dense(tensor, name);
 }
 rf_status rf_need_heads(const struct rf_op_tensor *tensor, const char *name) {
-    TRY(rf_need_rank(tensor, name, 3));
+    RF_TRY(rf_need_rank(tensor, name, 3));
     if (tensor->desc.shape[1] > INT32_MAX) return rf_fail(RF_E_INVALID, "%s has more than 2^31 - 1 heads", name);
     if (tensor->desc.shape[2] > RF_HEAD_MAX)
         return rf_fail(RF_E_UNSUPPORTED, "%s has heads of %llu: up to %d", name,
@@ -65,23 +65,23 @@ rf_status rf_need_heads(const struct rf_op_tensor *tensor, const char *name) {
     return rf_need_dense_rows(tensor, name);
 }
 struct rf_rope_table rf_rotation_of(const struct rf_op_call *call, const struct rf_op_tensor *steps) {
-    return (struct rf_rope_table){.steps = rf_op_slice(steps),
+    return (struct rf_rope_table){.steps = rf_op_operand(steps),
                                   .rotated = (uint32_t)(2 * steps->desc.shape[0]),
-                                  .halves = call->attributes.i[0] != 0,
-                                  .magnitude = (float)call->attributes.f[0]};
+                                  .halves = call->attributes.halves != 0,
+                                  .magnitude = (float)call->attributes.magnitude};
 }
 
 /* ---- rope: in [tokens, heads, dim], positions [tokens], steps ---- */
 
 static rf_status rope_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(rf_need_float(in, "in"));
-    TRY(rf_need_heads(in, "in"));
+    RF_TRY(rf_need_float(in, "in"));
+    RF_TRY(rf_need_heads(in, "in"));
     if (in->desc.dtype != RF_F32 || out->desc.dtype != RF_F16 || !rf_op_same_shape(&in->desc, &out->desc))
-        TRY(rf_need_like(out, "out", in, "in"));
-    TRY(rf_need_dense_rows(out, "out"));
-    TRY(rf_need_distinct(out, "out"));
-    TRY(rf_need_numbers(rf_op_in(call, 1), "positions", in->desc.shape[0]));
+        RF_TRY(rf_need_like(out, "out", in, "in"));
+    RF_TRY(rf_need_dense_rows(out, "out"));
+    RF_TRY(rf_need_distinct(out, "out"));
+    RF_TRY(rf_need_numbers(rf_op_in(call, 1), "positions", in->desc.shape[0]));
     return rf_rotation_check(call, rf_op_in(call, 2), in->desc.shape[2]);
 }
 static struct rf_ref_rope rope_of(const struct rf_op_call *call) {
@@ -95,10 +95,10 @@ static struct rf_ref_rope rope_of(const struct rf_op_call *call) {
                                 .out_head = out->strides[1],
                                 .in_token = in->strides[0],
                                 .in_head = in->strides[1],
-                                .halves = call->attributes.i[0] != 0,
+                                .halves = call->attributes.halves != 0,
                                 .positions = rf_op_host(rf_op_in(call, 1)),
                                 .steps = rf_op_host(rf_op_in(call, 2)),
-                                .magnitude = (float)call->attributes.f[0],
+                                .magnitude = (float)call->attributes.magnitude,
                                 .to_f16 = in->dtype != out->dtype};
 }
 static void rope_reference(const struct rf_op_call *call) {
@@ -120,9 +120,9 @@ static rf_status rope_gpu(struct rf_queue *queue, const struct rf_op_call *call)
                                 .in_token = in->desc.strides[0],
                                 .in_head = in->desc.strides[1],
                                 .table = rf_rotation_of(call, rf_op_in(call, 2)),
-                                .out = rf_op_slice(out),
-                                .in = rf_op_slice(in),
-                                .positions = rf_op_slice(rf_op_in(call, 1)),
+                                .out = rf_op_operand(out),
+                                .in = rf_op_operand(in),
+                                .positions = rf_op_operand(rf_op_in(call, 1)),
                                 .to_f16 = in->desc.dtype != out->desc.dtype};
     return rf_gpu_rope(queue, &args);
 }
@@ -184,9 +184,10 @@ static void rope_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *
 }
 const struct rf_op rf_op_rope = {
     .name = "rope",
-    .summary = "pairs of each head turned by steps[pair] * positions[token], magnified by f[0]; i[0]: pairing",
+    .summary = "pairs of each head turned by steps[pair] * positions[token], magnified by eps; i[0]: pairing",
     .inputs = 3,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(magnitude, 0), RF_ATTRIBUTE_I(halves, 0)),
     .in_place = 1 << 0,
     .check = rope_check,
     .reference = rope_reference,

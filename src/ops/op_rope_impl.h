@@ -4,8 +4,8 @@
  * that bases, factors and scaling are one table for every backend. In both ops f[0] is the magnitude, i[0] is 1 where
  * pairs are i and i + rotated / 2 and 0 where they are neighbours. i[1] is read by nothing but the cases: which
  * of the rotations the steps are filled with. */
-#ifndef RF_GRAPH_OP_ROPE_IMPL_H
-#define RF_GRAPH_OP_ROPE_IMPL_H
+#ifndef RF_OPS_OP_ROPE_IMPL_H
+#define RF_OPS_OP_ROPE_IMPL_H
 
 #include "ops/gpu_transformer.h"
 #include "ops/op_impl.h"

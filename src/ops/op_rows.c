@@ -12,9 +12,9 @@ static const struct {
 
 static rf_status check_rows(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(rf_need_rank(in, "in", 2));
-    TRY(rf_need_like(out, "out", in, "in"));
-    TRY(rf_need_dense(in, "in"));
+    RF_TRY(rf_need_rank(in, "in", 2));
+    RF_TRY(rf_need_like(out, "out", in, "in"));
+    RF_TRY(rf_need_dense(in, "in"));
     return rf_need_dense(out, "out");
 }
 
@@ -33,7 +33,8 @@ static rf_status launch_rows(struct rf_queue *queue, const char *kernel, const s
         threads = RF_MIN((columns + held - 1) / held * wave, (uint64_t)1024);
         blocks = rows;
     }
-    return rf_op_launch(queue, kernel, (uint32_t)RF_MIN(blocks, (uint64_t)1 << 30), (uint32_t)threads, args, count);
+    return rf_op_launch(queue, kernel, rf_grid_line((uint32_t)RF_MIN(blocks, (uint64_t)1 << 30), (uint32_t)threads),
+                        args, count);
 }
 
 static void cost_rows(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
@@ -59,7 +60,7 @@ static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, bool weig
 /* ---- softmax ---- */
 
 static rf_status softmax_check(const struct rf_op_call *call) {
-    TRY(rf_need_type(rf_op_in(call, 0), "in", RF_F32));
+    RF_TRY(rf_need_type(rf_op_in(call, 0), "in", RF_F32));
     return check_rows(call);
 }
 static void softmax_reference(const struct rf_op_call *call) {
@@ -102,19 +103,19 @@ const struct rf_op rf_op_softmax = {
 
 static rf_status norm_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0);
-    TRY(rf_need_float(in, "in"));
-    TRY(check_rows(call));
+    RF_TRY(rf_need_float(in, "in"));
+    RF_TRY(check_rows(call));
     return rf_need_vector(rf_op_in(call, 1), "weight", in->desc.shape[1]);
 }
 static void norm_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
     rf_ref_rms_norm(in->desc.dtype, rf_op_host(out), rf_op_host(in), rf_op_host(weight), in->desc.shape[0],
-                    in->desc.shape[1], (float)call->attributes.f[0]);
+                    in->desc.shape[1], (float)call->attributes.eps);
 }
 static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
     return rf_cpu_rms_norm(cpu, in->desc.dtype, rf_op_host(out), rf_op_host(in), rf_op_host(weight),
-                           in->desc.shape[0], in->desc.shape[1], (float)call->attributes.f[0]);
+                           in->desc.shape[0], in->desc.shape[1], (float)call->attributes.eps);
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *out = rf_op_out(call, 0);
@@ -125,21 +126,22 @@ static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call)
                             rf_op_arg(weight),
                             rf_arg_u64(in->desc.shape[0]),
                             rf_arg_u64(in->desc.shape[1]),
-                            rf_arg_f32((float)call->attributes.f[0])};
+                            rf_arg_f32((float)call->attributes.eps)};
     return launch_rows(queue, kernel, &in->desc, args, RF_COUNT(args));
 }
 static void norm_cases(struct rf_case_list *list) {
     for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++)
         add_shapes(list, rf_case_floats[i], true,
-                   (struct rf_op_case){.attributes = {.f = {1e-5}},
+                   (struct rf_op_case){.attributes = {.eps = 1e-5},
                                        .absolute = 1e-6,
                                        .relative = RF_MAX(2 * rf_op_step(rf_case_floats[i]), 1e-5)});
 }
 const struct rf_op rf_op_rms_norm = {
     .name = "rms_norm",
-    .summary = "out[r][c] = in[r][c] / sqrt(mean(in[r]^2) + f[0]) * weight[c]",
+    .summary = "out[r][c] = in[r][c] / sqrt(mean(in[r]^2) + eps) * weight[c]",
     .inputs = 2,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
     .in_place = 1 << 0,
     .check = norm_check,
     .reference = norm_reference,

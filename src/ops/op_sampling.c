@@ -10,22 +10,22 @@
 
 static rf_status check_logits(const struct rf_op_call *call, const char *name) {
     const struct rf_op_tensor *logits = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    TRY(rf_need_type(logits, name, RF_F32));
-    TRY(rf_need_rank(logits, name, 2));
-    TRY(rf_need_dense_rows(logits, name));
-    TRY(rf_need_distinct(logits, name));
+    RF_TRY(rf_need_type(logits, name, RF_F32));
+    RF_TRY(rf_need_rank(logits, name, 2));
+    RF_TRY(rf_need_dense_rows(logits, name));
+    RF_TRY(rf_need_distinct(logits, name));
     uint64_t rows = logits->desc.shape[0], columns = logits->desc.shape[1];
     if (rows > RF_SAMPLING_ROWS_MAX || columns < 1 || columns > RF_SAMPLING_COLUMNS_MAX)
         return rf_fail(RF_E_INVALID, "%s has %llu rows of %llu: up to %d rows of 1 to %d", name,
                        (unsigned long long)rows, (unsigned long long)columns, RF_SAMPLING_ROWS_MAX,
                        RF_SAMPLING_COLUMNS_MAX);
-    TRY(rf_need_type(out, "out", RF_I32));
-    TRY(rf_need_rank(out, "out", 1));
-    TRY(rf_need_size(out, "out", 0, rows));
+    RF_TRY(rf_need_type(out, "out", RF_I32));
+    RF_TRY(rf_need_rank(out, "out", 1));
+    RF_TRY(rf_need_size(out, "out", 0, rows));
     return rf_need_dense(out, "out");
 }
-static struct rf_slice workspace_of(const struct rf_op_call *call) {
-    return (struct rf_slice){call->workspace, call->workspace_offset};
+static struct rf_operand workspace_of(const struct rf_op_call *call) {
+    return (struct rf_operand){call->workspace, call->workspace_offset};
 }
 
 /* ---- argmax ---- */
@@ -48,8 +48,8 @@ static rf_status argmax_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     struct rf_argmax_args args = {.rows = in->shape[0],
                                   .columns = in->shape[1],
                                   .row_stride = in->strides[0],
-                                  .out = rf_op_slice(rf_op_out(call, 0)),
-                                  .values = rf_op_slice(rf_op_in(call, 0)),
+                                  .out = rf_op_operand(rf_op_out(call, 0)),
+                                  .values = rf_op_operand(rf_op_in(call, 0)),
                                   .workspace = workspace_of(call)};
     return rf_gpu_argmax(queue, &args);
 }
@@ -102,39 +102,39 @@ enum { LOGITS, RANDOM, WINDOW };
 
 static struct rf_sampling settings_of(const struct rf_op_call *call) {
     const struct rf_op_attributes *a = &call->attributes;
-    return (struct rf_sampling){.temperature = (float)a->f[0],
-                                .top_p = (float)a->f[1],
-                                .min_p = (float)a->f[2],
-                                .penalty = (float)a->f[3],
-                                .top_k = (uint32_t)a->i[0],
-                                .temperature_last = a->i[1] != 0};
+    return (struct rf_sampling){.temperature = (float)a->temperature,
+                                .top_p = (float)a->top_p,
+                                .min_p = (float)a->min_p,
+                                .penalty = (float)a->penalty,
+                                .top_k = (uint32_t)a->top_k,
+                                .temperature_last = a->temperature_last != 0};
 }
 static rf_status sample_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *logits = rf_op_in(call, LOGITS), *random = rf_op_in(call, RANDOM),
                               *window = rf_op_in(call, WINDOW);
-    TRY(check_logits(call, "logits"));
-    if (call->attributes.i[0] < 0 || call->attributes.i[0] > UINT32_MAX)
-        return rf_fail(RF_E_INVALID, "top_k is %lld: 0 to 2^32 - 1", (long long)call->attributes.i[0]);
+    RF_TRY(check_logits(call, "logits"));
+    if (call->attributes.top_k < 0 || call->attributes.top_k > UINT32_MAX)
+        return rf_fail(RF_E_INVALID, "top_k is %lld: 0 to 2^32 - 1", (long long)call->attributes.top_k);
     struct rf_sampling settings = settings_of(call);
     struct rf_sampling_numbers numbers;
     const char *wrong = rf_sampling_resolve(&settings, &numbers);
     if (wrong) return rf_fail(RF_E_INVALID, "%s", wrong);
     if (rf_op_given(random)) {
-        TRY(rf_need_type(random, "random", RF_I32));
-        TRY(rf_need_rank(random, "random", 2));
-        TRY(rf_need_size(random, "random", 0, logits->desc.shape[0]));
-        TRY(rf_need_size(random, "random", 1, 4));
-        TRY(rf_need_dense(random, "random"));
-        TRY(rf_need_aligned(random, "random", 8));
+        RF_TRY(rf_need_type(random, "random", RF_I32));
+        RF_TRY(rf_need_rank(random, "random", 2));
+        RF_TRY(rf_need_size(random, "random", 0, logits->desc.shape[0]));
+        RF_TRY(rf_need_size(random, "random", 1, 4));
+        RF_TRY(rf_need_dense(random, "random"));
+        RF_TRY(rf_need_aligned(random, "random", 8));
     } else if (!numbers.greedy) {
         return rf_fail(RF_E_INVALID, "no seeds and counters: they may be left out where the temperature is 0");
     }
     if (rf_op_given(window)) {
-        TRY(rf_need_type(window, "window", RF_I32));
-        TRY(rf_need_rank(window, "window", 2));
-        TRY(rf_need_size(window, "window", 0, logits->desc.shape[0]));
-        TRY(rf_need_dense_rows(window, "window"));
-        TRY(rf_need_distinct(window, "window"));
+        RF_TRY(rf_need_type(window, "window", RF_I32));
+        RF_TRY(rf_need_rank(window, "window", 2));
+        RF_TRY(rf_need_size(window, "window", 0, logits->desc.shape[0]));
+        RF_TRY(rf_need_dense_rows(window, "window"));
+        RF_TRY(rf_need_distinct(window, "window"));
         if (window->desc.shape[1] > UINT32_MAX)
             return rf_fail(RF_E_INVALID, "window has more than 2^32 - 1 tokens a row");
     }
@@ -168,12 +168,12 @@ static rf_status sample_gpu(struct rf_queue *queue, const struct rf_op_call *cal
                                   .rows = in->shape[0],
                                   .columns = in->shape[1],
                                   .row_stride = in->strides[0],
-                                  .out = rf_op_slice(rf_op_out(call, 0)),
-                                  .logits = rf_op_slice(rf_op_in(call, LOGITS)),
-                                  .random = rf_op_slice(rf_op_in(call, RANDOM)),
+                                  .out = rf_op_operand(rf_op_out(call, 0)),
+                                  .logits = rf_op_operand(rf_op_in(call, LOGITS)),
+                                  .random = rf_op_operand(rf_op_in(call, RANDOM)),
                                   .workspace = workspace_of(call)};
     if (windowed) {
-        args.window = rf_op_slice(rf_op_in(call, WINDOW));
+        args.window = rf_op_operand(rf_op_in(call, WINDOW));
         args.window_count = window->shape[1];
         args.window_stride = window->strides[0];
     }
@@ -197,22 +197,23 @@ static const struct {
     const char *name;
     struct rf_op_attributes a;
 } settings[] = {
-    {"greedy", {.f = {0}}},
-    {"greedy with a penalty", {.f = {0, 0, 0, 1.3}}},
-    {"temperature 1", {.f = {1}}},
-    {"temperature 0.1", {.f = {0.1}}},
-    {"temperature 100", {.f = {100}}},
-    {"top_k 1", {.f = {0.8}, .i = {1}}},
-    {"top_k 40", {.f = {0.8}, .i = {40}}},
-    {"top_k of millions", {.f = {0.8}, .i = {4000000}}},
-    {"top_p 0.9", {.f = {1.2, 0.9}}},
-    {"top_p 1e-9", {.f = {1, 1e-9}}},
-    {"top_k 40 top_p 0.9", {.f = {0.8, 0.9}, .i = {40}}},
-    {"min_p 0.05", {.f = {0.8, 0, 0.05}}},
-    {"min_p 1", {.f = {1.5, 0, 1}}},
-    {"all, penalty", {.f = {0.7, 0.95, 0.02, 1.1}, .i = {50}}},
-    {"all, penalty below 1, temperature last", {.f = {1.7, 0.95, 0.02, 0.8}, .i = {50, 1}}},
-    {"top_p 0.5, temperature last", {.f = {3, 0.5}, .i = {0, 1}}},
+    {"greedy", {.temperature = 0}},
+    {"greedy with a penalty", {.penalty = 1.3}},
+    {"temperature 1", {.temperature = 1}},
+    {"temperature 0.1", {.temperature = 0.1}},
+    {"temperature 100", {.temperature = 100}},
+    {"top_k 1", {.temperature = 0.8, .top_k = 1}},
+    {"top_k 40", {.temperature = 0.8, .top_k = 40}},
+    {"top_k of millions", {.temperature = 0.8, .top_k = 4000000}},
+    {"top_p 0.9", {.temperature = 1.2, .top_p = 0.9}},
+    {"top_p 1e-9", {.temperature = 1, .top_p = 1e-9}},
+    {"top_k 40 top_p 0.9", {.temperature = 0.8, .top_p = 0.9, .top_k = 40}},
+    {"min_p 0.05", {.temperature = 0.8, .min_p = 0.05}},
+    {"min_p 1", {.temperature = 1.5, .min_p = 1}},
+    {"all, penalty", {.temperature = 0.7, .top_p = 0.95, .min_p = 0.02, .penalty = 1.1, .top_k = 50}},
+    {"all, penalty below 1, temperature last",
+     {.temperature = 1.7, .top_p = 0.95, .min_p = 0.02, .penalty = 0.8, .top_k = 50, .temperature_last = 1}},
+    {"top_p 0.5, temperature last", {.temperature = 3, .top_p = 0.5, .temperature_last = 1}},
 };
 static bool benched(size_t setting) {
     return setting == 0 || setting == 2 || setting == 10 || setting == 11 || setting == 13;
@@ -222,8 +223,8 @@ static void sample_case(struct rf_case_list *list, size_t setting, struct rf_op_
     one->attributes = settings[setting].a;
     one->count = 4;
     one->tensors[LOGITS] = rf_case_matrix(RF_F32, rows, columns, stride, skip);
-    if (one->attributes.f[0] > 0 || skip) one->tensors[RANDOM] = rf_case_matrix(RF_I32, rows, 4, 0, skip * 2);
-    if (one->attributes.f[3] > 0)
+    if (one->attributes.temperature > 0 || skip) one->tensors[RANDOM] = rf_case_matrix(RF_I32, rows, 4, 0, skip * 2);
+    if (one->attributes.penalty > 0)
         one->tensors[WINDOW] = rf_case_matrix(RF_I32, rows, stride ? 5 : 64, stride ? 9 : 0, skip);
     one->tensors[3] = rf_case_vector(RF_I32, rows, skip);
     rf_case_add_shown(list, one, LOGITS, ", %s%s", settings[setting].name, stride ? ", gaps" : "");
@@ -246,6 +247,9 @@ const struct rf_op rf_op_sample = {
                "temperature_last",
     .inputs = 3,
     .outputs = 1,
+    .attributes =
+        RF_ATTRIBUTES(RF_ATTRIBUTE_F(temperature, 0), RF_ATTRIBUTE_F(top_p, 1), RF_ATTRIBUTE_F(min_p, 2),
+                      RF_ATTRIBUTE_F(penalty, 3), RF_ATTRIBUTE_I(top_k, 0), RF_ATTRIBUTE_I(temperature_last, 1)),
     .optional = 1 << RANDOM | 1 << WINDOW,
     .check = sample_check,
     .reference = sample_reference,

@@ -125,14 +125,14 @@ double rf_op_step(enum rf_dtype dtype) {
     }
 }
 
-rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, uint32_t blocks, uint32_t threads,
-                       const struct rf_arg *args, size_t count) {
-    if (!blocks) return RF_OK;
+rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, struct rf_grid grid, const struct rf_arg *args,
+                       size_t count) {
+    if (!grid.blocks[0]) return RF_OK;
     RF_PARAMS(struct rf_launch, launch);
-    rf_status status = rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel);
-    if (status) return status;
-    launch.grid[0] = blocks;
-    launch.block[0] = threads;
+    RF_TRY(rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel));
+    memcpy(launch.grid, grid.blocks, sizeof launch.grid);
+    memcpy(launch.block, grid.threads, sizeof launch.block);
+    launch.shared_bytes = grid.shared_bytes;
     launch.args = args;
     launch.arg_count = count;
     return rf_queue_launch(queue, &launch);

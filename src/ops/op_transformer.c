@@ -29,37 +29,37 @@ static uint64_t bench_rows(enum rf_dtype dtype) {
 
 static rf_status layer_norm_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *weight = rf_op_in(call, 1), *bias = rf_op_in(call, 2);
-    TRY(rf_need_float(in, "in"));
-    TRY(rf_need_rank(in, "in", 2));
-    TRY(rf_need_like(rf_op_out(call, 0), "out", in, "in"));
-    TRY(rf_need_dense(in, "in"));
-    TRY(rf_need_dense(rf_op_out(call, 0), "out"));
-    if (rf_op_given(weight)) TRY(rf_need_vector(weight, "weight", in->desc.shape[1]));
-    if (rf_op_given(bias)) TRY(rf_need_vector(bias, "bias", in->desc.shape[1]));
+    RF_TRY(rf_need_float(in, "in"));
+    RF_TRY(rf_need_rank(in, "in", 2));
+    RF_TRY(rf_need_like(rf_op_out(call, 0), "out", in, "in"));
+    RF_TRY(rf_need_dense(in, "in"));
+    RF_TRY(rf_need_dense(rf_op_out(call, 0), "out"));
+    if (rf_op_given(weight)) RF_TRY(rf_need_vector(weight, "weight", in->desc.shape[1]));
+    if (rf_op_given(bias)) RF_TRY(rf_need_vector(bias, "bias", in->desc.shape[1]));
     return RF_OK;
 }
 static void layer_norm_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0);
     rf_ref_layer_norm(in->desc.dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(in), rf_op_host(rf_op_in(call, 1)),
                       rf_op_host(rf_op_in(call, 2)), in->desc.shape[0], in->desc.shape[1],
-                      (float)call->attributes.f[0]);
+                      (float)call->attributes.eps);
 }
 static rf_status layer_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0);
     return rf_cpu_layer_norm(cpu, in->desc.dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(in),
                              rf_op_host(rf_op_in(call, 1)), rf_op_host(rf_op_in(call, 2)), in->desc.shape[0],
-                             in->desc.shape[1], (float)call->attributes.f[0]);
+                             in->desc.shape[1], (float)call->attributes.eps);
 }
 static rf_status layer_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0);
     struct rf_layer_norm_args args = {.dtype = in->desc.dtype,
                                       .rows = in->desc.shape[0],
                                       .columns = in->desc.shape[1],
-                                      .eps = (float)call->attributes.f[0],
-                                      .out = rf_op_slice(rf_op_out(call, 0)),
-                                      .in = rf_op_slice(in),
-                                      .weight = rf_op_slice(rf_op_in(call, 1)),
-                                      .bias = rf_op_slice(rf_op_in(call, 2))};
+                                      .eps = (float)call->attributes.eps,
+                                      .out = rf_op_operand(rf_op_out(call, 0)),
+                                      .in = rf_op_operand(in),
+                                      .weight = rf_op_operand(rf_op_in(call, 1)),
+                                      .bias = rf_op_operand(rf_op_in(call, 2))};
     return rf_gpu_layer_norm(queue, &args);
 }
 static void layer_norm_cases(struct rf_case_list *list) {
@@ -67,7 +67,7 @@ static void layer_norm_cases(struct rf_case_list *list) {
     for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
         enum rf_dtype dtype = rf_case_floats[t];
         struct rf_op_case one = {
-            .attributes = {.f = {1e-5}}, .count = 4, .absolute = 3e-5, .relative = RF_MAX(rf_op_step(dtype), 1e-5)};
+            .attributes = {.eps = 1e-5}, .count = 4, .absolute = 3e-5, .relative = RF_MAX(rf_op_step(dtype), 1e-5)};
         if (dtype != RF_F32) one.absolute = rf_op_step(dtype) / 2;
         for (size_t i = 0; i <= RF_COUNT(row_shapes); i++)
             for (int form = 0; form < 4; form++) {
@@ -91,9 +91,10 @@ static void layer_norm_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_layer_norm = {
     .name = "layer_norm",
-    .summary = "out[r][c] = (in[r][c] - mean) / sqrt(variance + f[0]) * weight[c] + bias[c]",
+    .summary = "out[r][c] = (in[r][c] - mean) / sqrt(variance + eps) * weight[c] + bias[c]",
     .inputs = 3,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
     .optional = 1 << 1 | 1 << 2,
     .in_place = 1 << 0,
     .check = layer_norm_check,
@@ -109,12 +110,12 @@ const struct rf_op rf_op_layer_norm = {
 static rf_status add_norm_check(const struct rf_op_call *call) {
     static const char *const names[] = {"a", "b", "weight", "sum", "out"};
     const struct rf_op_tensor *a = rf_op_in(call, 0), *weight = rf_op_in(call, 2);
-    TRY(rf_need_float(a, "a"));
-    TRY(rf_need_rank(a, "a", 2));
+    RF_TRY(rf_need_float(a, "a"));
+    RF_TRY(rf_need_rank(a, "a", 2));
     for (int i = 0; i < 5; i++) {
         if (i == 2) continue;
-        TRY(rf_need_like(&call->tensors[i], names[i], a, "a"));
-        TRY(rf_need_dense(&call->tensors[i], names[i]));
+        RF_TRY(rf_need_like(&call->tensors[i], names[i], a, "a"));
+        RF_TRY(rf_need_dense(&call->tensors[i], names[i]));
     }
     return rf_op_given(weight) ? rf_need_vector(weight, "weight", a->desc.shape[1]) : RF_OK;
 }
@@ -122,32 +123,32 @@ static void add_norm_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *a = rf_op_in(call, 0);
     rf_ref_add_rms_norm(a->desc.dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_out(call, 1)), rf_op_host(a),
                         rf_op_host(rf_op_in(call, 1)), rf_op_host(rf_op_in(call, 2)), a->desc.shape[0],
-                        a->desc.shape[1], (float)call->attributes.f[0]);
+                        a->desc.shape[1], (float)call->attributes.eps);
 }
 static rf_status add_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *a = rf_op_in(call, 0);
     return rf_cpu_add_rms_norm(cpu, a->desc.dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_out(call, 1)),
                                rf_op_host(a), rf_op_host(rf_op_in(call, 1)), rf_op_host(rf_op_in(call, 2)),
-                               a->desc.shape[0], a->desc.shape[1], (float)call->attributes.f[0]);
+                               a->desc.shape[0], a->desc.shape[1], (float)call->attributes.eps);
 }
 static rf_status add_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *a = rf_op_in(call, 0);
     struct rf_add_rms_norm_args args = {.dtype = a->desc.dtype,
                                         .rows = a->desc.shape[0],
                                         .columns = a->desc.shape[1],
-                                        .eps = (float)call->attributes.f[0],
-                                        .sum = rf_op_slice(rf_op_out(call, 0)),
-                                        .out = rf_op_slice(rf_op_out(call, 1)),
-                                        .a = rf_op_slice(a),
-                                        .b = rf_op_slice(rf_op_in(call, 1)),
-                                        .weight = rf_op_slice(rf_op_in(call, 2))};
+                                        .eps = (float)call->attributes.eps,
+                                        .sum = rf_op_operand(rf_op_out(call, 0)),
+                                        .out = rf_op_operand(rf_op_out(call, 1)),
+                                        .a = rf_op_operand(a),
+                                        .b = rf_op_operand(rf_op_in(call, 1)),
+                                        .weight = rf_op_operand(rf_op_in(call, 2))};
     return rf_gpu_add_rms_norm(queue, &args);
 }
 static void add_norm_cases(struct rf_case_list *list) {
     static const char *const forms[] = {"", " without a weight", " apart"};
     for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
         enum rf_dtype dtype = rf_case_floats[t];
-        struct rf_op_case one = {.attributes = {.f = {1e-6}},
+        struct rf_op_case one = {.attributes = {.eps = 1e-6},
                                  .count = 5,
                                  .absolute = 1e-6,
                                  .relative = RF_MAX(2 * rf_op_step(dtype), 1e-5)};
@@ -170,9 +171,10 @@ static void add_norm_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_add_norm = {
     .name = "add_norm",
-    .summary = "sum = a + b; out[r][c] = sum[r][c] / sqrt(mean(sum[r]^2) + f[0]) * weight[c]",
+    .summary = "sum = a + b; out[r][c] = sum[r][c] / sqrt(mean(sum[r]^2) + eps) * weight[c]",
     .inputs = 3,
     .outputs = 2,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
     .optional = 1 << 2,
     .in_place = 1 << 0 | 1 << 1,
     .check = add_norm_check,
@@ -204,12 +206,12 @@ static const struct {
 /* Matrices of one type, given or left out, with dense rows. The first and the last are always given. */
 static rf_status check_sheets(const struct rf_op_call *call, const char *const *names) {
     const struct rf_op_tensor *first = &call->tensors[0];
-    TRY(rf_need_float(first, names[0]));
-    TRY(rf_need_rank(first, names[0], 2));
+    RF_TRY(rf_need_float(first, names[0]));
+    RF_TRY(rf_need_rank(first, names[0], 2));
     for (int i = 0; i < call->count; i++) {
         if (!rf_op_given(&call->tensors[i])) continue;
-        TRY(rf_need_like(&call->tensors[i], names[i], first, names[0]));
-        TRY(rf_need_dense_rows(&call->tensors[i], names[i]));
+        RF_TRY(rf_need_like(&call->tensors[i], names[i], first, names[0]));
+        RF_TRY(rf_need_dense_rows(&call->tensors[i], names[i]));
     }
     return rf_need_distinct(rf_op_out(call, 0), "out");
 }
@@ -230,34 +232,34 @@ static void sheet_tensors(struct rf_op_case *one, enum rf_dtype dtype, size_t sh
 
 static rf_status activation_check(const struct rf_op_call *call) {
     static const char *const names[] = {"gate", "up", "out"};
-    if (call->attributes.i[0] < 0 || call->attributes.i[0] >= RF_ACTIVATION_COUNT)
-        return rf_fail(RF_E_INVALID, "there is no activation %lld", (long long)call->attributes.i[0]);
+    if (call->attributes.kind < 0 || call->attributes.kind >= RF_ACTIVATION_COUNT)
+        return rf_fail(RF_E_INVALID, "there is no activation %lld", (long long)call->attributes.kind);
     return check_sheets(call, names);
 }
 static void activation_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *gate = rf_op_in(call, 0), *up = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    rf_ref_activation_gate((enum rf_activation)call->attributes.i[0], gate->desc.dtype, rf_op_host(out),
+    rf_ref_activation_gate((enum rf_activation)call->attributes.kind, gate->desc.dtype, rf_op_host(out),
                            out->desc.strides[0], rf_op_host(gate), gate->desc.strides[0], rf_op_host(up),
                            up->desc.strides[0], gate->desc.shape[0], gate->desc.shape[1]);
 }
 static rf_status activation_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *gate = rf_op_in(call, 0), *up = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    return rf_cpu_activation_gate(cpu, (enum rf_activation)call->attributes.i[0], gate->desc.dtype, rf_op_host(out),
+    return rf_cpu_activation_gate(cpu, (enum rf_activation)call->attributes.kind, gate->desc.dtype, rf_op_host(out),
                                   out->desc.strides[0], rf_op_host(gate), gate->desc.strides[0], rf_op_host(up),
                                   up->desc.strides[0], gate->desc.shape[0], gate->desc.shape[1]);
 }
 static rf_status activation_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *gate = rf_op_in(call, 0), *up = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    struct rf_activation_args args = {.kind = (enum rf_activation)call->attributes.i[0],
+    struct rf_activation_args args = {.kind = (enum rf_activation)call->attributes.kind,
                                       .dtype = gate->desc.dtype,
                                       .rows = gate->desc.shape[0],
                                       .columns = gate->desc.shape[1],
                                       .out_row = out->desc.strides[0],
                                       .gate_row = gate->desc.strides[0],
                                       .up_row = up->desc.strides[0],
-                                      .out = rf_op_slice(out),
-                                      .gate = rf_op_slice(gate),
-                                      .up = rf_op_slice(up)};
+                                      .out = rf_op_operand(out),
+                                      .gate = rf_op_operand(gate),
+                                      .up = rf_op_operand(up)};
     return rf_gpu_activation(queue, &args);
 }
 static void activation_cases(struct rf_case_list *list) {
@@ -267,7 +269,7 @@ static void activation_cases(struct rf_case_list *list) {
             for (size_t i = 0; i <= RF_COUNT(sheet_shapes); i++)
                 for (int gated = 0; gated < 2; gated++) {
                     enum rf_dtype dtype = rf_case_floats[t];
-                    struct rf_op_case one = {.attributes = {.i = {kind}},
+                    struct rf_op_case one = {.attributes = {.kind = kind},
                                              .count = 3,
                                              .absolute = 4e-6,
                                              .relative = RF_MAX(2 * rf_op_step(dtype), 4e-6),
@@ -284,6 +286,7 @@ const struct rf_op rf_op_activation = {
     .summary = "out = act(gate) * up; act by i[0]: silu, gelu, gelu_erf",
     .inputs = 2,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(kind, 0)),
     .optional = 1 << 1,
     .in_place = 1 << 0 | 1 << 1,
     .check = activation_check,
@@ -324,10 +327,10 @@ static rf_status multiply_gpu(struct rf_queue *queue, const struct rf_op_call *c
                                     .a_row = a->desc.strides[0],
                                     .b_row = b->desc.strides[0],
                                     .c_row = c->desc.strides[0],
-                                    .out = rf_op_slice(out),
-                                    .a = rf_op_slice(a),
-                                    .b = rf_op_slice(b),
-                                    .c = rf_op_slice(c)};
+                                    .out = rf_op_operand(out),
+                                    .a = rf_op_operand(a),
+                                    .b = rf_op_operand(b),
+                                    .c = rf_op_operand(c)};
     return rf_gpu_multiply(queue, &args);
 }
 static void multiply_cases(struct rf_case_list *list) {
@@ -375,18 +378,18 @@ const struct rf_op rf_op_multiply = {
 
 static rf_status softmax_mask_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *mask = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    TRY(rf_need_type(in, "in", RF_F32));
-    TRY(rf_need_rank(in, "in", 4));
-    TRY(rf_need_like(out, "out", in, "in"));
-    TRY(rf_need_dense(in, "in"));
-    TRY(rf_need_dense(out, "out"));
+    RF_TRY(rf_need_type(in, "in", RF_F32));
+    RF_TRY(rf_need_rank(in, "in", 4));
+    RF_TRY(rf_need_like(out, "out", in, "in"));
+    RF_TRY(rf_need_dense(in, "in"));
+    RF_TRY(rf_need_dense(out, "out"));
     if (!rf_op_given(mask)) return RF_OK;
     if (mask->desc.dtype != RF_F32 && mask->desc.dtype != RF_F16)
         return rf_fail(RF_E_UNSUPPORTED, "mask is %s: f32 or f16", rf_dtype_name(mask->desc.dtype));
-    TRY(rf_need_rank(mask, "mask", 3));
-    if (mask->desc.shape[0] != 1) TRY(rf_need_size(mask, "mask", 0, in->desc.shape[0]));
-    TRY(rf_need_size(mask, "mask", 1, in->desc.shape[2]));
-    TRY(rf_need_size(mask, "mask", 2, in->desc.shape[3]));
+    RF_TRY(rf_need_rank(mask, "mask", 3));
+    if (mask->desc.shape[0] != 1) RF_TRY(rf_need_size(mask, "mask", 0, in->desc.shape[0]));
+    RF_TRY(rf_need_size(mask, "mask", 1, in->desc.shape[2]));
+    RF_TRY(rf_need_size(mask, "mask", 2, in->desc.shape[3]));
     return rf_need_dense(mask, "mask");
 }
 /* Heads that share a row of the mask: those of all batches where there is one mask. */
@@ -401,13 +404,13 @@ static void softmax_mask_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *mask = rf_op_in(call, 1);
     rf_ref_softmax_mask(rf_op_host(rf_op_out(call, 0)), rf_op_host(in), mask->desc.dtype, rf_op_host(mask),
                         softmax_rows(&in->desc), in->desc.shape[3], in->desc.shape[2], softmax_heads(call),
-                        (float)call->attributes.f[0]);
+                        (float)call->attributes.scale);
 }
 static rf_status softmax_mask_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *mask = rf_op_in(call, 1);
     return rf_cpu_softmax_mask(cpu, rf_op_host(rf_op_out(call, 0)), rf_op_host(in), mask->desc.dtype,
                                rf_op_host(mask), softmax_rows(&in->desc), in->desc.shape[3], in->desc.shape[2],
-                               softmax_heads(call), (float)call->attributes.f[0]);
+                               softmax_heads(call), (float)call->attributes.scale);
 }
 static rf_status softmax_mask_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *mask = rf_op_in(call, 1);
@@ -415,11 +418,11 @@ static rf_status softmax_mask_gpu(struct rf_queue *queue, const struct rf_op_cal
                                         .columns = in->desc.shape[3],
                                         .rows_each = in->desc.shape[2],
                                         .heads = softmax_heads(call),
-                                        .scale = (float)call->attributes.f[0],
+                                        .scale = (float)call->attributes.scale,
                                         .mask_dtype = mask->desc.dtype,
-                                        .out = rf_op_slice(rf_op_out(call, 0)),
-                                        .in = rf_op_slice(in),
-                                        .mask = rf_op_slice(mask)};
+                                        .out = rf_op_operand(rf_op_out(call, 0)),
+                                        .in = rf_op_operand(in),
+                                        .mask = rf_op_operand(mask)};
     return rf_gpu_softmax_mask(queue, &args);
 }
 static void softmax_mask_cases(struct rf_case_list *list) {
@@ -431,7 +434,7 @@ static void softmax_mask_cases(struct rf_case_list *list) {
         for (int kind = 0; kind < 4; kind++)
             for (int data = RF_DATA_NORMAL; data <= RF_DATA_EXTREME; data++) {
                 const uint64_t *n = shapes[i];
-                struct rf_op_case one = {.attributes = {.f = {data == RF_DATA_EXTREME ? 0.01 : 0.37}},
+                struct rf_op_case one = {.attributes = {.scale = data == RF_DATA_EXTREME ? 0.01 : 0.37},
                                          .count = 3,
                                          .data = (enum rf_case_data)data,
                                          .absolute = 1e-7,
@@ -449,9 +452,10 @@ static void softmax_mask_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_softmax_mask = {
     .name = "softmax_mask",
-    .summary = "out = softmax over the last dimension of in * f[0] + mask; a row of -inf gives zeros",
+    .summary = "out = softmax over the last dimension of in * scale + mask; a row of -inf gives zeros",
     .inputs = 2,
     .outputs = 1,
+    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0)),
     .optional = 1 << 1,
     .in_place = 1 << 0,
     .check = softmax_mask_check,

@@ -2,18 +2,12 @@
  *
  * The checks ask for what the references need. need_… is what the GPU wants beyond that: refused as unsupported,
  * with the op's name, before anything is launched. */
-#ifndef RF_GRAPH_OP_WEIGHTS_IMPL_H
-#define RF_GRAPH_OP_WEIGHTS_IMPL_H
+#ifndef RF_OPS_OP_WEIGHTS_IMPL_H
+#define RF_OPS_OP_WEIGHTS_IMPL_H
 
 #include "cpu/ref_matmul.h"
 #include "ops/gpu_matmul.h"
 #include "ops/op.h"
-
-#define TRY(call)                                                                                                    \
-    do {                                                                                                             \
-        rf_status try_status = (call);                                                                               \
-        if (try_status) return try_status;                                                                           \
-    } while (0)
 
 static const enum rf_dtype rf_float_types[] = {RF_F32, RF_F16, RF_BF16};
 static const enum rf_dtype rf_quantized_types[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF_Q8_0,   RF_Q2_K,
@@ -48,7 +42,7 @@ static inline rf_status check_matrix(const struct rf_op_tensor *tensor, const ch
 }
 static inline rf_status check_shape(const struct rf_op_tensor *tensor, const char *name, uint64_t rows,
                                     uint64_t columns) {
-    TRY(check_matrix(tensor, name));
+    RF_TRY(check_matrix(tensor, name));
     if (tensor->desc.shape[0] == rows && tensor->desc.shape[1] == columns) return RF_OK;
     return rf_fail(RF_E_INVALID, "%s is %llu x %llu, it must be %llu x %llu", name,
                    (unsigned long long)tensor->desc.shape[0], (unsigned long long)tensor->desc.shape[1],
@@ -66,7 +60,7 @@ static inline rf_status check_weights(const struct rf_op_tensor *tensor, const c
     enum rf_dtype dtype = tensor->desc.dtype;
     if (!rf_op_is_float(dtype) && !is_quantized(dtype))
         return rf_fail(RF_E_UNSUPPORTED, "%s of %s, which is no type of weights", name, rf_dtype_name(dtype));
-    TRY(check_matrix(tensor, name));
+    RF_TRY(check_matrix(tensor, name));
     return check_dense(tensor, name);
 }
 /* Activations in 8 bits: blocks of RF_Q8_BLOCK elements as bytes. */
@@ -78,7 +72,7 @@ static inline rf_status check_blocks(const struct rf_op_tensor *tensor, const ch
     if (columns % RF_Q8_BLOCK)
         return rf_fail(RF_E_INVALID, "%llu columns are no multiple of the %d of a block", (unsigned long long)columns,
                        RF_Q8_BLOCK);
-    TRY(check_shape(tensor, name, rows, columns / RF_Q8_BLOCK * sizeof(struct rf_q8_block)));
+    RF_TRY(check_shape(tensor, name, rows, columns / RF_Q8_BLOCK * sizeof(struct rf_q8_block)));
     if (tensor->desc.byte_offset % 8)
         return rf_fail(RF_E_INVALID, "%s starts at byte %llu, which is no multiple of 8", name,
                        (unsigned long long)tensor->desc.byte_offset);

@@ -237,7 +237,7 @@ RF_TEST(graph, text_names_everything) {
                          "  tensor 3 'w': constant f32[3]\n"
                          "  tensor 4 'v': view f32[3] of 'y' at byte 12\n"
                          "  tensor 5 'z': result f32[3], output\n"
-                         "  node 1 'norm': 'y' = rms_norm('x', 'w') f0=0.25\n"
+                         "  node 1 'norm': 'y' = rms_norm('x', 'w') eps=0.25\n"
                          "  node 2 'twice': 'z' = add('v', 'v')\n");
     free(text);
     rf_graph_destroy(&graph);

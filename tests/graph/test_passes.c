@@ -261,8 +261,8 @@ RF_TEST(pass_fuse, scales) {
     GRAPH_NODE(graph, NULL, "softmax_mask", F0(0.7), b, mask, VALUE(graph, "soft", 1, 2, 3, 5));
     out = after(graph, RF_PASS_FUSE, 3, 2);
     RF_ASSERT_TEXT(maker(out, "scaled"), "qkt_matmul");
-    RF_ASSERT_DOUBLE(out->nodes[0].attributes.f[0], 1.5, 1e-7);
-    RF_ASSERT_DOUBLE(out->nodes[1].attributes.f[0], 0.35, 1e-7);
+    RF_ASSERT_DOUBLE(out->nodes[0].attributes.scale, 1.5, 1e-7);
+    RF_ASSERT_DOUBLE(out->nodes[1].attributes.scale, 0.35, 1e-7);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
@@ -411,7 +411,7 @@ RF_TEST(pass_fuse, attention) {
     for (int masked = 0; masked < 2; masked++) {
         struct rf_graph *graph = attention(masked, false), *out = after(graph, RF_PASS_FUSE, 1, 1);
         RF_ASSERT_TEXT(maker(out, "y"), "flash_attention");
-        RF_ASSERT_INT(out->nodes[0].attributes.i[0], masked);
+        RF_ASSERT_INT(out->nodes[0].attributes.causal, masked);
         rf_graph_destroy(&out);
         rf_graph_destroy(&graph);
         expect(attention(masked, true), RF_PASS_FUSE, 0, masked ? 4 : 3); /* the weights are wanted */
@@ -452,7 +452,7 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
     GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), k, at, turns, turned);
     GRAPH_NODE(graph, "append", "kv_append", F0(1), turned, v, at, 0, 0, 0, kc, vc);
     out = after(graph, RF_PASS_FUSE, 1, 1);
-    RF_ASSERT_INT(out->nodes[0].attributes.i[0], 1);
+    RF_ASSERT_INT(out->nodes[0].attributes.halves, 1);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }

@@ -19,14 +19,14 @@ static struct rf_op_call call_of(const char *op, int count) {
 
 static struct rf_op_call flash(void) {
     struct rf_op_call call = call_of("flash_attention", 5);
-    call.attributes.f[0] = 0.125;
+    call.attributes.scale = 0.125;
     call.tensors[0].desc = call.tensors[4].desc = heads(RF_F16, 2, 4, 8, 64);
     call.tensors[1].desc = call.tensors[2].desc = heads(RF_F16, 2, 2, 12, 64);
     return call;
 }
 static struct rf_op_call paged(void) {
     struct rf_op_call call = call_of("paged_attention", 6);
-    call.attributes.f[0] = 0.125;
+    call.attributes.scale = 0.125;
     call.tensors[0].desc = call.tensors[5].desc = heads(RF_F32, 2, 4, 1, 64);
     call.tensors[1].desc = call.tensors[2].desc = heads(RF_F32, 7, 2, 16, 64);
     call.tensors[3].desc = (struct rf_tensor_desc){.dtype = RF_I32, .rank = 2, .shape = {2, 3}};
@@ -63,10 +63,10 @@ RF_TEST(op_attention, flash_refuses) {
     REFUSED(flash(), RF_E_INVALID, "q must begin at a multiple of 16", call.tensors[0].desc.byte_offset = 8);
     REFUSED(flash(), RF_E_INVALID, "tensor 0", call.tensors[0].desc.byte_offset = 1);
     REFUSED(flash(), RF_E_INVALID, "overflow", call.tensors[0].desc.shape[0] = UINT64_MAX / 4);
-    REFUSED(flash(), RF_E_INVALID, "scale", call.attributes.f[0] = NAN);
-    REFUSED(flash(), RF_E_INVALID, "scale", call.attributes.f[0] = 1e300);
-    REFUSED(flash(), RF_E_INVALID, "no kind of kernel", call.attributes.i[2] = 9);
-    REFUSED(flash(), RF_E_INVALID, "offset", call.attributes.i[0] = 1, call.attributes.i[1] = INT64_MAX);
+    REFUSED(flash(), RF_E_INVALID, "scale", call.attributes.scale = NAN);
+    REFUSED(flash(), RF_E_INVALID, "scale", call.attributes.scale = 1e300);
+    REFUSED(flash(), RF_E_INVALID, "no kind of kernel", call.attributes.path = 9);
+    REFUSED(flash(), RF_E_INVALID, "offset", call.attributes.causal = 1, call.attributes.offset = INT64_MAX);
     REFUSED(flash(), RF_E_INVALID, "takes 4 in and 1 out", call.count = 4);
     REFUSED(flash(), RF_E_INVALID, "the strides of k must be multiples of 16",
             memcpy(call.tensors[1].desc.strides, (uint64_t[]){1600, 800, 65, 1}, 32));
@@ -106,8 +106,8 @@ RF_TEST(op_attention, paged_refuses) {
     REFUSED(paged(), RF_E_INVALID, "lengths must be", call.tensors[4].desc.shape[0] = 1);
     REFUSED(paged(), RF_E_INVALID, "lengths must be", call.tensors[4].desc.rank = 2,
             call.tensors[4].desc.shape[1] = 1);
-    REFUSED(paged(), RF_E_INVALID, "there is room for 48", call.attributes.i[0] = 49);
-    REFUSED(paged(), RF_E_INVALID, "there is room for 48", call.attributes.i[0] = -1);
+    REFUSED(paged(), RF_E_INVALID, "there is room for 48", call.attributes.max_length = 49);
+    REFUSED(paged(), RF_E_INVALID, "there is room for 48", call.attributes.max_length = -1);
     REFUSED(paged(), RF_E_INVALID, "without a table", call.tensors[3].desc.rank = 0,
             call.tensors[1].desc.shape[0] = call.tensors[2].desc.shape[0] = 1);
     REFUSED(paged(), RF_E_INVALID, "k must begin at a multiple of 16", call.tensors[1].desc.byte_offset = 4);
@@ -116,7 +116,7 @@ RF_TEST(op_attention, paged_refuses) {
 RF_TEST(op_attention, pieces_refuse) {
     struct rf_op_call qkt = call_of("qkt_matmul", 3), weighted = call_of("weighted_matmul", 3);
     struct rf_op_call mask = call_of("causal_mask", 1), replicate = call_of("kv_replicate", 2);
-    qkt.attributes.f[0] = 1;
+    qkt.attributes.scale = 1;
     qkt.tensors[0].desc = heads(RF_BF16, 1, 4, 3, 5);
     qkt.tensors[1].desc = heads(RF_BF16, 1, 2, 7, 5);
     qkt.tensors[2].desc = heads(RF_F32, 1, 4, 3, 7);
@@ -137,7 +137,7 @@ RF_TEST(op_attention, pieces_refuse) {
     REFUSED(weighted, RF_E_INVALID, "dimension 2 of v", call.tensors[1].desc.shape[2] = 6);
     REFUSED(weighted, RF_E_INVALID, "out is f32", call.tensors[2].desc.dtype = RF_F32);
     REFUSED(mask, RF_E_UNSUPPORTED, "i8", call.tensors[0].desc.dtype = RF_I8);
-    REFUSED(mask, RF_E_INVALID, "offset", call.attributes.i[0] = INT64_MIN);
+    REFUSED(mask, RF_E_INVALID, "offset", call.attributes.offset = INT64_MIN);
     REFUSED(mask, RF_E_INVALID, "overlap", memcpy(call.tensors[0].desc.strides, (uint64_t[]){60, 4, 5, 1}, 32));
     REFUSED(replicate, RF_E_INVALID, "5 query heads are no multiple of 2", call.tensors[1].desc.shape[1] = 5);
     REFUSED(replicate, RF_E_INVALID, "dimension 2 of out", call.tensors[1].desc.shape[2] = 4);

@@ -157,6 +157,13 @@ static const struct {
     {"sample", 2, SIZE, 0, 1, RF_E_INVALID, "window has"},
 };
 
+/* The op's attribute of that kind and position. */
+static const struct rf_op_attribute *attribute(const struct rf_op *op, bool integer, int position) {
+    const struct rf_op_attribute *row = op->attributes;
+    while (row->integer != integer || row->position != position) RF_ASSERT((++row)->name != NULL);
+    return row;
+}
+
 RF_TEST(refusals, each_rule_of_glue_and_sampling) {
     for (size_t i = 0; i < RF_COUNT(rules); i++) {
         const struct rf_op *op = rf_op_find(rules[i].op);
@@ -164,7 +171,8 @@ RF_TEST(refusals, each_rule_of_glue_and_sampling) {
         struct rf_op_call call = good_call(op);
         struct rf_tensor_desc *desc = &call.tensors[rules[i].tensor].desc;
         int64_t value = rules[i].value;
-        if (!strcmp(rules[i].op, "sample")) call.attributes.f[0] = 0.7; /* not the best alone: seeds are needed */
+        if (!strcmp(rules[i].op, "sample"))
+            call.attributes.temperature = 0.7; /* not the best alone: seeds are needed */
         switch (rules[i].what) {
         case TYPE:
             desc->dtype = (enum rf_dtype)value;
@@ -183,8 +191,8 @@ RF_TEST(refusals, each_rule_of_glue_and_sampling) {
             break;
         }
         case OFFSET: desc->byte_offset = (uint64_t)value; break;
-        case FLAG: call.attributes.i[rules[i].tensor] = value; break;
-        case NUMBER: call.attributes.f[rules[i].tensor] = (double)value; break;
+        case FLAG: *rf_attribute_i(attribute(op, true, rules[i].tensor), &call.attributes) = value; break;
+        case NUMBER: *rf_attribute_f(attribute(op, false, rules[i].tensor), &call.attributes) = (double)value; break;
         }
         expect_refusal(&call, rules[i].status, rules[i].reason);
     }

@@ -39,8 +39,8 @@ static void upload(struct gpu *gpu, struct array *array) {
 static void *data(const struct array *array) {
     return array->host + array->skip;
 }
-static struct rf_slice slice(const struct array *array) {
-    return (struct rf_slice){array->buffer, array->skip};
+static struct rf_operand operand(const struct array *array) {
+    return (struct rf_operand){array->buffer, array->skip};
 }
 static void drop(struct array *array) {
     if (array->buffer) RF_ASSERT_OK(rf_buffer_destroy(&array->buffer));
@@ -103,27 +103,27 @@ static void norms(struct gpu *gpu, struct rf_random *random) {
             for (uint64_t k = 0; k < columns; k++) /* a row far from zero: the variance must not cancel */
                 rf_element_set(dtype, data(&in), k, rf_element_get(dtype, data(&in), k) + 30);
             upload(gpu, &in);
-            struct rf_layer_norm_args norm = {dtype, rows, columns, 1e-5f, slice(&out), slice(&in), {0}, {0}};
-            if (!plain) norm.weight = slice(&weight), norm.bias = slice(&bias);
+            struct rf_layer_norm_args norm = {dtype, rows, columns, 1e-5f, operand(&out), operand(&in), {0}, {0}};
+            if (!plain) norm.weight = operand(&weight), norm.bias = operand(&bias);
             RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
             rf_ref_layer_norm(dtype, data(&out), data(&in), plain ? NULL : data(&weight), plain ? NULL : data(&bias),
                               rows, columns, 1e-5f);
             check(gpu, &out, dtype, dtype == RF_F32 ? 3e-5 : step_of(dtype), step_of(dtype));
-            struct rf_add_rms_norm_args add = {dtype,       rows,       columns,   1e-5f, slice(&sum),
-                                               slice(&out), slice(&in), slice(&b), {0}};
-            if (!plain) add.weight = slice(&weight);
+            struct rf_add_rms_norm_args add = {dtype,         rows,         columns,     1e-5f, operand(&sum),
+                                               operand(&out), operand(&in), operand(&b), {0}};
+            if (!plain) add.weight = operand(&weight);
             RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, &add));
             rf_ref_add_rms_norm(dtype, data(&sum), data(&out), data(&in), data(&b), plain ? NULL : data(&weight),
                                 rows, columns, 1e-5f);
             check_bytes(gpu, &sum);
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
             /* in place: sum over a, and the norm over its input */
-            add.sum = slice(&in);
+            add.sum = operand(&in);
             RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, &add));
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
             memcpy(data(&in), data(&sum), count * rf_dtype_bytes(dtype));
             check_bytes(gpu, &in);
-            norm.in = norm.out = slice(&sum);
+            norm.in = norm.out = operand(&sum);
             RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
             rf_ref_layer_norm(dtype, data(&sum), data(&sum), plain ? NULL : data(&weight), plain ? NULL : data(&bias),
                               rows, columns, 1e-5f);
@@ -150,13 +150,13 @@ static void softmax(struct gpu *gpu, struct rf_random *random) {
             upload(gpu, &mask);
             out = make_out(gpu, RF_F32, rows * columns, 0);
             struct rf_softmax_mask_args args = {
-                rows, columns, shapes[i].rows, shapes[i].heads, 0.37f, mask_dtype, slice(&out), slice(&in), {0}};
-            if (kind) args.mask = slice(&mask);
+                rows, columns, shapes[i].rows, shapes[i].heads, 0.37f, mask_dtype, operand(&out), operand(&in), {0}};
+            if (kind) args.mask = operand(&mask);
             RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, &args));
             rf_ref_softmax_mask(data(&out), data(&in), mask_dtype, kind ? data(&mask) : NULL, rows, columns,
                                 shapes[i].rows, shapes[i].heads, 0.37f);
             check(gpu, &out, RF_F32, 1e-7, 1e-5);
-            args.out = slice(&in); /* in place */
+            args.out = operand(&in); /* in place */
             RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, &args));
             memcpy(data(&in), data(&out), rows * columns * 4);
             check(gpu, &in, RF_F32, 1e-7, 1e-5);
@@ -198,9 +198,9 @@ static void activations(struct gpu *gpu, struct rf_random *random) {
                                                       out_row,
                                                       gate_row,
                                                       up_row,
-                                                      slice(&out),
-                                                      slice(&gate),
-                                                      gated ? slice(&up) : (struct rf_slice){0}};
+                                                      operand(&out),
+                                                      operand(&gate),
+                                                      gated ? operand(&up) : (struct rf_operand){0}};
                     RF_ASSERT_OK(rf_gpu_activation(gpu->queue, &args));
                     rf_ref_activation_gate((enum rf_activation)kind, dtype, data(&out), o, data(&gate), g,
                                            gated ? data(&up) : NULL, u, rows, columns);
@@ -232,10 +232,10 @@ static void products(struct gpu *gpu, struct rf_random *random) {
                                                 a_row,
                                                 b_row,
                                                 c_row,
-                                                slice(&out),
-                                                slice(&a),
-                                                slice(&b),
-                                                add ? slice(&c) : (struct rf_slice){0}};
+                                                operand(&out),
+                                                operand(&a),
+                                                operand(&b),
+                                                add ? operand(&c) : (struct rf_operand){0}};
                 RF_ASSERT_OK(rf_gpu_multiply(gpu->queue, &args));
                 rf_ref_multiply(dtype, data(&out), o, data(&a), a_row, data(&b), b_row, add ? data(&c) : NULL, c_row,
                                 rows, columns);
@@ -271,8 +271,8 @@ static void permutes(struct gpu *gpu, struct rf_random *random) {
                     if (d == 2) out_count += i % 2;
                 }
                 struct array in = make(gpu, random, from, in_count, k % 2), out = make_out(gpu, to, out_count, i % 3);
-                args.out = slice(&out);
-                args.in = slice(&in);
+                args.out = operand(&out);
+                args.in = operand(&in);
                 RF_ASSERT_OK(rf_gpu_permute(gpu->queue, &args));
                 for (int d = 0; d < 4; d++) {
                     shape.size[d] = args.size[d];
@@ -304,11 +304,11 @@ static void concats(struct gpu *gpu, struct rf_random *random) {
                 width += args.width[k];
                 if (!args.width[k]) continue;
                 in[k] = make(gpu, random, dtype, args.outer * args.width[k], i % 2);
-                args.in[k] = slice(&in[k]);
+                args.in[k] = operand(&in[k]);
                 from[k] = data(&in[k]);
             }
             struct array out = make_out(gpu, dtype, args.outer * width, i % 3);
-            args.out = slice(&out);
+            args.out = operand(&out);
             RF_ASSERT_OK(rf_gpu_concat(gpu->queue, &args));
             rf_ref_concat(rf_dtype_bytes(dtype), data(&out), from, widths, (size_t)args.count, args.outer);
             check_bytes(gpu, &out);
@@ -334,7 +334,7 @@ static struct rf_rope_table make_table(struct gpu *gpu, struct array *array, con
     *array = make_bytes(gpu, params->rotated / 2 * 8, 0);
     RF_ASSERT(rf_rope_steps(params, data(array), &table.magnitude));
     upload(gpu, array);
-    table.steps = slice(array);
+    table.steps = operand(array);
     return table;
 }
 
@@ -355,15 +355,15 @@ static void ropes(struct gpu *gpu, struct rf_random *random) {
                 struct rf_rope_params params = {.rotated = rope_shapes[i].rotated, .base = 500000};
                 struct rf_rope_args args = {.dtype = dtype, .tokens = tokens, .heads = heads, .dim = dim};
                 args.table = make_table(gpu, &steps, &params, halves != 0);
-                args.positions = slice(&positions);
+                args.positions = operand(&positions);
                 uint64_t gap = rope_shapes[i].strided ? 3 : 0;
                 uint64_t head = dim + gap, token = heads * head + gap;
                 if (gap)
                     args.in_head = head, args.in_token = token, args.out_head = dim, args.out_token = heads * dim;
                 struct array in = make(gpu, random, dtype, tokens * token, i % 2);
                 struct array out = make_out(gpu, dtype, tokens * heads * dim, 0);
-                args.in = slice(&in);
-                args.out = slice(&out);
+                args.in = operand(&in);
+                args.out = operand(&out);
                 struct rf_ref_rope rope = {dtype,
                                            tokens,
                                            heads,
@@ -425,10 +425,11 @@ static void append(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtyp
     args.k_token = strided ? k_token : 0;
     if (strided) args.page = page, args.head = head, args.row = row;
     args.page_rows = PAGE_ROWS, args.page_count = PAGES, args.table_width = WIDTH, args.sequence_count = SEQUENCES;
-    args.k_cache = slice(&caches[0]), args.v_cache = slice(&caches[1]), args.k = slice(&k), args.v = slice(&v);
-    args.positions = slice(&positions);
-    args.sequences = slice(&sequences);
-    if (paged) args.table = slice(&table);
+    args.k_cache = operand(&caches[0]), args.v_cache = operand(&caches[1]), args.k = operand(&k),
+    args.v = operand(&v);
+    args.positions = operand(&positions);
+    args.sequences = operand(&sequences);
+    if (paged) args.table = operand(&table);
     struct rf_ref_kv_append ref = {dtype,
                                    TOKENS,
                                    heads,
@@ -597,7 +598,7 @@ RF_TEST(transformer, rotation_keeps_its_angle_at_far_positions) {
 
 static void refusals(struct gpu *gpu, struct rf_random *random) {
     struct array a = make(gpu, random, RF_F32, 64, 0), b = make(gpu, random, RF_F32, 64, 0);
-    struct rf_slice at_a = slice(&a), at_b = slice(&b), off = {a.buffer, 2}, late = {a.buffer, 32};
+    struct rf_operand at_a = operand(&a), at_b = operand(&b), off = {a.buffer, 2}, late = {a.buffer, 32};
     struct rf_layer_norm_args norm = {RF_F32, 4, 16, 1e-5f, at_a, at_b, {0}, {0}};
     RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
     REFUSED(rf_gpu_layer_norm(gpu->queue, NULL), RF_E_INVALID, "layer_norm");
@@ -616,7 +617,7 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "no multiple of 4");
     norm.columns = 16, norm.out = late, norm.in = at_a;
     REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "out overlaps in");
-    norm.in = (struct rf_slice){0};
+    norm.in = (struct rf_operand){0};
     REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "no buffer for in");
 
     struct rf_add_rms_norm_args add = {RF_F32, 1, 16, 1e-5f, at_a, at_a, at_b, at_b, {0}};

@@ -1,0 +1,40 @@
+/* Launching a kernel by its name: the one way every launcher of this folder uses.
+ *
+ * A kernel takes pointers and, as its last argument, the op's argument struct from a kernels/NAME_args.h:
+ * rf_arg_struct passes it by value. */
+#ifndef RF_OPS_LAUNCH_H
+#define RF_OPS_LAUNCH_H
+
+#include <rocmforge/gpu.h>
+
+#include "base/base.h"
+
+/* Blocks and threads of a launch; a 0 in y or z counts as 1. */
+struct rf_grid {
+    uint32_t blocks[3], threads[3];
+    uint32_t shared_bytes; /* dynamic */
+};
+static inline struct rf_grid rf_grid_line(uint32_t blocks, uint32_t threads) {
+    return (struct rf_grid){.blocks = {blocks}, .threads = {threads}};
+}
+static inline struct rf_grid rf_grid_plane(const uint32_t blocks[2], uint32_t threads, uint32_t shared_bytes) {
+    return (struct rf_grid){.blocks = {blocks[0], blocks[1]}, .threads = {threads}, .shared_bytes = shared_bytes};
+}
+static inline struct rf_grid rf_grid_space(const uint32_t blocks[3], const uint32_t threads[3]) {
+    return (struct rf_grid){.blocks = {blocks[0], blocks[1], blocks[2]},
+                            .threads = {threads[0], threads[1], threads[2]}};
+}
+
+/* RF_E_NOT_FOUND: the device has no such kernel. Nothing is launched where blocks[0] is 0. Else as rf_queue_launch.
+ */
+rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, struct rf_grid grid, const struct rf_arg *args,
+                       size_t count);
+
+static inline struct rf_arg rf_arg_u64(uint64_t value) {
+    return rf_arg_i64((int64_t)value);
+}
+static inline uint64_t rf_ceil_div(uint64_t a, uint64_t b) {
+    return a / b + (a % b != 0);
+}
+
+#endif
