@@ -177,6 +177,9 @@ struct rf_executor_params {
      * RF_E_CANCELLED, when what was submitted is done. NULL: it runs to its end. */
     bool (*stop)(void *stop_user);
     void *stop_user;
+    /* Places all nodes of a group together, as `place` does by name: the index of a device, or -1 for the CPU. Not
+     * asked for nodes of no group (0), or where `place` is given. */
+    int (*place_group)(void *user, int group);
     /* Whose threads, options and host budget the CPU uses; borrowed until the executor is destroyed. NULL: that of
      * the first device; without one, a runtime of its own. */
     struct rf_runtime *runtime;

@@ -53,6 +53,7 @@ rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_
     executor->dummy = params->dummy;
     executor->timeout_ns = params->timeout_ns;
     executor->place = params->place;
+    executor->place_group = params->place_group;
     executor->bind = params->bind;
     executor->stop = params->stop;
     executor->stop_user = params->stop_user;
@@ -122,7 +123,7 @@ static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor
     return rf_backend_create_cpu(executor->runtime, params->cpu_threads, params->cpu_simd, &executor->cpu);
 }
 
-/* Optimizes if asked, and finds the caller's tensors in the result by their names. */
+/* Optimizes if asked, and finds the caller's tensors in the result. */
 static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     const struct rf_graph *source = executor->source;
     if (passes) {
@@ -133,10 +134,10 @@ static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     executor->index_of = calloc(source->tensor_count + 1, sizeof *executor->index_of);
     executor->saved = calloc(executor->graph->tensor_count + 1, sizeof *executor->saved);
     if (!executor->index_of || !executor->saved) return rf_fail(RF_E_NO_MEMORY, "no host memory for an executor");
-    for (uint32_t v = 0; v < source->tensor_count; v++) {
-        rf_tensor_id found = passes ? rf_graph_find(executor->graph, source->tensors[v].name) : v + 1;
-        executor->index_of[v] = found ? found - 1 : RF_NO_INDEX;
-    }
+    const struct rf_graph *graph = executor->graph;
+    for (size_t v = 0; v < source->tensor_count; v++) executor->index_of[v] = passes ? RF_NO_INDEX : (uint32_t)v;
+    for (uint32_t v = 0; passes && v < graph->tensor_count; v++)
+        if (graph->tensors[v].origin) executor->index_of[graph->tensors[v].origin - 1] = v;
     return RF_OK;
 }
 

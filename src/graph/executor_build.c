@@ -251,13 +251,13 @@ static rf_status rehearse(struct rf_assembly *assembly, uint8_t **refused, int *
 }
 
 /* The dummy counts tensors, by the caller's numbers where they have one. */
-static rf_status tell_assigned(const struct rf_executor *executor, struct rf_assembly *assembly, int place) {
+static rf_status tell_assigned(struct rf_assembly *assembly, int place) {
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     const struct rf_graph *graph = assembly->plan->graph;
     if (!backend->table->assigned) return RF_OK;
     for (uint32_t v = 0; v < graph->tensor_count; v++) {
         const struct rf_plan_home *home = rf_plan_home(assembly->plan, v, place);
-        rf_tensor_id id = executor->optimized ? rf_graph_find(executor->source, graph->tensors[v].name) : v + 1;
+        rf_tensor_id id = rf_plan_caller_id(assembly->plan, v);
         if (!home->present || home->in_place) continue;
         rf_status status = backend->table->assigned(backend, id ? id : v + 1, graph->tensors[v].bytes);
         if (status) return status;
@@ -277,7 +277,9 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
                                     .place_count = count,
                                     .guard_bytes = executor->check ? RF_GRAPH_GUARD_BYTES : 0,
                                     .refused = *refused,
+                                    .optimized = executor->optimized != NULL,
                                     .place = executor->place,
+                                    .place_group = executor->place_group,
                                     .bind = executor->bind,
                                     .user = executor->user};
     status = rf_plan_create(&params, &assembly->plan);
@@ -290,7 +292,7 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
         status = place->backend->table->arena_create(place->backend, rf_plan_arena_bytes(place), label,
                                                      &assembly->arenas[p]);
         if (status && rf_backend_device(place->backend)) *failed_place = p;
-        if (!status) status = tell_assigned(executor, assembly, p);
+        if (!status) status = tell_assigned(assembly, p);
     }
     if (status) return status;
     assembly->calls = calloc(graph->node_count + 1, sizeof *assembly->calls);

@@ -64,6 +64,7 @@ struct rf_executor {
     struct rf_runtime *own_runtime; /* that one, where the caller named none */
     int64_t timeout_ns;
     int (*place)(void *user, const char *node);
+    int (*place_group)(void *user, int group);
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;
     bool (*stop)(void *stop_user); /* NULL: never */

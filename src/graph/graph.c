@@ -379,6 +379,7 @@ rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out) {
     for (size_t i = 0; made && i < graph->tensor_count; i++) {
         clone->tensors[i] = graph->tensors[i];
         clone->tensors[i].owned_data = NULL;
+        clone->tensors[i].origin = (rf_tensor_id)i + 1;
         made = (clone->tensors[i].name = strdup(graph->tensors[i].name)) != NULL;
         clone->tensor_count = clone->tensor_capacity = i + 1;
     }
@@ -411,7 +412,7 @@ rf_tensor_id rf_graph_find(const struct rf_graph *graph, const char *tensor_name
 }
 
 /* Takes out tensors that nobody uses; map gives the new index of each. */
-static void drop_values(struct rf_graph *graph, const bool *used, uint32_t *map) {
+static void drop_tensors(struct rf_graph *graph, const bool *used, uint32_t *map) {
     size_t kept = 0;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         struct rf_tensor_row *tensor = &graph->tensors[i];
@@ -467,7 +468,7 @@ rf_status rf_graph_compact(struct rf_graph *graph, const bool *gone) {
     for (size_t i = 0; i < graph->tensor_count; i++)
         for (uint32_t v = (uint32_t)i; used[i] && graph->tensors[v].view_of != RF_NO_INDEX;)
             used[v = graph->tensors[v].view_of] = true;
-    drop_values(graph, used, map);
+    drop_tensors(graph, used, map);
     free(used);
     free(map);
     memset(graph->names, 0, graph->name_slots * sizeof *graph->names);

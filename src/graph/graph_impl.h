@@ -22,6 +22,7 @@ struct rf_tensor_row {
     uint32_t root;              /* index of the tensor whose storage it has: itself, unless a view */
     uint32_t view_of;           /* index, or RF_NO_INDEX */
     uint32_t producer;          /* index of a node, or RF_NO_INDEX */
+    rf_tensor_id origin;        /* of a clone: its id in the graph it was cloned from; 0: a pass made it */
     const void *data;
     void *owned_data; /* of a constant that a pass computed: the graph frees it; data points to it */
     int group;

@@ -13,7 +13,8 @@
  *
  * A pattern is tried at its last node and takes the place of it (with a norm: of its first). What it no longer makes
  * was read by nothing else and is no root. What it reads later than before is not changed by any node. The op's own
- * check has the last word on shapes and types. Fused results differ by roundings that no longer happen.
+ * check has the last word on shapes and types. Nodes of different groups are never fused: a group is placed as one.
+ * Fused results differ by roundings that no longer happen.
  *
  * The nodes of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
  */
@@ -46,7 +47,15 @@ enum {
     NORM_WEIGHTS = 2, /* of norm_qkv and norm_gate */
     KV_K = 0,
     KV_POSITIONS = 2,
-    KV_STEPS = 5,
+    KV_SEQUENCES,
+    KV_TABLE,
+    KV_STEPS,
+    KV_K_CACHE,
+    KV_V_CACHE,
+    CAST_WEIGHTS = 1,
+    CAST_RESIDUAL,
+    CAST_CAST,
+    CAST_OUT,
     FLASH_MASK = 3,
     FLASH_OUT
 };
@@ -65,11 +74,14 @@ static struct rf_node_row *only_for_here(struct fusing *f, uint32_t tensor) {
     if (f->touched[made->producer]) return NULL;
     return &f->graph->nodes[made->producer];
 }
-/* Inputs first to last - 1 hold the same when they are read later. */
-static bool steady(struct fusing *f, const struct rf_node_row *node) {
-    for (int i = 0; i < node->op->inputs; i++)
+/* The first inputs, so many, hold the same when they are read later. */
+static bool steady_but(struct fusing *f, const struct rf_node_row *node, int inputs) {
+    for (int i = 0; i < inputs; i++)
         if (node->tensors[i] != RF_NO_INDEX && f->uses[rf_node_root(f->graph, node, i)].updated) return false;
     return true;
+}
+static bool steady(struct fusing *f, const struct rf_node_row *node) {
+    return steady_but(f, node, node->op->inputs);
 }
 static size_t index_of(struct fusing *f, const struct rf_node_row *node) {
     return (size_t)(node - f->graph->nodes);
@@ -85,6 +97,8 @@ static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
 /* Puts the fused node in place of 'at' and takes out the others (NULL: none), if the op accepts it. */
 static bool settle(struct fusing *f, struct rf_node_row *at, const struct rf_node_row *fused,
                    struct rf_node_row *const *others, int count) {
+    for (int i = 0; i < count; i++)
+        if (others[i] && others[i]->group != at->group) return false;
     if (!fused->op || !rf_pass_fits(f->graph, fused)) return false;
     *at = *fused;
     f->touched[index_of(f, at)] = true;
@@ -224,21 +238,20 @@ static bool fuse_add_norm(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, add, &fused, node);
 }
 
-/* Whether a weight is there where the norm is, and quantized. */
+/* Whether a weight is there where the norm is, and of a type that a kernel takes together with the norm. */
 static bool early_weight(struct fusing *f, const struct rf_node_row *product, int input) {
     uint32_t root = rf_node_root(f->graph, product, input);
     const struct rf_tensor_row *weight = &f->graph->tensors[product->tensors[input]];
-    return f->graph->tensors[root].producer == RF_NO_INDEX && !f->uses[root].updated &&
-           rf_dtype_block(weight->desc.dtype) > 1;
+    return f->graph->tensors[root].producer == RF_NO_INDEX && !f->uses[root].updated && weight->desc.dtype != RF_F32;
 }
 /* One row of x: for more there is no kernel that does all of it. What is normalized may have other readers. */
 static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
-    enum { MAX_COUNT = 3 };
+    enum { PRODUCTS_MAX = 3 };
     if (!is(node, "rms_norm") || node->tensors[1] == RF_NO_INDEX) return false;
     uint32_t normed = rf_node_out(node, 0);
     if (f->graph->tensors[node->tensors[0]].desc.shape[0] != 1 || f->uses[f->graph->tensors[normed].root].updated)
         return false;
-    struct rf_node_row *found[MAX_COUNT] = {NULL};
+    struct rf_node_row *found[PRODUCTS_MAX] = {NULL};
     int count = 0;
     bool gate = false;
     for (size_t s = index_of(f, node) + 1; s < f->graph->node_count; s++) {
@@ -246,11 +259,12 @@ static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
         bool is_gate = is(next, "matmul_gate");
         if (f->gone[s] || f->touched[s] || next->tensors[MATMUL_X] != normed || !(is_gate || plain_product(next)))
             continue;
-        if (count == MAX_COUNT || (count && is_gate != gate) || !early_weight(f, next, MATMUL_WEIGHTS)) return false;
+        if (count == PRODUCTS_MAX || (count && is_gate != gate) || !early_weight(f, next, MATMUL_WEIGHTS))
+            return false;
         gate = is_gate;
         found[count++] = next;
     }
-    if (count != (gate ? 1 : MAX_COUNT) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
+    if (count != (gate ? 1 : PRODUCTS_MAX) || (gate && !early_weight(f, found[0], GATE_GATE))) return false;
     struct rf_node_row fused = form(node, gate ? "norm_gate" : "norm_qkv");
     fused.attributes.eps = node->attributes.eps;
     fused.tensors[0] = node->tensors[0];
@@ -277,6 +291,55 @@ static bool fuse_rope(struct fusing *f, struct rf_node_row *node) {
     fused.tensors[KV_K] = rope->tensors[0];
     fused.tensors[KV_STEPS] = rope->tensors[2];
     return SETTLE(f, node, &fused, rope);
+}
+
+/* The kv_append of the keys that belong to these queries: same positions, same rotation; between the two nobody reads
+ * or changes what it appends to. */
+static struct rf_node_row *append_for(struct fusing *f, const struct rf_node_row *rope) {
+    for (size_t s = index_of(f, rope); s-- > 0;) {
+        struct rf_node_row *append = &f->graph->nodes[s];
+        if (f->gone[s] || f->touched[s] || append->group != rope->group || !is(append, "kv_append") ||
+            append->tensors[KV_POSITIONS] != rope->tensors[1] || append->tensors[KV_STEPS] != rope->tensors[2])
+            continue;
+        for (size_t between = s + 1; between < index_of(f, rope); between++)
+            for (int i = 0; i < f->graph->nodes[between].op->inputs && !f->gone[between]; i++)
+                for (int cache = KV_K_CACHE; cache <= KV_V_CACHE; cache++)
+                    if (rf_node_root(f->graph, &f->graph->nodes[between], i) == rf_node_root(f->graph, append, cache))
+                        return NULL;
+        return append;
+    }
+    return NULL;
+}
+/* Few tokens only: the queries of many are rotated by themselves, in place. */
+static bool fuse_rope_append(struct fusing *f, struct rf_node_row *node) {
+    enum { TOKENS_MAX = 16 };
+    if (!is(node, "rope") || f->graph->tensors[node->tensors[0]].desc.shape[0] > TOKENS_MAX) return false;
+    struct rf_node_row *append = append_for(f, node);
+    if (!append || !steady_but(f, append, KV_K_CACHE) || append->attributes.halves != node->attributes.halves ||
+        append->attributes.magnitude != node->attributes.magnitude)
+        return false;
+    struct rf_node_row fused = form(node, "rope_append");
+    fused.attributes = append->attributes;
+    fused.tensors[0] = node->tensors[0];
+    memcpy(fused.tensors + 1, append->tensors, (size_t)append->op->inputs * sizeof *fused.tensors);
+    fused.tensors[1 + append->op->inputs] = rf_node_out(node, 0);
+    return SETTLE(f, node, &fused, append);
+}
+
+/* A row that is cast to f32 for a product alone: one kernel reads it as it is. */
+static bool fuse_cast(struct fusing *f, struct rf_node_row *node) {
+    if (!is(node, "matmul") || node->tensors[MATMUL_BIAS] != RF_NO_INDEX || node->attributes.path ||
+        f->graph->tensors[node->tensors[MATMUL_X]].desc.shape[0] != 1 || !early_weight(f, node, MATMUL_WEIGHTS))
+        return false;
+    struct rf_node_row *cast = only_for_here(f, node->tensors[MATMUL_X]);
+    if (!cast || !is(cast, "copy") || !steady(f, cast)) return false;
+    struct rf_node_row fused = form(node, "cast_matmul");
+    fused.tensors[0] = cast->tensors[0];
+    fused.tensors[CAST_WEIGHTS] = node->tensors[MATMUL_WEIGHTS];
+    fused.tensors[CAST_RESIDUAL] = node->tensors[MATMUL_RESIDUAL];
+    fused.tensors[CAST_CAST] = rf_node_out(cast, 0);
+    fused.tensors[CAST_OUT] = rf_node_out(node, 0);
+    return SETTLE(f, node, &fused, cast);
 }
 
 /* ---- attention ---- */
@@ -384,7 +447,7 @@ static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) 
 rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes) {
     static const pattern patterns[] = {fuse_scale, fuse_softmax_scale, fuse_attention,    fuse_activation,
                                        fuse_gate,  fuse_residual,      fuse_multiply_add, fuse_add_norm,
-                                       fuse_rope,  fuse_norm_products};
+                                       fuse_rope,  fuse_norm_products, fuse_rope_append,  fuse_cast};
     for (size_t i = 0; i < RF_COUNT(patterns); i++)
         for (size_t found = 1; found;) {
             found = 0;

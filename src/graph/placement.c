@@ -63,7 +63,7 @@ rf_status rf_plan_place_nodes(struct rf_plan *plan, const struct rf_plan_params 
     if (!status) status = find_supported(&search, params);
     if (!status) status = make_clusters(&search);
     if (!status) status = choose(&search, params);
-    if (!status) status = fit(&search, !params->place);
+    if (!status) status = fit(&search, !params->place && !params->place_group);
     if (!status) {
         for (uint32_t s = 0; s < nodes; s++) {
             const struct cluster *cluster = &search.clusters[search.cluster_of[s]];
@@ -191,8 +191,9 @@ static rf_status choose(struct search *search, const struct rf_plan_params *para
             return rf_fail(RF_E_UNSUPPORTED, "node '%s' and those it is placed with run on no place together", name);
         int place = __builtin_ctz(cluster->allowed);
         const char *why = devices && !(cluster->allowed & device_bits) ? WHY_UNSUPPORTED : WHY_BEST;
-        if (params->place) {
-            int asked = params->place(params->user, name);
+        int group = plan->graph->nodes[search->nodes[cluster->first]].group;
+        if (params->place || (params->place_group && group)) {
+            int asked = params->place ? params->place(params->user, name) : params->place_group(params->user, group);
             if (asked < -1 || asked >= RF_PLACES_MAX ||
                 ((asked == -1 || asked >= devices) && !plan->places[last].cpu))
                 return rf_fail(RF_E_INVALID, "node '%s' was placed on %d; there are %d devices%s", name, asked,

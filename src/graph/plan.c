@@ -16,6 +16,7 @@ rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **o
     plan->graph = graph;
     plan->place_count = params->place_count;
     plan->bind = params->bind;
+    plan->optimized = params->optimized;
     plan->user = params->user;
     plan->guard_bytes = params->guard_bytes;
     memcpy(plan->places, params->places, places * sizeof *params->places);

@@ -86,6 +86,7 @@ struct rf_plan {
     uint64_t *node_workspace; /* [node] bytes on its place */
     uint64_t *workspace_at;   /* [node] offset in the arena */
 
+    bool optimized; /* as in rf_plan_params */
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;                  /* of bind */
     struct rf_plan_home *homes;  /* [tensor][place] */
@@ -98,6 +99,10 @@ struct rf_plan {
 static inline struct rf_plan_home *rf_plan_home(const struct rf_plan *plan, uint32_t tensor, int place) {
     return &plan->homes[(size_t)tensor * (size_t)plan->place_count + (size_t)place];
 }
+/* The id by which the caller knows a tensor; 0: a pass made it. */
+static inline rf_tensor_id rf_plan_caller_id(const struct rf_plan *plan, uint32_t tensor) {
+    return plan->optimized ? plan->graph->tensors[tensor].origin : tensor + 1;
+}
 static inline uint64_t rf_plan_arena_bytes(const struct rf_plan_place *place) {
     return place->kept_bytes + place->result_bytes;
 }
@@ -108,6 +113,8 @@ struct rf_plan_params {
     int place_count;
     uint64_t guard_bytes;
     const uint8_t *refused;                     /* [node * place_count + place] found in a rehearsal; NULL: none */
+    bool optimized;                             /* the graph is a clone: the caller knows tensors by their origin */
+    int (*place_group)(void *user, int group);  /* overrides the planner for a group; -1: the CPU */
     int (*place)(void *user, const char *node); /* overrides the planner; -1: the CPU */
     bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
     void *user;

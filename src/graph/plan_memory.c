@@ -124,8 +124,8 @@ static rf_status find_homes(struct rf_plan *plan) {
             for (int p = 0; p < plan->place_count; p++) {
                 struct rf_plan_home *home = rf_plan_home(plan, v, p);
                 if (home->present && plan->bind)
-                    home->bound =
-                        plan->bind(plan->user, v + 1, tensor->name, plan->places[p].cpu ? -1 : p, &home->binding);
+                    home->bound = plan->bind(plan->user, rf_plan_caller_id(plan, v), tensor->name,
+                                             plan->places[p].cpu ? -1 : p, &home->binding);
                 if (tensor->role == RF_ROLE_CONSTANT && plan->places[p].cpu && !home->bound)
                     home->borrowed = usable_where_it_is(tensor);
             }

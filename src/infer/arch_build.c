@@ -1,23 +1,21 @@
-/* See arch_build.h. Graphs are built in the op table's fused forms: products take bias and residual, keys are
- * rotated as they are put into the cache, few tokens' queries with them, the feed-forward's two products and their
- * gate are one op for few rows.
+/* See arch_build.h. A graph says what is computed, in plain ops; what is done at once is decided by the passes
+ * (graph/pass_fuse.c), and where it runs by the planner, by group.
  *
  * Invariants:
- *   - what rf_arch_check_weights passed is here by name and shape; nothing is checked twice but by the graph
- *   - values have builder->rows rows, from the embedding to the last layer's attention all tokens, then those wanted
+ *   - what rf_arch_read passed is here by name and shape; nothing is checked twice but by the graph
+ *   - tensors have builder->rows rows: all tokens from the embedding to the last layer's attention, then those wanted
  *   - a layer's keys are appended before its attention, so the graph keeps that order
  * Must not: read the data of a weight. */
 #include "infer/arch_build.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/base.h"
-#include "ops/gpu_matmul.h"
-#include "infer/arch_impl.h"
+#include "cpu/ref_transformer.h"
 
 enum { NAME_BYTES = 96 };
-enum { APPEND_TOKENS = 16 }; /* of so few, queries are rotated with the keys; of many by themselves, in place */
 
 static bool in_layer(const struct rf_builder *builder) {
     return builder->group >= RF_GROUP_LAYER && builder->group < rf_group_output(builder->hparams);
@@ -52,6 +50,25 @@ static rf_tensor_id add_tensor(struct rf_builder *builder, struct rf_graph_tenso
     tensor.struct_size = sizeof tensor;
     if (!builder->status) builder->status = rf_graph_add_tensor(builder->graph, &tensor, &id);
     return builder->status ? 0 : id;
+}
+
+/* Notes what a tensor stands for. */
+static rf_tensor_id bind(struct rf_builder *builder, rf_tensor_id id, struct rf_bound_tensor what) {
+    struct rf_model_graph *model = builder->model;
+    if (!id) return 0;
+    if (id >= model->bound_count) {
+        size_t count = RF_MAX((size_t)id + 1, 2 * model->bound_count);
+        struct rf_bound_tensor *grown = realloc(model->bound, count * sizeof *grown);
+        if (!grown) {
+            builder->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
+            return 0;
+        }
+        memset(grown + model->bound_count, 0, (count - model->bound_count) * sizeof *grown);
+        model->bound = grown;
+        model->bound_count = count;
+    }
+    model->bound[id] = what;
+    return id;
 }
 
 static rf_tensor_id add_input(struct rf_builder *builder, const char *name, int rank, const uint64_t *dimensions) {
@@ -101,10 +118,11 @@ static rf_tensor_id add_weight(struct rf_builder *builder, const char *name, int
     if (id) return id;
     struct rf_tensor_desc desc = rank == 1 ? describe(weight->dtype, 1, &weight->elements)
                                            : matrix(weight->dtype, weight->elements / columns, columns);
-    return add_tensor(
+    id = add_tensor(
         builder,
         (struct rf_graph_tensor){
             .name = name, .role = RF_ROLE_CONSTANT, .desc = desc, .data = weight->data, .group = builder->group});
+    return bind(builder, id, (struct rf_bound_tensor){.weight = weight});
 }
 /* 0 without a failure where the file has none. */
 static rf_tensor_id add_bias(struct rf_builder *builder, const char *name) {
@@ -113,37 +131,38 @@ static rf_tensor_id add_bias(struct rf_builder *builder, const char *name) {
     return rf_gguf_find_tensor(builder->gguf, text) ? add_weight(builder, text, 1, NULL) : 0;
 }
 
-static rf_tensor_id add_cache(struct rf_builder *builder, const char *which) {
+/* A layer's cache of keys, or of values. */
+static rf_tensor_id add_cache(struct rf_builder *builder, bool values) {
     const struct rf_graph_shape *shape = builder->shape;
     const struct rf_hparams *hparams = builder->hparams;
     char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%s.%u", which, builder->layer);
+    snprintf(name, sizeof name, "cache_%c.%u", values ? 'v' : 'k', builder->layer);
     uint64_t dimensions[] = {shape->page_count, hparams->kv_heads, shape->page_rows, hparams->head_width};
-    return add_tensor(builder, (struct rf_graph_tensor){.name = name,
-                                                        .role = RF_ROLE_STATE,
-                                                        .desc = describe(shape->kv_dtype, 4, dimensions),
-                                                        .group = builder->group});
+    rf_tensor_id id = add_tensor(builder, (struct rf_graph_tensor){.name = name,
+                                                                   .role = RF_ROLE_STATE,
+                                                                   .desc = describe(shape->kv_dtype, 4, dimensions),
+                                                                   .group = builder->group});
+    return bind(builder, id, (struct rf_bound_tensor){.cache = true, .values = values, .layer = builder->layer});
 }
 
 /* ---- nodes ---- */
 
-/* What a node needs besides its tensors. */
-struct step {
-    const char *op, *name; /* name: after "blk.N." in a layer */
-    double f;              /* attribute f[0] */
-    int64_t i, i2;         /* attributes i[0], i[2] */
+/* An op with its attributes; the name stands after "blk.N." in a layer. */
+struct node {
+    const char *op, *name;
+    struct rf_attribute attributes[3];
+    size_t attribute_count;
 };
 
-static void add_node(struct rf_builder *builder, struct step step, const rf_tensor_id *inputs, size_t count,
+static void add_node(struct rf_builder *builder, struct node what, const rf_tensor_id *inputs, size_t count,
                      const rf_tensor_id *outputs, size_t output_count) {
     char name[NAME_BYTES];
     RF_PARAMS(struct rf_graph_node, node);
     if (builder->status) return;
-    node.op = step.op;
-    node.name = full_name(builder, step.name, "", name);
-    node.f[0] = step.f;
-    node.i[0] = step.i;
-    node.i[2] = step.i2;
+    node.op = what.op;
+    node.name = full_name(builder, what.name, "", name);
+    node.attributes = what.attributes;
+    node.attribute_count = what.attribute_count;
     node.inputs = inputs;
     node.input_count = count;
     node.outputs = outputs;
@@ -153,11 +172,12 @@ static void add_node(struct rf_builder *builder, struct step step, const rf_tens
 }
 
 /* A node with one output, described and perhaps named. */
-static rf_tensor_id add_value(struct rf_builder *builder, struct step step, const rf_tensor_id *inputs, size_t count,
-                              struct rf_tensor_desc desc, const char *result) {
+static rf_tensor_id add_result(struct rf_builder *builder, struct node what, const rf_tensor_id *inputs, size_t count,
+                               struct rf_tensor_desc desc, const char *result) {
+    if (!inputs[0]) return 0; /* what came before failed, or was left out */
     rf_tensor_id out =
         add_tensor(builder, (struct rf_graph_tensor){.name = result, .layout = RF_LAYOUT_STRIDED, .desc = desc});
-    add_node(builder, step, inputs, count, &out, 1);
+    add_node(builder, what, inputs, count, &out, 1);
     return builder->status ? 0 : out;
 }
 
@@ -167,9 +187,8 @@ static rf_tensor_id norm_rows(struct rf_builder *builder, rf_tensor_id x, const 
     rf_tensor_id weight = add_weight(builder, full_name(builder, name, ".weight", text), 1, NULL);
     if (!weight) return 0;
     uint64_t columns = rf_gguf_find_tensor(builder->gguf, text)->elements;
-    return add_value(builder,
-                     (struct step){.op = "rms_norm", .name = name, .f = (double)builder->hparams->norm_epsilon},
-                     (rf_tensor_id[]){x, weight}, 2, matrix(RF_F32, rows, columns), NULL);
+    struct node norm = {"rms_norm", name, {{"eps", .f = (double)builder->hparams->norm_epsilon}}, 1};
+    return add_result(builder, norm, (rf_tensor_id[]){x, weight}, 2, matrix(RF_F32, rows, columns), NULL);
 }
 rf_tensor_id rf_build_norm(struct rf_builder *builder, rf_tensor_id x, const char *name) {
     return norm_rows(builder, x, name, builder->rows);
@@ -177,58 +196,24 @@ rf_tensor_id rf_build_norm(struct rf_builder *builder, rf_tensor_id x, const cha
 
 /* The product with a weight by its whole name. */
 static rf_tensor_id multiply(struct rf_builder *builder, rf_tensor_id x, const char *weight_name, const char *name,
-                             rf_tensor_id bias, rf_tensor_id residual, const char *result) {
+                             rf_tensor_id bias, const char *result) {
     uint64_t columns = 0;
     if (!x) return 0;
     rf_tensor_id weight = add_weight(builder, weight_name, 2, &columns);
-    return add_value(builder, (struct step){.op = "matmul", .name = name},
-                     (rf_tensor_id[]){x, weight, bias, residual}, 4, matrix(RF_F32, builder->rows, columns), result);
+    return add_result(builder, (struct node){.op = "matmul", .name = name}, (rf_tensor_id[]){x, weight, bias}, 3,
+                      matrix(RF_F32, builder->rows, columns), result);
 }
-rf_tensor_id rf_build_product(struct rf_builder *builder, rf_tensor_id x, const char *name, rf_tensor_id residual,
-                              const char *result) {
-    char weight[NAME_BYTES], made[NAME_BYTES];
+rf_tensor_id rf_build_product(struct rf_builder *builder, rf_tensor_id x, const char *name) {
+    char weight[NAME_BYTES];
     if (!x) return 0;
-    return multiply(builder, x, full_name(builder, name, ".weight", weight), name, add_bias(builder, name), residual,
-                    result ? full_name(builder, result, "", made) : NULL);
+    return multiply(builder, x, full_name(builder, name, ".weight", weight), name, add_bias(builder, name), NULL);
 }
 
-static rf_tensor_id cast(struct rf_builder *builder, rf_tensor_id x, const char *name, enum rf_dtype dtype) {
-    uint64_t columns = (uint64_t)builder->hparams->heads * builder->hparams->head_width;
-    if (!x) return 0;
-    return add_value(builder, (struct step){.op = "copy", .name = name}, &x, 1, matrix(dtype, builder->rows, columns),
-                     NULL);
-}
-
-/* Whether weights of the layer are of one type and have no bias: what the ops that do several products at once take.
- * With one_row also whether there is one row and the type is not f32: then what comes before them is part of it. */
-static bool alike(const struct rf_builder *builder, const char *const *names, size_t count, bool one_row) {
-    enum rf_dtype dtype = RF_F32;
-    for (size_t i = 0; i < count; i++) {
-        char text[NAME_BYTES];
-        const struct rf_gguf_tensor *weight =
-            rf_gguf_find_tensor(builder->gguf, full_name(builder, names[i], ".weight", text));
-        if (!weight || (i && weight->dtype != dtype)) return false;
-        dtype = weight->dtype;
-        if (rf_gguf_find_tensor(builder->gguf, full_name(builder, names[i], ".bias", text))) return false;
-    }
-    return !one_row || (builder->rows == 1 && dtype != RF_F32);
-}
-static rf_tensor_id layer_weight(struct rf_builder *builder, const char *name, int rank) {
-    char text[NAME_BYTES];
-    return add_weight(builder, full_name(builder, name, ".weight", text), rank, NULL);
-}
-
-/* One row, normalized by a weight and multiplied by others; results: what is normalized, then the products. */
-static void norm_products(struct rf_builder *builder, const char *op, const char *norm, rf_tensor_id x,
-                          const char *const *names, size_t count, rf_tensor_id *results, const uint64_t *columns,
-                          size_t result_count) {
-    rf_tensor_id inputs[5] = {x, layer_weight(builder, norm, 1)};
-    for (size_t i = 0; i < count; i++) inputs[2 + i] = layer_weight(builder, names[i], 2);
-    for (size_t i = 0; i < result_count; i++)
-        results[i] = add_tensor(builder, (struct rf_graph_tensor){.layout = RF_LAYOUT_STRIDED,
-                                                                  .desc = matrix(RF_F32, builder->rows, columns[i])});
-    add_node(builder, (struct step){.op = op, .name = names[0], .f = (double)builder->hparams->norm_epsilon}, inputs,
-             2 + count, results, result_count);
+rf_tensor_id rf_build_sum(struct rf_builder *builder, rf_tensor_id a, rf_tensor_id b, const char *name,
+                          const char *result) {
+    char made[NAME_BYTES];
+    return add_result(builder, (struct node){.op = "add", .name = name}, (rf_tensor_id[]){a, b}, 2,
+                      matrix(RF_F32, builder->rows, builder->hparams->width), full_name(builder, result, "", made));
 }
 
 /* ---- attention ---- */
@@ -252,8 +237,8 @@ static struct rf_tensor_desc describe_queries(const struct rf_builder *builder) 
     return describe(attention_type(builder), 3, (uint64_t[]){builder->rows, hparams->heads, hparams->head_width});
 }
 
-/* The builder's rows, which are the last ones. */
-static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
+/* Queries or keys turned by their tokens' positions: the builder's rows, which are the last ones. */
+static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id x, const char *name, struct rf_tensor_desc desc) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t wanted = builder->rows, skipped = builder->shape->tokens - wanted;
     rf_tensor_id positions = builder->positions;
@@ -262,118 +247,79 @@ static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id q) {
             add_view(builder, positions,
                      (struct rf_tensor_desc){
                          .dtype = RF_I32, .rank = 1, .shape = {wanted}, .byte_offset = skipped * sizeof(int32_t)});
-    return add_value(builder,
-                     (struct step){"rope", "rope_q", (double)hparams->rope_magnitude, hparams->rope_halves, 0},
-                     (rf_tensor_id[]){q, positions, builder->steps}, 3, describe_queries(builder), NULL);
+    struct node rope = {
+        "rope",
+        name,
+        {{"magnitude", .f = (double)hparams->rope_magnitude}, {"halves", .i = hparams->rope_halves ? 1 : 0}},
+        2};
+    return add_result(builder, rope, (rf_tensor_id[]){x, positions, builder->steps}, 3, desc, NULL);
 }
 
-/* The output's product of what attention gave, of its type, and the residual. */
-static rf_tensor_id project(struct rf_builder *builder, rf_tensor_id attended, enum rf_dtype dtype, rf_tensor_id x) {
-    static const char *const names[] = {"attn_output"};
-    uint64_t width = builder->hparams->width;
-    uint64_t columns = (uint64_t)builder->hparams->heads * builder->hparams->head_width;
-    char name[NAME_BYTES];
-    if (!attended) return 0;
-    if (dtype == RF_F32) return rf_build_product(builder, attended, "attn_output", x, "attn");
-    if (!alike(builder, names, 1, true))
-        return rf_build_product(builder, cast(builder, attended, "attention_cast", RF_F32), "attn_output", x, "attn");
-    rf_tensor_id results[] = {
-        add_tensor(builder, (struct rf_graph_tensor){.layout = RF_LAYOUT_STRIDED,
-                                                     .desc = matrix(RF_F32, builder->rows, columns)}),
-        add_tensor(builder, (struct rf_graph_tensor){.name = full_name(builder, "attn", "", name),
-                                                     .layout = RF_LAYOUT_STRIDED,
-                                                     .desc = matrix(RF_F32, builder->rows, width)})};
-    add_node(builder, (struct step){.op = "cast_matmul", .name = "attn_output"},
-             (rf_tensor_id[]){attended, layer_weight(builder, "attn_output", 2), x}, 3, results, 2);
-    return builder->status ? 0 : results[1];
+/* Keys, rotated, and values of all tokens into the layer's cache. */
+static void append(struct rf_builder *builder, rf_tensor_id k, rf_tensor_id v, const rf_tensor_id caches[2]) {
+    const struct rf_hparams *hparams = builder->hparams;
+    k = view_heads(builder, norm_heads(builder, k, "attn_k_norm", hparams->kv_heads), hparams->kv_heads);
+    v = view_heads(builder, v, hparams->kv_heads);
+    k = rotate(builder, k, "rope_k",
+               describe(RF_F32, 3, (uint64_t[]){builder->rows, hparams->kv_heads, hparams->head_width}));
+    rf_tensor_id inputs[] = {k, v, builder->positions, builder->sequences, builder->table, 0, caches[0], caches[1]};
+    add_node(builder, (struct node){.op = "kv_append", .name = "kv_append"}, inputs, RF_COUNT(inputs), NULL, 0);
 }
 
-/* From rotated queries to the output's product. */
-static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, rf_tensor_id keys, rf_tensor_id values,
-                           rf_tensor_id x) {
+/* From rotated queries to what attention gives, as f32 rows. */
+static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, const rf_tensor_id caches[2]) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t columns = (uint64_t)hparams->heads * hparams->head_width;
     enum rf_dtype dtype = attention_type(builder);
     q = add_view(builder, q, describe_heads(builder, dtype));
-    struct step step = {"paged_attention", "attention", 1 / sqrt(hparams->head_width), builder->shape->longest,
-                        builder->shape->tokens};
-    rf_tensor_id out = add_value(builder, step, (rf_tensor_id[]){q, keys, values, builder->table, builder->lengths},
-                                 5, describe_heads(builder, dtype), NULL);
-    return project(builder, add_view(builder, out, matrix(dtype, builder->rows, columns)), dtype, x);
+    struct node attention = {"paged_attention",
+                             "attention",
+                             {{"scale", .f = 1 / sqrt(hparams->head_width)},
+                              {"max_length", .i = builder->shape->longest},
+                              {"fresh", .i = builder->shape->tokens}},
+                             3};
+    rf_tensor_id out =
+        add_result(builder, attention, (rf_tensor_id[]){q, caches[0], caches[1], builder->table, builder->lengths}, 5,
+                   describe_heads(builder, dtype), NULL);
+    out = add_view(builder, out, matrix(dtype, builder->rows, columns));
+    if (dtype == RF_F32) return out;
+    return add_result(builder, (struct node){.op = "copy", .name = "attention_cast"}, &out, 1,
+                      matrix(RF_F32, builder->rows, columns), NULL);
 }
 
 rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
     const struct rf_hparams *hparams = builder->hparams;
     const struct rf_graph_shape *shape = builder->shape;
-    static const char *const names[] = {"attn_k", "attn_v", "attn_q"};
-    rf_tensor_id normed = 0, k = 0, v = 0, q = 0;
-    bool at_once = alike(builder, names, RF_COUNT(names), true) && !(last_layer(builder) && shape->no_logits);
-    if (at_once) {
-        uint64_t keys = (uint64_t)hparams->kv_heads * hparams->head_width;
-        uint64_t columns[] = {hparams->width, keys, keys, (uint64_t)hparams->heads * hparams->head_width};
-        rf_tensor_id results[4];
-        norm_products(builder, "norm_qkv", "attn_norm", x, names, RF_COUNT(names), results, columns,
-                      RF_COUNT(results));
-        k = results[1], v = results[2], q = results[3];
-    } else {
-        normed = rf_build_norm(builder, x, "attn_norm");
-        k = rf_build_product(builder, normed, "attn_k", 0, NULL);
-        v = rf_build_product(builder, normed, "attn_v", 0, NULL);
-    }
-    k = view_heads(builder, norm_heads(builder, k, "attn_k_norm", hparams->kv_heads), hparams->kv_heads);
-    v = view_heads(builder, v, hparams->kv_heads);
-    rf_tensor_id keys = add_cache(builder, "cache_k"), values = add_cache(builder, "cache_v");
-    rf_tensor_id append[] = {0,    k,     v, builder->positions, builder->sequences, builder->table, builder->steps,
-                             keys, values};
-    bool no_queries = last_layer(builder) && shape->no_logits, together = shape->tokens <= APPEND_TOKENS;
-    bool fewer = !at_once && last_layer(builder) && !shape->all_logits && shape->sequences < builder->rows;
-    struct step step = {"kv_append", "kv_append", (double)hparams->rope_magnitude, hparams->rope_halves, 0};
-    together = together && !no_queries && !fewer;
-    if (!together) add_node(builder, step, append + 1, RF_COUNT(append) - 1, NULL, 0);
-    if (no_queries) return 0;
-    if (fewer) {
+    bool last = last_layer(builder);
+    rf_tensor_id normed = rf_build_norm(builder, x, "attn_norm");
+    rf_tensor_id k = rf_build_product(builder, normed, "attn_k"), v = rf_build_product(builder, normed, "attn_v");
+    rf_tensor_id caches[] = {add_cache(builder, false), add_cache(builder, true)};
+    append(builder, k, v, caches);
+    if (last && shape->no_logits) return 0;
+    if (last && !shape->all_logits && shape->sequences < builder->rows) {
         normed = view_last(builder, normed, hparams->width, shape->sequences);
         x = view_last(builder, x, hparams->width, shape->sequences);
         builder->rows = shape->sequences;
     }
-    if (!at_once) q = rf_build_product(builder, normed, "attn_q", 0, NULL);
+    rf_tensor_id q = rf_build_product(builder, normed, "attn_q");
     q = view_heads(builder, norm_heads(builder, q, "attn_q_norm", hparams->heads), hparams->heads);
-    if (together) {
-        append[0] = q;
-        step.op = "rope_append";
-        q = add_value(builder, step, append, RF_COUNT(append), describe_queries(builder), NULL);
-    } else {
-        q = rotate(builder, q);
-    }
-    return attend(builder, q, keys, values, x);
+    q = rotate(builder, q, "rope_q", describe_queries(builder));
+    rf_tensor_id out = rf_build_product(builder, attend(builder, q, caches), "attn_output");
+    return rf_build_sum(builder, out, x, "attn_residual", "attn");
 }
 
 /* ---- feed-forward ---- */
 
-/* One op does gate and up together where both are alike. The GPU's goes over few rows at a time: many are better off
- * with two products. */
 rf_tensor_id rf_build_feed_forward(struct rf_builder *builder, rf_tensor_id x) {
-    static const char *const names[] = {"ffn_gate", "ffn_up"};
     struct rf_tensor_desc desc = matrix(RF_F32, builder->rows, builder->hparams->feed_forward);
-    if (!x) return 0;
-    if (alike(builder, names, RF_COUNT(names), true)) {
-        uint64_t columns[] = {builder->hparams->width, builder->hparams->feed_forward};
-        rf_tensor_id results[2];
-        norm_products(builder, "norm_gate", "ffn_norm", x, names, RF_COUNT(names), results, columns,
-                      RF_COUNT(results));
-        return rf_build_product(builder, results[1], "ffn_down", x, "");
-    }
-    rf_tensor_id normed = rf_build_norm(builder, x, "ffn_norm"), hidden;
-    if (!normed) return 0;
-    if (builder->rows <= RF_MATVEC_ROWS && alike(builder, names, RF_COUNT(names), false)) {
-        rf_tensor_id inputs[] = {normed, layer_weight(builder, "ffn_gate", 2), layer_weight(builder, "ffn_up", 2)};
-        hidden = add_value(builder, (struct step){.op = "matmul_gate", .name = "ffn_gate"}, inputs, 3, desc, NULL);
-    } else {
-        rf_tensor_id inputs[] = {rf_build_product(builder, normed, "ffn_gate", 0, NULL),
-                                 rf_build_product(builder, normed, "ffn_up", 0, NULL)};
-        hidden = add_value(builder, (struct step){.op = "activation", .name = "ffn_act"}, inputs, 2, desc, NULL);
-    }
-    return rf_build_product(builder, hidden, "ffn_down", x, "");
+    rf_tensor_id normed = rf_build_norm(builder, x, "ffn_norm");
+    rf_tensor_id gate = rf_build_product(builder, normed, "ffn_gate"),
+                 up = rf_build_product(builder, normed, "ffn_up");
+    struct node silu = {"activation", "ffn_act", {{"kind", .i = RF_ACTIVATION_SILU}}, 1};
+    rf_tensor_id hidden = add_result(builder, silu, &gate, 1, desc, NULL);
+    hidden = add_result(builder, (struct node){.op = "multiply", .name = "ffn_gated"}, (rf_tensor_id[]){hidden, up},
+                        2, desc, NULL);
+    return rf_build_sum(builder, rf_build_product(builder, hidden, "ffn_down"), x, "ffn_residual", "");
 }
 
 rf_tensor_id rf_build_block(struct rf_builder *builder, rf_tensor_id x) {
@@ -411,12 +357,13 @@ static rf_status check_shape(const struct rf_hparams *hparams, const struct rf_g
 static void add_inputs(struct rf_builder *builder) {
     const struct rf_graph_shape *shape = builder->shape;
     const struct rf_hparams *hparams = builder->hparams;
+    struct rf_model_graph *model = builder->model;
     uint64_t tokens = shape->tokens, sequences = shape->sequences;
-    builder->tokens = add_input(builder, "tokens", 1, &tokens);
-    builder->positions = add_input(builder, "positions", 1, &tokens);
-    builder->sequences = add_input(builder, "sequences", 1, &tokens);
-    builder->table = add_input(builder, "table", 2, (uint64_t[]){sequences, shape->table_width});
-    builder->lengths = add_input(builder, "lengths", 1, &sequences);
+    model->tokens = add_input(builder, "tokens", 1, &tokens);
+    model->positions = builder->positions = add_input(builder, "positions", 1, &tokens);
+    model->sequences = builder->sequences = add_input(builder, "sequences", 1, &tokens);
+    model->table = builder->table = add_input(builder, "table", 2, (uint64_t[]){sequences, shape->table_width});
+    model->lengths = builder->lengths = add_input(builder, "lengths", 1, &sequences);
     builder->steps = add_tensor(builder, (struct rf_graph_tensor){.name = "rope_steps",
                                                                   .role = RF_ROLE_CONSTANT,
                                                                   .desc = matrix(RF_I32, hparams->rotated / 2, 2),
@@ -426,9 +373,9 @@ static void add_inputs(struct rf_builder *builder) {
 static rf_tensor_id embed(struct rf_builder *builder) {
     builder->group = RF_GROUP_EMBEDDING;
     rf_tensor_id table = add_weight(builder, "token_embd.weight", 2, NULL);
-    return add_value(builder, (struct step){.op = "embedding", .name = "token_embd"},
-                     (rf_tensor_id[]){table, builder->tokens}, 2,
-                     matrix(RF_F32, builder->rows, builder->hparams->width), NULL);
+    return add_result(builder, (struct node){.op = "embedding", .name = "token_embd"},
+                      (rf_tensor_id[]){table, builder->model->tokens}, 2,
+                      matrix(RF_F32, builder->rows, builder->hparams->width), NULL);
 }
 
 static void add_logits(struct rf_builder *builder, rf_tensor_id x) {
@@ -436,32 +383,43 @@ static void add_logits(struct rf_builder *builder, rf_tensor_id x) {
     if (!x) return;
     const char *weight = builder->hparams->tied_output ? "token_embd.weight" : "output.weight";
     rf_tensor_id normed = rf_build_norm(builder, x, "output_norm");
-    rf_tensor_id logits = multiply(builder, normed, weight, "output", add_bias(builder, "output"), 0, "logits");
+    rf_tensor_id logits = multiply(builder, normed, weight, "output", add_bias(builder, "output"), "logits");
     if (!builder->status) builder->status = rf_graph_add_output(builder->graph, logits);
+    builder->model->logits = logits;
 }
 
-rf_status rf_build_decoder(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
-                           const struct rf_graph_shape *shape, rf_build_block_fn block, struct rf_graph **out) {
-    struct rf_builder builder = {.gguf = gguf, .hparams = hparams, .shape = shape, .rows = shape->tokens};
-    rf_status status = check_shape(hparams, shape);
-    if (!status) status = rf_graph_create(hparams->arch->name, &builder.graph);
-    if (status) return status;
+rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
+                        const struct rf_graph_shape *shape, struct rf_model_graph *out) {
+    if (!gguf || !hparams || !hparams->arch || !shape || !out)
+        return rf_fail(RF_E_INVALID, "rf_arch_build: gguf, hparams, shape or out is NULL, or hparams was not read");
+    struct rf_model_graph model = {0};
+    struct rf_builder builder = {
+        .gguf = gguf, .hparams = hparams, .shape = shape, .model = &model, .rows = shape->tokens};
+    RF_TRY(check_shape(hparams, shape));
+    RF_TRY(rf_graph_create(hparams->arch->name, &model.graph));
+    builder.graph = model.graph;
     add_inputs(&builder);
     rf_tensor_id x = embed(&builder);
     for (uint32_t layer = 0; layer < hparams->layers; layer++) {
         builder.layer = layer;
         builder.group = RF_GROUP_LAYER + (int)layer;
-        x = block(&builder, x);
+        x = hparams->arch->block(&builder, x);
     }
     add_logits(&builder, x);
-    if (!builder.status) builder.status = rf_graph_finish(builder.graph);
+    if (!builder.status) builder.status = rf_graph_finish(model.graph);
     if (builder.status) {
         struct rf_saved_error saved;
         rf_error_save(&saved);
-        rf_graph_destroy(&builder.graph);
+        rf_model_graph_finish(&model);
         rf_error_restore(&saved);
         return builder.status;
     }
-    *out = builder.graph;
+    *out = model;
     return RF_OK;
+}
+
+void rf_model_graph_finish(struct rf_model_graph *model) {
+    rf_graph_destroy(&model->graph);
+    free(model->bound);
+    *model = (struct rf_model_graph){0};
 }

@@ -147,9 +147,9 @@ static inline bool rf_is_full(rf_status status) {
 /* A graph of one shape and its executor. */
 struct rf_runner {
     struct rf_graph_shape shape;
-    struct rf_graph *graph;
+    struct rf_model_graph model;
+    struct rf_binder *binder; /* runner.c */
     struct rf_executor *executor;
-    rf_tensor_id tokens, positions, sequences, table, lengths, logits;
     uint64_t used; /* when last; for the cache */
     bool timed;    /* its runs take the time of their nodes */
 };

@@ -6,44 +6,37 @@
 
 #include "graph/executor.h"
 
-/* Where a node or tensor goes: by the layer its name says. */
-static int group_by_name(const struct rf_engine *engine, const char *name) {
-    unsigned layer;
-    if (sscanf(name, "blk.%u.", &layer) == 1) return RF_GROUP_LAYER + (int)layer;
-    return !strncmp(name, "token_embd", 10) ? RF_GROUP_EMBEDDING : rf_group_output(&engine->hparams);
+/* What one executor is bound to; the executor keeps a pointer to it. */
+struct rf_binder {
+    const struct rf_engine *engine;
+    const struct rf_bound_tensor *bound; /* the model graph's */
+    size_t bound_count;
+};
+
+static int place_group(void *user, int group) {
+    const struct rf_binder *binder = user;
+    return rf_engine_on_device(binder->engine, group) ? 0 : -1;
 }
 
-static int place_node(void *user, const char *node) {
-    const struct rf_engine *engine = user;
-    return rf_engine_on_device(engine, group_by_name(engine, node)) ? 0 : -1;
-}
-
-static bool bind_cache(const struct rf_engine *engine, const char *name, int place, struct rf_binding *binding) {
-    unsigned layer;
-    char which;
-    if (sscanf(name, "cache_%c.%u", &which, &layer) != 2 || layer >= engine->hparams.layers) return false;
-    const struct rf_layer_cache *cache = &engine->caches[layer];
+static bool bind_cache(const struct rf_engine *engine, const struct rf_bound_tensor *bound, int place,
+                       struct rf_binding *binding) {
+    const struct rf_layer_cache *cache = &engine->caches[bound->layer];
     if (place < 0)
         binding->host = cache->pinned ? rf_pinned_data(cache->pinned) : cache->host;
     else
         binding->buffer = cache->buffer;
-    if (which == 'v') binding->offset_bytes = rf_engine_layer_cache_bytes(engine) / 2;
+    if (bound->values) binding->offset_bytes = rf_engine_layer_cache_bytes(engine) / 2;
     return binding->host || binding->buffer;
 }
 
-static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding) {
-    const struct rf_engine *engine = user;
-    (void)id;
-    *binding = (struct rf_binding){0};
-    if (bind_cache(engine, name, place, binding)) return true;
-    const struct rf_gguf_tensor *tensor = rf_gguf_find_tensor(engine->gguf, name);
-    if (!tensor) return false;
+static bool bind_weight(const struct rf_engine *engine, const struct rf_gguf_tensor *weight, int place,
+                        struct rf_binding *binding) {
     if (place < 0) {
-        binding->host = (void *)(uintptr_t)tensor->data; /* a constant: never written */
+        binding->host = (void *)(uintptr_t)weight->data; /* a constant: never written */
         return true;
     }
     for (size_t i = 0; i < engine->home_count; i++)
-        if (engine->homes[i].tensor == tensor) {
+        if (engine->homes[i].tensor == weight) {
             binding->buffer = engine->homes[i].buffer;
             binding->offset_bytes = engine->homes[i].offset;
             return true;
@@ -51,22 +44,36 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
     return false;
 }
 
+static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding) {
+    const struct rf_binder *binder = user;
+    (void)name;
+    *binding = (struct rf_binding){0};
+    if (id >= binder->bound_count) return false;
+    const struct rf_bound_tensor *bound = &binder->bound[id];
+    if (bound->cache) return bind_cache(binder->engine, bound, place, binding);
+    return bound->weight && bind_weight(binder->engine, bound->weight, place, binding);
+}
+
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out) {
     struct rf_runner runner = {.shape = *shape};
-    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &runner.graph);
+    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &runner.model);
+    if (!status && !(runner.binder = malloc(sizeof *runner.binder)))
+        status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
     if (!status) {
+        *runner.binder = (struct rf_binder){engine, runner.model.bound, runner.model.bound_count};
         RF_PARAMS(struct rf_executor_params, params);
-        params.graph = runner.graph;
+        params.graph = runner.model.graph;
         params.runtime = engine->runtime;
         params.devices = &engine->device;
         params.device_count = engine->device && engine->device_layers ? 1 : 0;
         params.cpu_threads = engine->threads;
         params.cpu_simd = engine->simd[0] ? engine->simd : NULL;
+        params.passes = RF_PASS_FUSE;
         params.replay = engine->replay && shape->tokens == shape->sequences;
-        params.place = params.device_count ? place_node : NULL;
+        params.place_group = params.device_count ? place_group : NULL;
         params.bind = bind_tensor;
-        params.user = engine;
+        params.user = runner.binder;
         params.stop = session ? rf_session_stops : NULL;
         params.stop_user = session;
         status = rf_executor_create(&params, &runner.executor);
@@ -80,17 +87,13 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
         rf_error_restore(&saved);
         return status;
     }
-    runner.tokens = rf_graph_find(runner.graph, "tokens");
-    runner.positions = rf_graph_find(runner.graph, "positions");
-    runner.sequences = rf_graph_find(runner.graph, "sequences");
-    runner.table = rf_graph_find(runner.graph, "table");
-    runner.lengths = rf_graph_find(runner.graph, "lengths");
-    runner.logits = rf_graph_find(runner.graph, "logits");
     *out = runner;
     return RF_OK;
 }
 
 void rf_runner_destroy(struct rf_runner *runner) {
     rf_executor_destroy(&runner->executor);
-    rf_graph_destroy(&runner->graph);
+    rf_model_graph_finish(&runner->model);
+    free(runner->binder);
+    runner->binder = NULL;
 }

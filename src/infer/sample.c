@@ -79,7 +79,8 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     struct rf_device *device = NULL;
     struct rf_binding at = {.host = session->host_logits};
     rf_status status = RF_OK;
-    if (session->last) status = rf_executor_locate(session->last->executor, session->last->logits, &device, &at);
+    if (session->last)
+        status = rf_executor_locate(session->last->executor, session->last->model.logits, &device, &at);
     if (status) return status;
     uint64_t row = session->last ? session->last_row * columns * sizeof(float) : 0;
     int32_t drawn = -1;
@@ -117,7 +118,7 @@ rf_status rf_session_keep_logits(struct rf_session *session) {
     struct rf_device *device = NULL;
     struct rf_binding at = {0};
     if (!session->last) return RF_OK;
-    rf_status status = rf_executor_locate(session->last->executor, session->last->logits, &device, &at);
+    rf_status status = rf_executor_locate(session->last->executor, session->last->model.logits, &device, &at);
     if (!status && !session->host_logits && !(session->host_logits = malloc(bytes)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
     uint64_t from = at.offset_bytes + session->last_row * bytes;

@@ -241,11 +241,11 @@ static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, ui
     }
     fill_table_row(session, row);
     forget_logits(session); /* they may lie in this runner */
-    status = write_numbers(runner, runner->tokens, tokens, count);
-    if (!status) status = write_numbers(runner, runner->positions, positions, count);
-    if (!status) status = write_numbers(runner, runner->sequences, sequences, count);
-    if (!status) status = write_numbers(runner, runner->table, row, engine->table_width);
-    if (!status) status = write_numbers(runner, runner->lengths, &length, 1);
+    status = write_numbers(runner, runner->model.tokens, tokens, count);
+    if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
+    if (!status) status = write_numbers(runner, runner->model.sequences, sequences, count);
+    if (!status) status = write_numbers(runner, runner->model.table, row, engine->table_width);
+    if (!status) status = write_numbers(runner, runner->model.lengths, &length, 1);
     if (!status) status = rf_executor_run(runner->executor);
     if (!status && runner->timed) adapt_chunk(engine, count, rf_executor_longest_ns(runner->executor));
     *out = runner;
@@ -288,7 +288,7 @@ static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, s
     session->last_row = all ? chunk - 1 : 0;
     if (!logits || !(all || last)) return RF_OK;
     float *to = all ? logits + at * vocabulary : logits;
-    return rf_executor_read(runner->executor, runner->logits, to, (all ? chunk : 1) * vocabulary * sizeof *to);
+    return rf_executor_read(runner->executor, runner->model.logits, to, (all ? chunk : 1) * vocabulary * sizeof *to);
 }
 
 rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all, float *logits) {
@@ -340,17 +340,17 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
         fill_table_row(sessions[i], table + i * width);
         forget_logits(sessions[i]);
     }
-    rf_status status = write_numbers(runner, runner->tokens, tokens, count);
-    if (!status) status = write_numbers(runner, runner->positions, positions, count);
-    if (!status) status = write_numbers(runner, runner->sequences, sequences, count);
-    if (!status) status = write_numbers(runner, runner->table, table, count * width);
-    if (!status) status = write_numbers(runner, runner->lengths, lengths, count);
+    rf_status status = write_numbers(runner, runner->model.tokens, tokens, count);
+    if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
+    if (!status) status = write_numbers(runner, runner->model.sequences, sequences, count);
+    if (!status) status = write_numbers(runner, runner->model.table, table, count * width);
+    if (!status) status = write_numbers(runner, runner->model.lengths, lengths, count);
     first->together = sessions;
     first->together_count = count;
     if (!status) status = rf_executor_run(runner->executor);
     first->together_count = 0;
     return status ? status
-                  : rf_executor_read(runner->executor, runner->logits, rows,
+                  : rf_executor_read(runner->executor, runner->model.logits, rows,
                                      count * first->engine->hparams.vocabulary * sizeof *rows);
 }
 

@@ -457,6 +457,67 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
     rf_graph_destroy(&graph);
 }
 
+/* Queries of a few tokens are rotated with their keys; `read`: a node between the two reads the cache. */
+static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, size_t fused) {
+    static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
+    struct rf_graph *graph = graph_new("append"), *out;
+    rf_tensor_id k = INPUT(graph, "k", tokens, 2, 8), v = INPUT(graph, "v", tokens, 2, 8);
+    rf_tensor_id q = INPUT(graph, "q", tokens, 4, 8), turned = GRAPH_VALUE(graph, tokens, 4, 8);
+    rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    rf_tensor_id later = graph_tensor_of(graph, "later", RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    rf_tensor_id turns = graph_tensor_of(graph, "turns", RF_ROLE_CONSTANT, RF_I32, steps, SIZES(4, 2));
+    rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_STATE, 1, 2, 32, 8),
+                 vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 2, 32, 8);
+    GRAPH_NODE(graph, NULL, "kv_append", ((struct graph_attributes){1, 1, 0}), k, v, at, 0, 0, turns, kc, vc);
+    if (read) GRAPH_NODE(graph, NULL, "scale", F0(2), vc, VALUE(graph, "seen", 1, 2, 32, 8));
+    GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), q, other_positions ? later : at, turns,
+               turned);
+    graph->nodes[0].group = group;
+    out = after(graph, RF_PASS_FUSE, fused, 2 + read - fused);
+    if (fused) {
+        RF_ASSERT_TEXT(out->nodes[0].op->name, "rope_append");
+        RF_ASSERT_INT(out->nodes[0].attributes.halves, 1);
+    }
+    rf_graph_destroy(&out);
+    rf_graph_destroy(&graph);
+}
+RF_TEST(pass_fuse, queries_of_few_tokens_with_their_keys) {
+    rope_append(2, 0, false, false, 1);
+    rope_append(16, 0, false, false, 1);
+    rope_append(17, 0, false, false, 0);
+    rope_append(2, 0, true, false, 0);
+    rope_append(2, 0, false, true, 0);
+    rope_append(2, 7, false, false, 0); /* another group is placed elsewhere, perhaps */
+}
+
+/* A row that is widened to f32 for a product alone. */
+static void cast_matmul(uint64_t rows, enum rf_dtype weights, bool bias, bool twice, size_t fused) {
+    static const uint16_t numbers[4 * 8];
+    static const float wide[4 * 8];
+    struct rf_graph *graph = graph_new("cast"), *out = NULL;
+    rf_tensor_id x = graph_tensor_of(graph, "x", RF_ROLE_INPUT, RF_F16, NULL, SIZES(rows, 8));
+    rf_tensor_id w = graph_tensor_of(graph, "w", RF_ROLE_CONSTANT, weights,
+                                     weights == RF_F32 ? (const void *)wide : numbers, SIZES(4, 8));
+    rf_tensor_id b = GRAPH_CONSTANT(graph, "b", 1, 4), cast = GRAPH_VALUE(graph, rows, 8);
+    rf_tensor_id residual = INPUT(graph, "r", rows, 4), y = VALUE(graph, "y", rows, 4);
+    GRAPH_NODE(graph, NULL, "copy", NONE, x, cast);
+    GRAPH_NODE(graph, NULL, "matmul", NONE, cast, w, bias ? b : 0, residual, y);
+    if (twice) GRAPH_NODE(graph, NULL, "scale", F0(2), cast, VALUE(graph, "again", rows, 8));
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    RF_ASSERT_OK(rf_graph_optimize(graph, RF_PASS_FUSE, &out, NULL, NULL));
+    RF_ASSERT_UINT(out->node_count, 2 + twice - fused);
+    if (fused) RF_ASSERT_TEXT(out->nodes[0].op->name, "cast_matmul");
+    rf_graph_destroy(&out);
+    rf_graph_destroy(&graph);
+}
+RF_TEST(pass_fuse, cast_into_a_product) {
+    cast_matmul(1, RF_F16, false, false, 1);
+    cast_matmul(2, RF_F16, false, false, 0);
+    cast_matmul(1, RF_F32, false, false, 0);
+    cast_matmul(1, RF_F16, true, false, 0);
+    cast_matmul(1, RF_F16, false, true, 0);
+}
+
 /* ---- in place ---- */
 
 RF_TEST(pass_in_place, takes_what_dies) {

@@ -44,7 +44,7 @@ double error_of_floats(const float *a, const float *b, size_t count) {
 struct kept {
     struct kept_executor {
         struct rf_graph_shape shape;
-        struct rf_graph *graph;
+        struct rf_model_graph model;
         struct rf_executor *executor;
     } executors[24];
     size_t count;
@@ -55,7 +55,7 @@ static void free_kept(struct timeline *timeline) {
     if (!timeline->kept) return;
     for (size_t i = 0; i < timeline->kept->count; i++) {
         RF_ASSERT_OK(rf_executor_destroy(&timeline->kept->executors[i].executor));
-        rf_graph_destroy(&timeline->kept->executors[i].graph);
+        rf_model_graph_finish(&timeline->kept->executors[i].model);
     }
     for (size_t i = 0; i < RF_COUNT(timeline->kept->buffers); i++)
         if (timeline->kept->buffers[i]) RF_ASSERT_OK(rf_buffer_destroy(&timeline->kept->buffers[i]));
@@ -115,21 +115,21 @@ static void *cache_of(const struct timeline *timeline, const char *name) {
 }
 
 /* Where a tensor with storage of its own lies; values are not numbers until they are made. */
-static void *memory_of(const struct timeline *timeline, const struct rf_tensor_row *value,
+static void *memory_of(const struct timeline *timeline, const struct rf_tensor_row *tensor,
                        const struct inputs *inputs) {
-    switch (value->role) {
-    case RF_ROLE_CONSTANT: return (void *)(uintptr_t)value->data;
-    case RF_ROLE_STATE: RF_ASSERT_UINT(value->bytes, timeline->cache_bytes); return cache_of(timeline, value->name);
+    switch (tensor->role) {
+    case RF_ROLE_CONSTANT: return (void *)(uintptr_t)tensor->data;
+    case RF_ROLE_STATE: RF_ASSERT_UINT(tensor->bytes, timeline->cache_bytes); return cache_of(timeline, tensor->name);
     case RF_ROLE_INPUT:
         for (int i = 0; i < 5; i++)
-            if (!strcmp(value->name, input_names[i])) return inputs->numbers[i];
-        RF_FAIL("an input '%s' that nobody knows", value->name);
+            if (!strcmp(tensor->name, input_names[i])) return inputs->numbers[i];
+        RF_FAIL("an input '%s' that nobody knows", tensor->name);
         return NULL;
     case RF_ROLE_RESULT: break;
     }
-    void *memory = aligned_alloc(64, (value->bytes + 63) / 64 * 64);
+    void *memory = aligned_alloc(64, (tensor->bytes + 63) / 64 * 64);
     RF_ASSERT(memory != NULL);
-    memset(memory, 0xff, value->bytes);
+    memset(memory, 0xff, tensor->bytes);
     return memory;
 }
 
@@ -151,12 +151,12 @@ static void evaluate(const struct timeline *timeline, const struct rf_graph *gra
     for (size_t i = 0; i < graph->tensor_count; i++)
         if (graph->tensors[i].root == i) memory[i] = memory_of(timeline, &graph->tensors[i], inputs);
     for (size_t s = 0; s < graph->node_count; s++) {
-        const struct rf_node_row *step = &graph->nodes[s];
+        const struct rf_node_row *node = &graph->nodes[s];
         struct rf_op_call call;
-        rf_graph_call(graph, step, &call);
+        rf_graph_call(graph, node, &call);
         for (int i = 0; i < call.count; i++)
-            if (step->tensors[i] != RF_NO_INDEX) call.tensors[i].host = memory[graph->tensors[step->tensors[i]].root];
-        RF_TRACE("step %zu, %s", s, step->name);
+            if (node->tensors[i] != RF_NO_INDEX) call.tensors[i].host = memory[graph->tensors[node->tensors[i]].root];
+        RF_TRACE("node %zu, %s", s, node->name);
         RF_ASSERT_OK(rf_op_check(&call));
         if (timeline->cpu && call.op->cpu)
             RF_ASSERT_OK(call.op->cpu(timeline->cpu, &call));
@@ -174,11 +174,11 @@ static void evaluate(const struct timeline *timeline, const struct rf_graph *gra
 
 /* ---- the same through an executor ---- */
 
-static int place(void *user, const char *node) {
+static int place(void *user, int group) {
     const struct timeline *timeline = user;
-    uint32_t layers = timeline->model->hparams.layers, layer;
-    if (sscanf(node, "blk.%u.", &layer) == 1) return layer + (uint32_t)timeline->device_layers >= layers ? 0 : -1;
-    return !strncmp(node, "output", 6) ? 0 : -1;
+    const struct rf_hparams *hparams = &timeline->model->hparams;
+    if (group < RF_GROUP_LAYER || group == rf_group_output(hparams)) return group < RF_GROUP_LAYER ? -1 : 0;
+    return (uint32_t)(group - RF_GROUP_LAYER) + (uint32_t)timeline->device_layers >= hparams->layers ? 0 : -1;
 }
 static bool bind(void *user, rf_tensor_id id, const char *name, int at, struct rf_binding *binding) {
     struct timeline *timeline = user;
@@ -211,7 +211,7 @@ static struct rf_executor *create_executor(struct timeline *timeline, const stru
     params.replay = timeline->shared;
     params.passes = timeline->passes;
     if (timeline->shared) params.bind = bind;
-    if (timeline->device && timeline->device_layers >= 0) params.place = place;
+    if (timeline->device && timeline->device_layers >= 0) params.place_group = place;
     params.user = timeline;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     return executor;
@@ -222,20 +222,21 @@ static struct rf_executor *create_executor(struct timeline *timeline, const stru
 static void execute(struct timeline *timeline, const struct rf_graph *graph, struct rf_executor *executor,
                     const struct inputs *inputs, bool first, float *logits) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
-        const struct rf_tensor_row *value = &graph->tensors[i];
-        bool cache = value->role == RF_ROLE_STATE;
-        if (cache && timeline->shared && (!first || !timeline->kept->buffers[cache_index(timeline, value->name)]))
+        const struct rf_tensor_row *tensor = &graph->tensors[i];
+        bool cache = tensor->role == RF_ROLE_STATE;
+        if (cache && timeline->shared && (!first || !timeline->kept->buffers[cache_index(timeline, tensor->name)]))
             continue;
-        if (cache || value->role == RF_ROLE_INPUT)
+        if (cache || tensor->role == RF_ROLE_INPUT)
             RF_ASSERT_OK(
-                rf_executor_write(executor, (rf_tensor_id)i + 1, memory_of(timeline, value, inputs), value->bytes));
+                rf_executor_write(executor, (rf_tensor_id)i + 1, memory_of(timeline, tensor, inputs), tensor->bytes));
     }
     RF_ASSERT_OK(rf_executor_run(executor));
     for (size_t i = 0; i < graph->tensor_count; i++) {
-        const struct rf_tensor_row *value = &graph->tensors[i];
-        if (value->role != RF_ROLE_STATE) continue;
-        if (timeline->shared && !timeline->kept->buffers[cache_index(timeline, value->name)]) continue;
-        RF_ASSERT_OK(rf_executor_read(executor, (rf_tensor_id)i + 1, cache_of(timeline, value->name), value->bytes));
+        const struct rf_tensor_row *tensor = &graph->tensors[i];
+        if (tensor->role != RF_ROLE_STATE) continue;
+        if (timeline->shared && !timeline->kept->buffers[cache_index(timeline, tensor->name)]) continue;
+        RF_ASSERT_OK(
+            rf_executor_read(executor, (rf_tensor_id)i + 1, cache_of(timeline, tensor->name), tensor->bytes));
     }
     rf_tensor_id out = rf_graph_find(graph, "logits");
     if (out) RF_ASSERT_OK(rf_executor_read(executor, out, logits, graph->tensors[out - 1].bytes));
@@ -252,17 +253,17 @@ static void run_shared(struct timeline *timeline, const struct rf_graph_shape *s
     struct kept_executor *one = &kept->executors[i];
     if (i == kept->count) {
         RF_ASSERT(i < RF_COUNT(kept->executors));
-        RF_ASSERT_OK(rf_arch_build(timeline->model->gguf, &timeline->model->hparams, shape, &one->graph));
+        RF_ASSERT_OK(rf_arch_build(timeline->model->gguf, &timeline->model->hparams, shape, &one->model));
         memcpy(&one->shape, shape, sizeof *shape);
-        one->executor = create_executor(timeline, one->graph);
+        one->executor = create_executor(timeline, one->model.graph);
         kept->count++;
     }
-    execute(timeline, one->graph, one->executor, inputs, first, logits);
+    execute(timeline, one->model.graph, one->executor, inputs, first, logits);
 }
 
 static void run(struct timeline *timeline, const struct inputs *inputs, enum wanted wanted, float *logits) {
     const struct model *model = timeline->model;
-    struct rf_graph *graph = NULL;
+    struct rf_model_graph made;
     struct rf_graph_shape shape;
     memset(&shape, 0, sizeof shape); /* shapes are compared whole */
     shape.tokens = inputs->tokens;
@@ -278,7 +279,8 @@ static void run(struct timeline *timeline, const struct inputs *inputs, enum wan
         run_shared(timeline, &shape, inputs, logits);
         return;
     }
-    RF_ASSERT_OK(rf_arch_build(model->gguf, &model->hparams, &shape, &graph));
+    RF_ASSERT_OK(rf_arch_build(model->gguf, &model->hparams, &shape, &made));
+    struct rf_graph *graph = made.graph;
     if (timeline->executor) {
         struct rf_executor *executor = create_executor(timeline, graph);
         execute(timeline, graph, executor, inputs, true, logits);
@@ -286,7 +288,7 @@ static void run(struct timeline *timeline, const struct inputs *inputs, enum wan
     } else {
         evaluate(timeline, graph, inputs, logits);
     }
-    rf_graph_destroy(&graph);
+    rf_model_graph_finish(&made);
 }
 
 static struct inputs inputs_for(const struct timeline *timeline, uint32_t tokens, uint32_t sequences) {

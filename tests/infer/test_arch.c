@@ -11,6 +11,7 @@
 #include "../gpu/gpu_testing.h"
 #include "base/base.h"
 #include "gguf_testing.h"
+#include "graph/graph_impl.h"
 #include "oracle_testing.h"
 
 /* The references (level AUTO stands for them) and each level that this machine has. */
@@ -26,6 +27,54 @@ static struct rf_cpu *how_cpu(int level) {
 
 static void fill_tokens(int32_t *tokens, uint32_t count, uint32_t vocabulary, uint64_t seed) {
     for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((seed * 31 + i * i * 7 + i * 13 + 5) % vocabulary);
+}
+
+/* ---- graphs are plain; the passes make the fused forms ---- */
+
+static size_t count_nodes(const struct rf_graph *graph, const char *op) {
+    size_t count = 0;
+    for (size_t i = 0; i < graph->node_count; i++) count += !strcmp(graph->nodes[i].op->name, op);
+    return count;
+}
+
+RF_TEST(arch, passes_fuse_what_a_token_needs) {
+    static const struct spec spec = {"fused",        "llama",       .layers = 2,        .width = 64,
+                                     .heads = 4,     .kv_heads = 2, .feed_forward = 64, .vocabulary = 40,
+                                     .dtype = RF_F16};
+    static const struct {
+        uint32_t tokens;
+        const char *op;
+        size_t plain, fused; /* nodes of a graph of 2 layers */
+    } expected[] = {
+        /* The last layer's attention and feed-forward are of the last token alone, however many there are. */
+        {1, "rms_norm", 5, 1},     {1, "norm_qkv", 0, 2},    {1, "norm_gate", 0, 2},   {1, "cast_matmul", 0, 2},
+        {1, "matmul", 15, 3},      {1, "rope_append", 0, 2}, {1, "rope", 4, 0},        {1, "add", 4, 0},
+        {1, "copy", 2, 0},         {1, "activation", 2, 0},  {4, "matmul_gate", 0, 1}, {4, "norm_gate", 0, 1},
+        {4, "matmul", 15, 10},     {4, "add", 4, 0},         {4, "rope_append", 0, 1}, {4, "kv_append", 2, 1},
+        {40, "activation", 2, 1},  {40, "multiply", 2, 0},   {40, "matmul", 15, 12},   {40, "rope", 4, 2},
+        {40, "matmul_gate", 0, 0}, {40, "add_norm", 0, 0},
+    };
+    struct model model;
+    model_make(&model, &spec);
+    for (size_t i = 0; i < RF_COUNT(expected); i++) {
+        struct rf_graph_shape shape = {.tokens = expected[i].tokens,
+                                       .sequences = 1,
+                                       .page_rows = 8,
+                                       .page_count = 8,
+                                       .table_width = 8,
+                                       .longest = 64,
+                                       .kv_dtype = RF_F16};
+        struct rf_model_graph made;
+        struct rf_graph *fused = NULL;
+        RF_TRACE("%u tokens, %s", expected[i].tokens, expected[i].op);
+        RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &shape, &made));
+        RF_ASSERT_OK(rf_graph_optimize(made.graph, RF_PASS_FUSE, &fused, NULL, NULL));
+        RF_EXPECT_UINT(count_nodes(made.graph, expected[i].op), expected[i].plain);
+        RF_EXPECT_UINT(count_nodes(fused, expected[i].op), expected[i].fused);
+        rf_graph_destroy(&fused);
+        rf_model_graph_finish(&made);
+    }
+    model_close(&model);
 }
 
 /* ---- models made here, against the plain pass ---- */

@@ -139,7 +139,7 @@ RF_TEST(arch, reads_what_the_file_says) {
     RF_EXPECT_UINT(h->trained_context, 512);
     RF_EXPECT_UINT(h->rotated, 48);
     RF_EXPECT(h->rope_base == 1e6 && h->rope_scale == 1 && h->rope_magnitude == 1 && h->rope_halves);
-    RF_EXPECT(h->tied_output && h->qk_norm && !h->qkv_bias);
+    RF_EXPECT(h->tied_output && h->qk_norm);
     RF_EXPECT(h->norm_epsilon == 1e-5f);
     model_close(&model);
 }
@@ -168,23 +168,23 @@ RF_TEST(arch, refuses_shapes) {
     bad[8].kv_dtype = RF_Q4_0;
     bad[9].kv_dtype = RF_Q8_0;
     struct model model;
-    struct rf_graph *graph = NULL;
+    struct rf_model_graph made = {0};
     model_make(&model, &spec);
     for (size_t i = 0; i < RF_COUNT(bad); i++) {
         RF_TRACE("shape %zu", i);
-        RF_EXPECT_STATUS(rf_arch_build(model.gguf, &model.hparams, &bad[i], &graph),
+        RF_EXPECT_STATUS(rf_arch_build(model.gguf, &model.hparams, &bad[i], &made),
                          statuses[i] ? statuses[i] : RF_E_INVALID);
-        RF_EXPECT(graph == NULL);
+        RF_EXPECT(made.graph == NULL);
         RF_NOTE("%s", rf_error_text());
     }
-    RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &good, &graph));
+    RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &good, &made));
     static const char *const names[] = {"tokens",     "positions", "sequences", "table",  "lengths",
                                         "rope_steps", "cache_k.0", "cache_v.1", "logits", "blk.0.attn_q.weight"};
     for (size_t i = 0; i < RF_COUNT(names); i++) {
         RF_TRACE("%s", names[i]);
-        RF_EXPECT(rf_graph_find(graph, names[i]) != 0);
+        RF_EXPECT(rf_graph_find(made.graph, names[i]) != 0);
     }
-    rf_graph_destroy(&graph);
+    rf_model_graph_finish(&made);
     model_close(&model);
 }
 
@@ -199,12 +199,12 @@ RF_TEST(arch, survives_flipped_bytes, .timeout_ms = 300000) {
     for (size_t i = 0; i < RF_MIN(bytes, (size_t)4096); i++)
         for (size_t f = 0; f < RF_COUNT(flips); f++) {
             struct rf_gguf *gguf = NULL;
-            struct rf_graph *graph = NULL;
+            struct rf_model_graph made = {0};
             struct rf_hparams hparams;
             file[i] ^= flips[f];
             rf_status status = rf_gguf_open_memory(file, bytes, "flipped", &gguf);
             if (!status) status = rf_arch_read(gguf, &hparams);
-            if (!status) status = rf_arch_build(gguf, &hparams, &shape, &graph);
+            if (!status) status = rf_arch_build(gguf, &hparams, &shape, &made);
             if (status) {
                 RF_TRACE("byte %zu by %#x", i, flips[f]);
                 RF_EXPECT(*rf_error_text() && !strchr(rf_error_text(), '\n'));
@@ -212,7 +212,7 @@ RF_TEST(arch, survives_flipped_bytes, .timeout_ms = 300000) {
             } else {
                 built++;
             }
-            rf_graph_destroy(&graph);
+            rf_model_graph_finish(&made);
             rf_gguf_close(&gguf);
             file[i] ^= flips[f];
         }

@@ -1,4 +1,4 @@
-/* The table of architectures, and what reading one's metadata and weights has in common.
+/* From a file's metadata to numbers, for every row of the table of architectures.
  *
  * A file that opened is right in form; here every value that a graph would be built from is checked for sense, and
  * every tensor for presence, type and shape, so that building cannot fail for the file's sake. What would change the
@@ -10,9 +10,10 @@
 #include <stdio.h>
 
 #include "cpu/ref_transformer.h"
-#include "infer/arch_impl.h"
+#include "base/base.h"
 
-static const struct rf_arch *const archs[] = {&rf_arch_llama, &rf_arch_qwen2, &rf_arch_qwen3};
+static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h);
+static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h);
 
 enum { SHOWN_BYTES = 64 };
 /* Text of a file for an error's one line. */
@@ -28,8 +29,8 @@ static const char *shown(const char *from, size_t bytes, char *text, size_t size
 static rf_status unknown_arch(const struct rf_gguf *gguf, struct rf_gguf_string name) {
     char list[256] = "", text[SHOWN_BYTES];
     size_t used = 0;
-    for (size_t i = 0; i < RF_COUNT(archs) && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", archs[i]->name);
+    for (size_t i = 0; i < rf_arch_table_count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", rf_arch_table[i].name);
     return rf_fail(RF_E_UNSUPPORTED, "%s: the architecture \"%s\" is not supported; these are: %s",
                    rf_gguf_path(gguf), shown(name.text, name.bytes, text, sizeof text), list);
 }
@@ -47,21 +48,17 @@ rf_status rf_arch_read(const struct rf_gguf *gguf, struct rf_hparams *hparams) {
     if (!gguf || !hparams) return rf_fail(RF_E_INVALID, "rf_arch_read: gguf or hparams is NULL");
     rf_status status = rf_gguf_get_string(gguf, "general.architecture", &name);
     if (status) return status;
-    for (size_t i = 0; i < RF_COUNT(archs); i++)
-        if (rf_gguf_string_is(name, archs[i]->name)) read.arch = archs[i];
+    for (size_t i = 0; i < rf_arch_table_count; i++)
+        if (rf_gguf_string_is(name, rf_arch_table[i].name)) read.arch = &rf_arch_table[i];
     if (!read.arch) return unknown_arch(gguf, name);
     read_name(gguf, read.name);
-    status = read.arch->read(gguf, &read);
+    read.rope_halves = read.arch->rope_halves;
+    read.qk_norm = read.arch->qk_norm;
+    status = read_common(gguf, &read);
+    if (!status) status = check_weights(gguf, &read);
     if (status) return status;
     *hparams = read;
     return RF_OK;
-}
-
-rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
-                        const struct rf_graph_shape *shape, struct rf_graph **out) {
-    if (!gguf || !hparams || !hparams->arch || !shape || !out)
-        return rf_fail(RF_E_INVALID, "rf_arch_build: gguf, hparams, shape or out is NULL, or hparams was not read");
-    return hparams->arch->build(gguf, hparams, shape, out);
 }
 
 /* ---- metadata ---- */
@@ -248,7 +245,9 @@ static void read_rotation(struct reader *reader, struct rf_hparams *h) {
     read_scaling(reader, h);
 }
 
-rf_status rf_arch_read_common(const struct rf_gguf *gguf, struct rf_hparams *h) {
+/* What is read in the same way for all, from "ARCH.key"; the rotation's steps come with check_weights, as the file's
+ * factors are a tensor. */
+static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h) {
     struct reader reader = {.gguf = gguf, .hparams = h};
     char key[KEY_BYTES];
     need_u32(&reader, "block_count", &h->layers, 1 << 16);
@@ -384,8 +383,12 @@ static bool listed(const struct rf_weight *weights, size_t count, const char *na
     return false;
 }
 
-rf_status rf_arch_check_weights(const struct rf_gguf *gguf, struct rf_hparams *h, const struct rf_weight *more,
-                                size_t count) {
+/* Presence, type and shape of the weights that every decoder has and of those in the architecture's row; a tensor of
+ * the file that is in neither list is refused, as the model would need what nobody computes. Sets tied_output,
+ * rope_steps and rope_magnitude. */
+static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h) {
+    const struct rf_weight *more = h->arch->weights;
+    size_t count = h->arch->weight_count;
     rf_status status = check_list(gguf, h, common_weights, RF_COUNT(common_weights));
     if (!status) status = check_list(gguf, h, more, count);
     if (status) return status;
