@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
 # All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
-TSAN_FOLDERS ?= $(addprefix --folder ,base testing budget gpu sim graph)
+TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
 ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer)
 
 ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
