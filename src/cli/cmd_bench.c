@@ -1,7 +1,7 @@
 /* rocmforge bench: how fast a model reads a prompt and writes an answer here. */
 #include "model.h"
-#include "json.h"
 #include "placement.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,24 +63,24 @@ static void show(const struct rf_engine_info *info, const char *notice, struct f
                  int64_t prompt, int64_t answer, bool json) {
     double read = median(figures->prompt, figures->count), wrote = median(figures->answer, figures->count);
     if (json) {
-        struct json out;
-        json_begin(&out, stdout);
-        json_open_object(&out, NULL);
-        json_text(&out, "model", info->name);
-        json_text(&out, "device", info->device);
-        json_uint(&out, "parameters", info->parameter_count);
-        json_uint(&out, "weight_bytes", info->weight_bytes);
-        json_uint(&out, "layers", info->layers);
-        json_uint(&out, "gpu_layers", info->device_layers);
-        json_int(&out, "depth", depth);
-        json_int(&out, "prompt_tokens", prompt);
-        json_double(&out, "prompt_tokens_per_s", read);
-        json_int(&out, "answer_tokens", answer);
-        json_double(&out, "answer_tokens_per_s", wrote);
-        json_uint(&out, "rounds", figures->count);
+        struct rf_json out;
+        rf_json_begin_file(&out, stdout, RF_JSON_LINES);
+        rf_json_open_object(&out, NULL);
+        rf_json_text(&out, "model", info->name);
+        rf_json_text(&out, "device", info->device);
+        rf_json_uint(&out, "parameters", info->parameter_count);
+        rf_json_uint(&out, "weight_bytes", info->weight_bytes);
+        rf_json_uint(&out, "layers", info->layers);
+        rf_json_uint(&out, "gpu_layers", info->device_layers);
+        rf_json_int(&out, "depth", depth);
+        rf_json_int(&out, "prompt_tokens", prompt);
+        rf_json_double(&out, "prompt_tokens_per_s", read);
+        rf_json_int(&out, "answer_tokens", answer);
+        rf_json_double(&out, "answer_tokens_per_s", wrote);
+        rf_json_uint(&out, "rounds", figures->count);
         placement_json(&out, info, notice);
-        json_close(&out);
-        json_end(&out);
+        rf_json_close(&out);
+        rf_json_end(&out);
         return;
     }
     bool billions = info->parameter_count >= 1000000000;

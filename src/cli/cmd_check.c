@@ -3,7 +3,7 @@
  *
  * The work happens in a worker process, which may die of its GPU. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 struct shown {
     bool json, verbose, bench;
-    struct json writer;
+    struct rf_json writer;
     double roof_bytes_per_ns; /* 0: not measured */
 };
 
@@ -89,20 +89,23 @@ static void show_line(const struct shown *shown, const struct rf_check_result *r
 }
 
 static void show_json(struct shown *shown, const struct rf_check_result *result) {
-    struct json *json = &shown->writer;
-    json_open_object(json, NULL);
-    json_text(json, "op", result->op);
-    json_text(json, "case", result->label);
-    json_text(json, "verdict", result->status == RF_E_UNSUPPORTED ? "skipped" : result->passed ? "passed" : "failed");
-    json_text(json, "why", result->why);
-    json_double(json, "error", result->error);
-    json_double(json, "tolerance", result->tolerance);
+    struct rf_json *json = &shown->writer;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "op", result->op);
+    rf_json_text(json, "case", result->label);
+    rf_json_text(json, "verdict",
+                 result->status == RF_E_UNSUPPORTED ? "skipped"
+                 : result->passed                   ? "passed"
+                                                    : "failed");
+    rf_json_text(json, "why", result->why);
+    rf_json_double(json, "error", result->error);
+    rf_json_double(json, "tolerance", result->tolerance);
     if (shown->bench) {
-        json_int(json, "time_ns", result->time_ns);
-        json_uint(json, "bytes", result->bytes);
-        json_uint(json, "flops", result->flops);
+        rf_json_int(json, "time_ns", result->time_ns);
+        rf_json_uint(json, "bytes", result->bytes);
+        rf_json_uint(json, "flops", result->flops);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
 static bool show(void *user, const struct rf_check_result *result) {
@@ -159,20 +162,20 @@ static int check(const char *op, const char *which, const char *simd, const char
     }
     params.visit = show;
     if (!status && shown->json) {
-        json_begin(&shown->writer, stdout);
-        json_open_object(&shown->writer, NULL);
-        json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
-        if (shown->bench) json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
-        json_open_array(&shown->writer, "cases");
+        rf_json_begin_file(&shown->writer, stdout, RF_JSON_LINES);
+        rf_json_open_object(&shown->writer, NULL);
+        rf_json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
+        if (shown->bench) rf_json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
+        rf_json_open_array(&shown->writer, "cases");
     }
     if (!status) {
         status = rf_check_run(&params, &counts);
         if (shown->json) {
-            json_close(&shown->writer);
-            json_uint(&shown->writer, "passed", counts.passed);
-            json_uint(&shown->writer, "failed", counts.failed);
-            json_uint(&shown->writer, "skipped", counts.skipped);
-            json_end(&shown->writer);
+            rf_json_close(&shown->writer);
+            rf_json_uint(&shown->writer, "passed", counts.passed);
+            rf_json_uint(&shown->writer, "failed", counts.failed);
+            rf_json_uint(&shown->writer, "skipped", counts.skipped);
+            rf_json_end(&shown->writer);
         }
     }
     int code = status ? cli_fail_status(status, "check") : counts.failed ? CLI_FAILED : CLI_DONE;

@@ -4,7 +4,7 @@
  * opened for a moment by a worker process with a deadline: a driver that crashes or hangs
  * costs a line in the report. A machine without a GPU is no failure. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -214,97 +214,97 @@ static void show_text(const struct doctor *doctor) {
     }
 }
 
-static void json_tristate(struct json *json, const char *key, enum rf_tristate value) {
+static void json_tristate(struct rf_json *json, const char *key, enum rf_tristate value) {
     if (value == RF_UNKNOWN)
-        json_null(json, key);
+        rf_json_null(json, key);
     else
-        json_bool(json, key, value == RF_YES);
+        rf_json_bool(json, key, value == RF_YES);
 }
 
 static bool show_lease_json(void *user, const struct rf_lease_info *lease) {
-    json_open_object(user, NULL);
-    json_int(user, "pid", lease->pid);
-    json_uint(user, "promised", lease->promised_bytes);
-    json_uint(user, "held", lease->held_bytes);
-    json_bool(user, "part", lease->part);
-    json_close(user);
+    rf_json_open_object(user, NULL);
+    rf_json_int(user, "pid", lease->pid);
+    rf_json_uint(user, "promised", lease->promised_bytes);
+    rf_json_uint(user, "held", lease->held_bytes);
+    rf_json_bool(user, "part", lease->part);
+    rf_json_close(user);
     return true;
 }
 
-static void show_device_json(const struct doctor *doctor, struct json *json, const struct rf_device_info *info) {
+static void show_device_json(const struct doctor *doctor, struct rf_json *json, const struct rf_device_info *info) {
     static const char *const vendors[] = {"", "amd", "nvidia"};
     struct opened opened = {0};
     if (info->usable) open_by_worker(doctor, info->index, &opened);
     uint64_t free_bytes = info->free_bytes ? info->free_bytes : opened.free0_bytes;
-    json_open_object(json, NULL);
-    json_int(json, "index", info->index);
-    json_text(json, "name", info->name);
-    json_text(json, "arch", info->arch);
-    json_text(json, "vendor", (unsigned)info->vendor < 3 ? vendors[info->vendor] : "");
-    json_text(json, "driver", info->driver);
-    json_text(json, "uuid", info->uuid);
-    json_text(json, "pci", info->pci);
-    json_bool(json, "simulated", info->simulated);
-    json_bool(json, "integrated", info->integrated);
+    rf_json_open_object(json, NULL);
+    rf_json_int(json, "index", info->index);
+    rf_json_text(json, "name", info->name);
+    rf_json_text(json, "arch", info->arch);
+    rf_json_text(json, "vendor", (unsigned)info->vendor < 3 ? vendors[info->vendor] : "");
+    rf_json_text(json, "driver", info->driver);
+    rf_json_text(json, "uuid", info->uuid);
+    rf_json_text(json, "pci", info->pci);
+    rf_json_bool(json, "simulated", info->simulated);
+    rf_json_bool(json, "integrated", info->integrated);
     json_tristate(json, "display", info->display);
-    json_uint(json, "total", info->total_bytes);
+    rf_json_uint(json, "total", info->total_bytes);
     if (free_bytes)
-        json_uint(json, "free", free_bytes);
+        rf_json_uint(json, "free", free_bytes);
     else
-        json_null(json, "free");
+        rf_json_null(json, "free");
     if (opened.known) {
-        json_uint(json, "budget", opened.budget_bytes);
-        json_uint(json, "floor", opened.floor_bytes);
-        json_uint(json, "available", opened.available_bytes);
-        json_uint(json, "driver_bytes", opened.driver_bytes);
+        rf_json_uint(json, "budget", opened.budget_bytes);
+        rf_json_uint(json, "floor", opened.floor_bytes);
+        rf_json_uint(json, "available", opened.available_bytes);
+        rf_json_uint(json, "driver_bytes", opened.driver_bytes);
     } else {
-        json_null(json, "budget");
-        json_null(json, "floor");
-        json_null(json, "available");
-        json_null(json, "driver_bytes");
+        rf_json_null(json, "budget");
+        rf_json_null(json, "floor");
+        rf_json_null(json, "available");
+        rf_json_null(json, "driver_bytes");
     }
-    json_text(json, "budget_spec", rf_runtime_option(doctor->runtime, "RF_BUDGET"));
-    json_text(json, "budget_reason", opened.reason);
-    json_open_array(json, "leases");
+    rf_json_text(json, "budget_spec", rf_runtime_option(doctor->runtime, "RF_BUDGET"));
+    rf_json_text(json, "budget_reason", opened.reason);
+    rf_json_open_array(json, "leases");
     rf_device_leases(doctor->runtime, info->index, show_lease_json, json);
-    json_close(json);
-    json_int(json, "wave_size", info->wave_size);
-    json_int(json, "compute_units", info->compute_units);
-    json_int(json, "max_threads_per_block", info->max_threads_per_block);
-    json_int(json, "max_shared_bytes_per_block", info->max_shared_bytes_per_block);
-    json_uint(json, "granularity", info->granularity_bytes);
-    json_bool(json, "usable", info->usable);
-    json_text(json, "reason", info->reason);
-    json_text(json, "kernel_target", info->kernel_target);
-    json_uint(json, "kernels", info->kernel_target[0] ? kernels_for(info->kernel_target) : 0);
-    json_close(json);
+    rf_json_close(json);
+    rf_json_int(json, "wave_size", info->wave_size);
+    rf_json_int(json, "compute_units", info->compute_units);
+    rf_json_int(json, "max_threads_per_block", info->max_threads_per_block);
+    rf_json_int(json, "max_shared_bytes_per_block", info->max_shared_bytes_per_block);
+    rf_json_uint(json, "granularity", info->granularity_bytes);
+    rf_json_bool(json, "usable", info->usable);
+    rf_json_text(json, "reason", info->reason);
+    rf_json_text(json, "kernel_target", info->kernel_target);
+    rf_json_uint(json, "kernels", info->kernel_target[0] ? kernels_for(info->kernel_target) : 0);
+    rf_json_close(json);
 }
 
 static void show_json(const struct doctor *doctor) {
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_text(&json, "version", rf_version());
-    json_bool(&json, "gpu_available", rf_gpu_available(doctor->runtime));
-    json_text(&json, "reason", rf_gpu_reason(doctor->runtime));
-    json_open_array(&json, "devices");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "version", rf_version());
+    rf_json_bool(&json, "gpu_available", rf_gpu_available(doctor->runtime));
+    rf_json_text(&json, "reason", rf_gpu_reason(doctor->runtime));
+    rf_json_open_array(&json, "devices");
     for (int i = 0; i < rf_device_count(doctor->runtime); i++) {
         RF_PARAMS(struct rf_device_info, info);
         if (rf_device_info_at(doctor->runtime, i, &info) == RF_OK) show_device_json(doctor, &json, &info);
     }
-    json_close(&json);
+    rf_json_close(&json);
     if (doctor->options) {
-        json_open_array(&json, "options");
+        rf_json_open_array(&json, "options");
         for (size_t i = 0; i < rf_option_count(); i++) {
             const struct rf_option *option = rf_option_at(i);
-            json_open_object(&json, NULL);
-            json_text(&json, "name", option->name);
-            json_text(&json, "value", rf_runtime_option(doctor->runtime, option->name));
-            json_text(&json, "default", option->default_value);
-            json_text(&json, "help", option->help);
-            json_close(&json);
+            rf_json_open_object(&json, NULL);
+            rf_json_text(&json, "name", option->name);
+            rf_json_text(&json, "value", rf_runtime_option(doctor->runtime, option->name));
+            rf_json_text(&json, "default", option->default_value);
+            rf_json_text(&json, "help", option->help);
+            rf_json_close(&json);
         }
-        json_close(&json);
+        rf_json_close(&json);
     }
-    json_end(&json);
+    rf_json_end(&json);
 }

@@ -2,9 +2,9 @@
  *
  * Loads no weights. What the present budget would give is asked of a worker process where there is a GPU; if that
  * dies or fails, the rest is shown all the same. */
-#include "json.h"
 #include "model.h"
 #include "placement.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -347,129 +347,129 @@ static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool a
 /* ---- as JSON ---- */
 
 /* Text in full, a chat template may be long; as it is shown where it holds a zero byte. */
-static void json_string(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+static void json_string(struct rf_json *json, const char *key, const struct rf_gguf_metadata *value) {
     char *text = memchr(value->text, 0, value->text_bytes) ? NULL : malloc(value->text_bytes + 1);
     if (text) {
         memcpy(text, value->text, value->text_bytes);
         text[value->text_bytes] = 0;
     }
-    json_text(json, key, text ? text : value->shown);
+    rf_json_text(json, key, text ? text : value->shown);
     free(text);
 }
 
-static void json_value(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+static void json_value(struct rf_json *json, const char *key, const struct rf_gguf_metadata *value) {
     switch (value->type) {
     case RF_GGUF_U8:
     case RF_GGUF_U16:
     case RF_GGUF_U32:
-    case RF_GGUF_U64: json_uint(json, key, value->uint_value); break;
+    case RF_GGUF_U64: rf_json_uint(json, key, value->uint_value); break;
     case RF_GGUF_I8:
     case RF_GGUF_I16:
     case RF_GGUF_I32:
-    case RF_GGUF_I64: json_int(json, key, value->int_value); break;
+    case RF_GGUF_I64: rf_json_int(json, key, value->int_value); break;
     case RF_GGUF_F32:
-    case RF_GGUF_F64: json_double(json, key, value->float_value); break;
-    case RF_GGUF_BOOL: json_bool(json, key, value->bool_value); break;
+    case RF_GGUF_F64: rf_json_double(json, key, value->float_value); break;
+    case RF_GGUF_BOOL: rf_json_bool(json, key, value->bool_value); break;
     case RF_GGUF_STRING: json_string(json, key, value); break;
-    default: json_text(json, key, value->shown); break;
+    default: rf_json_text(json, key, value->shown); break;
     }
 }
 
 /* Key, type and value; of an array the count and the first elements. */
-static void json_metadata(struct json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
-    json_open_object(json, NULL);
-    json_text(json, "key", value->key);
-    json_text(json, "type", value->type_name);
+static void json_metadata(struct rf_json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "key", value->key);
+    rf_json_text(json, "type", value->type_name);
     if (value->type == RF_GGUF_ARRAY) {
-        json_uint(json, "count", value->element_count);
-        json_open_array(json, "first");
+        rf_json_uint(json, "count", value->element_count);
+        rf_json_open_array(json, "first");
         for (uint64_t i = 0; i < value->element_count && i < JSON_ELEMENTS; i++) {
             RF_PARAMS(struct rf_gguf_metadata, element);
             if (rf_gguf_metadata_element(gguf, value->key, i, &element)) break;
             json_value(json, NULL, &element);
         }
-        json_close(json);
+        rf_json_close(json);
     } else {
         json_value(json, "value", value);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
-static void json_tensor(struct json *json, const struct rf_gguf_tensor_info *tensor) {
-    json_open_object(json, NULL);
-    json_text(json, "name", tensor->name);
-    json_text(json, "type", rf_dtype_name(tensor->dtype));
-    json_open_array(json, "shape");
-    for (int d = 0; d < tensor->rank; d++) json_uint(json, NULL, tensor->shape[d]);
-    json_close(json);
-    json_uint(json, "bytes", tensor->bytes);
-    json_uint(json, "file", tensor->file);
-    json_uint(json, "offset", tensor->offset);
-    json_close(json);
+static void json_tensor(struct rf_json *json, const struct rf_gguf_tensor_info *tensor) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "name", tensor->name);
+    rf_json_text(json, "type", rf_dtype_name(tensor->dtype));
+    rf_json_open_array(json, "shape");
+    for (int d = 0; d < tensor->rank; d++) rf_json_uint(json, NULL, tensor->shape[d]);
+    rf_json_close(json);
+    rf_json_uint(json, "bytes", tensor->bytes);
+    rf_json_uint(json, "file", tensor->file);
+    rf_json_uint(json, "offset", tensor->offset);
+    rf_json_close(json);
 }
 
 static bool json_part(void *user, const struct rf_model_part *part) {
     static const char *const names[] = {"embedding", "layer", "output", "other"};
-    struct json *json = user;
-    json_open_object(json, NULL);
-    json_text(json, "part", names[part->kind]);
-    if (part->kind == RF_PART_LAYER) json_uint(json, "layer", part->layer);
-    json_uint(json, "tensors", part->tensor_count);
-    json_uint(json, "parameters", part->parameter_count);
-    json_uint(json, "weight_bytes", part->weight_bytes);
-    json_close(json);
+    struct rf_json *json = user;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "part", names[part->kind]);
+    if (part->kind == RF_PART_LAYER) rf_json_uint(json, "layer", part->layer);
+    rf_json_uint(json, "tensors", part->tensor_count);
+    rf_json_uint(json, "parameters", part->parameter_count);
+    rf_json_uint(json, "weight_bytes", part->weight_bytes);
+    rf_json_close(json);
     return true;
 }
 
-static void json_kv(struct json *json, const struct rf_gguf *gguf) {
+static void json_kv(struct rf_json *json, const struct rf_gguf *gguf) {
     static const enum rf_dtype dtypes[] = {RF_F16, RF_F32, RF_Q8_0};
-    json_open_object(json, "kv_bytes_per_1024_tokens");
+    rf_json_open_object(json, "kv_bytes_per_1024_tokens");
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         uint64_t bytes;
         if (rf_gguf_kv_bytes(gguf, KV_TOKENS, dtypes[i], &bytes))
-            json_null(json, rf_dtype_name(dtypes[i]));
+            rf_json_null(json, rf_dtype_name(dtypes[i]));
         else
-            json_uint(json, rf_dtype_name(dtypes[i]), bytes);
+            rf_json_uint(json, rf_dtype_name(dtypes[i]), bytes);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
 static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all) {
     RF_PARAMS(struct rf_gguf_info, info);
     rf_status status = rf_gguf_get_info(gguf, &info);
     if (status) return cli_fail_status(status, "info");
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_text(&json, "name", info.name[0] ? info.name : NULL);
-    json_text(&json, "architecture", info.architecture[0] ? info.architecture : NULL);
-    json_uint(&json, "version", info.version);
-    json_uint(&json, "files", info.file_count);
-    json_uint(&json, "file_bytes", info.file_bytes);
-    json_uint(&json, "alignment_bytes", info.alignment_bytes);
-    json_uint(&json, "parameters", info.parameter_count);
-    json_uint(&json, "weight_bytes", info.tensor_bytes);
-    json_bool(&json, "tied_output", info.tied_output);
-    json_open_array(&json, "metadata");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "name", info.name[0] ? info.name : NULL);
+    rf_json_text(&json, "architecture", info.architecture[0] ? info.architecture : NULL);
+    rf_json_uint(&json, "version", info.version);
+    rf_json_uint(&json, "files", info.file_count);
+    rf_json_uint(&json, "file_bytes", info.file_bytes);
+    rf_json_uint(&json, "alignment_bytes", info.alignment_bytes);
+    rf_json_uint(&json, "parameters", info.parameter_count);
+    rf_json_uint(&json, "weight_bytes", info.tensor_bytes);
+    rf_json_bool(&json, "tied_output", info.tied_output);
+    rf_json_open_array(&json, "metadata");
     RF_PARAMS(struct rf_gguf_metadata, value);
     for (uint64_t i = 0; i < info.metadata_count; i++)
         if (!rf_gguf_metadata_at(gguf, i, &value)) json_metadata(&json, gguf, &value);
-    json_close(&json);
-    json_open_array(&json, "tensors");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "tensors");
     RF_PARAMS(struct rf_gguf_tensor_info, tensor);
     for (uint64_t i = 0; i < info.tensor_count && all; i++)
         if (!rf_gguf_tensor_info_at(gguf, i, &tensor)) json_tensor(&json, &tensor);
-    json_close(&json);
-    json_open_array(&json, "parts");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "parts");
     status = rf_gguf_visit_parts(gguf, json_part, &json);
-    json_close(&json);
+    rf_json_close(&json);
     json_kv(&json, gguf);
     if (plan->status) {
-        json_null(&json, "placement");
-        json_text(&json, "placement_error", plan->why);
+        rf_json_null(&json, "placement");
+        rf_json_text(&json, "placement_error", plan->why);
     } else {
         placement_json(&json, &plan->info, plan->notice);
     }
-    json_end(&json);
+    rf_json_end(&json);
     return status ? cli_fail_status(status, "info") : CLI_DONE;
 }

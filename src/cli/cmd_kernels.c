@@ -3,7 +3,7 @@
  * Needs no GPU and touches no driver, everything comes from the library's own tables; but for
  * --device, which asks the driver in a worker process what it made of them. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -71,55 +71,55 @@ static int show_table(void) {
 }
 
 /* A number, or null where it is not known. */
-static void json_known(struct json *json, const char *key, int32_t value) {
+static void json_known(struct rf_json *json, const char *key, int32_t value) {
     if (value < 0) {
-        json_null(json, key);
+        rf_json_null(json, key);
     } else {
-        json_int(json, key, value);
+        rf_json_int(json, key, value);
     }
 }
 
 /* file: NULL outside a manifest. */
-static void json_kernel(struct json *json, const struct rf_builtin_kernel *k, const char *file) {
-    json_open_object(json, NULL);
-    json_text(json, "kernel", k->name);
-    json_text(json, "module", k->module);
-    json_text(json, "target", k->target);
-    if (file) json_text(json, "file", file);
-    json_open_array(json, "arguments");
+static void json_kernel(struct rf_json *json, const struct rf_builtin_kernel *k, const char *file) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "kernel", k->name);
+    rf_json_text(json, "module", k->module);
+    rf_json_text(json, "target", k->target);
+    if (file) rf_json_text(json, "file", file);
+    rf_json_open_array(json, "arguments");
     for (size_t i = 0; i < k->arg_count; i++) {
-        json_open_object(json, NULL);
-        json_uint(json, "bytes", k->arg_bytes[i]);
-        json_close(json);
+        rf_json_open_object(json, NULL);
+        rf_json_uint(json, "bytes", k->arg_bytes[i]);
+        rf_json_close(json);
     }
-    json_close(json);
-    json_uint(json, "max_threads", k->max_threads);
-    json_uint(json, "shared_bytes", k->shared_bytes);
+    rf_json_close(json);
+    rf_json_uint(json, "max_threads", k->max_threads);
+    rf_json_uint(json, "shared_bytes", k->shared_bytes);
     json_known(json, "vector_registers", k->vector_registers);
     json_known(json, "scalar_registers", k->scalar_registers);
     json_known(json, "scratch_bytes", k->scratch_bytes);
     json_known(json, "spills", k->spills);
-    json_close(json);
+    rf_json_close(json);
 }
 
 static int show_json(void) {
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_open_array(&json, "images");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_open_array(&json, "images");
     for (size_t i = 0; i < rf_builtin_image_count(); i++) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
-        json_open_object(&json, NULL);
-        json_text(&json, "module", image->module);
-        json_text(&json, "target", image->target);
-        json_uint(&json, "bytes", image->bytes);
-        json_close(&json);
+        rf_json_open_object(&json, NULL);
+        rf_json_text(&json, "module", image->module);
+        rf_json_text(&json, "target", image->target);
+        rf_json_uint(&json, "bytes", image->bytes);
+        rf_json_close(&json);
     }
-    json_close(&json);
-    json_open_array(&json, "kernels");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "kernels");
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) json_kernel(&json, rf_builtin_kernel_at(i), NULL);
-    json_close(&json);
-    json_end(&json);
+    rf_json_close(&json);
+    rf_json_end(&json);
     return CLI_DONE;
 }
 
@@ -147,23 +147,23 @@ static int write_file(const char *folder, const char *name, const void *data, si
 
 static int write_manifest(const char *target, const char *folder) {
     char path[PATH_MAX], file[256];
-    struct json json;
+    struct rf_json json;
     if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path)
         return cli_fail(CLI_FAILED, "%s: the path is too long", folder);
     FILE *to = fopen(path, "w");
     if (!to) return cli_fail(CLI_FAILED, "%s: %s", path, strerror(errno));
-    json_begin(&json, to);
-    json_open_object(&json, NULL);
-    json_text(&json, "target", target);
-    json_open_array(&json, "kernels");
+    rf_json_begin_file(&json, to, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "target", target);
+    rf_json_open_array(&json, "kernels");
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
         const struct rf_builtin_kernel *k = rf_builtin_kernel_at(i);
         if (strcmp(k->target, target) != 0) continue;
         blob_name(k->module, k->target, file, sizeof file);
         json_kernel(&json, k, file);
     }
-    json_close(&json);
-    json_end(&json);
+    rf_json_close(&json);
+    rf_json_end(&json);
     bool failed = ferror(to) != 0;
     if (fclose(to) != 0 || failed) return cli_fail(CLI_FAILED, "%s: could not be written: %s", path, strerror(errno));
     return CLI_DONE;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
+
 #define ELLIPSIS "\xe2\x80\xa6"
 
 static void fill_metadata(const struct rf_gguf_value *value, struct rf_gguf_metadata *out);
@@ -42,38 +44,29 @@ static void line_end(struct line *line, const char *ending) {
     line_add(line, ending, strlen(ending));
 }
 
-/* Bytes of the valid UTF-8 character that begins here; 0: none, or one that must not be printed
- * as it is. */
-static size_t printable_bytes(const unsigned char *text, size_t left) {
-    unsigned char first = text[0];
-    if (first < 0x80) return first >= 0x20 && first != 0x7f;
-    size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
-    if (!length || length > left || first > 0xf4) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    if (first == 0xc2 && text[1] < 0xa0) return 0;  /* control characters */
-    if (first == 0xe0 && text[1] < 0xa0) return 0;  /* too long a form */
-    if (first == 0xed && text[1] >= 0xa0) return 0; /* half of a surrogate pair */
-    if (first == 0xf0 && text[1] < 0x90) return 0;  /* too long a form */
-    if (first == 0xf4 && text[1] >= 0x90) return 0; /* past the last character */
-    if (first == 0xe2 && text[1] == 0x80 && (text[2] == 0xa8 || text[2] == 0xa9)) return 0; /* line ends */
-    return length;
+/* Bytes of the valid UTF-8 character that begins here; 0: none does, or it must not be printed as it is (a control
+ * character, or U+2028 and U+2029, which end lines). */
+static size_t printable_bytes(const char *text, size_t left) {
+    size_t taken;
+    uint32_t code = rf_utf8_decode(text, left, &taken);
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    return control || code == 0x2028 || code == 0x2029 || code == RF_CODE_INVALID ? 0 : taken;
 }
 
 static void line_add_string(struct line *line, struct rf_gguf_string string) {
     for (size_t i = 0; i < string.bytes && !line->full;) {
-        const unsigned char *at = (const unsigned char *)string.text + i;
+        const char *at = string.text + i;
         size_t bytes = printable_bytes(at, string.bytes - i);
         char escape[8];
         if (bytes) {
-            line_add(line, (const char *)at, bytes);
+            line_add(line, at, bytes);
             i += bytes;
             continue;
         }
         if (*at == '\n' || *at == '\t' || *at == '\r')
             snprintf(escape, sizeof escape, "\\%c", *at == '\n' ? 'n' : *at == '\t' ? 't' : 'r');
         else
-            snprintf(escape, sizeof escape, "\\x%02x", *at);
+            snprintf(escape, sizeof escape, "\\x%02x", (unsigned char)*at);
         line_add(line, escape, strlen(escape));
         i++;
     }
