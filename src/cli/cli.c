@@ -60,7 +60,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
     for (int i = 1; i < argc; i++) {
         char *argument = argv[i];
         if (options_ended || argument[0] != '-' || !argument[1]) {
-            if (count == command->most_positionals) return usage(command, "one argument too many,", argument);
+            if (count == command->positional_max) return usage(command, "one argument too many,", argument);
             argv[++count] = argument;
             continue;
         }

@@ -11,7 +11,7 @@
 #include <rocmforge/rocmforge.h>
 
 /* UNREADABLE is said by a server to its command only, which tells it from a driver that ends the process. */
-enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREADABLE = 66, CLI_ABSENT = 77 };
+enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_LOST_MODEL_FILE = 66, CLI_ABSENT = 77 };
 
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -48,7 +48,7 @@ struct cli_command {
     const char *summary; /* lines, each ended */
     const struct cli_option *options;
     size_t option_count;
-    int most_positionals;
+    int positional_max;
 };
 
 #define CLI_GO_ON (-1)
@@ -83,23 +83,23 @@ const char *cli_bytes(uint64_t bytes);
  * *exit_code. Else RF_E_TIMEOUT, RF_E_CANCELLED (Ctrl-C), RF_E_DEVICE_LOST (killed by another
  * signal) or RF_E_IO, with the reason in why. */
 #define CLI_REPORT_FD 197
-rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
-                     char why[256]);
+rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
+                         char why[256]);
 /* In the worker: where its report goes; NULL if this process is none. Close it when done. */
 FILE *cli_worker_report(void);
 
 /* The same as a server, that is spoken to over a socket pair. It has no input, its output is
  * our standard error, and it does not hear Ctrl-C. RF_E_IO, with the reason in why. */
-struct cli_server {
+struct cli_worker {
     pid_t pid; /* 0: there is none */
     int channel;
     int exit_code; /* once it was ended: its own, -1 where it died otherwise */
 };
-rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]);
+rf_status cli_worker_start(const char *const *arguments, struct cli_worker *server, char why[256]);
 /* Closes the channel and waits for its end, but not long, nor at all for one to be killed at
  * once: it is killed then. Whether it ended by itself and well; if not, why. No server: false. */
-bool cli_server_end(struct cli_server *server, bool at_once, char why[256]);
+bool cli_worker_end(struct cli_worker *server, bool at_once, char why[256]);
 /* In the server: its end of the channel, once; -1: this process is none. */
-int cli_server_channel(void);
+int cli_worker_channel(void);
 
 #endif

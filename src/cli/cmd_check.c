@@ -27,7 +27,7 @@ int cmd_check(int argc, char **argv) {
     struct shown shown = {0};
     const char *op = NULL, *device = "auto", *simd = NULL, *modules = NULL;
     int64_t seed = 1;
-    bool here = false;
+    bool in_worker_process = false;
     const struct cli_option options[] = {
         {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
         {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
@@ -37,7 +37,7 @@ int cmd_check(int argc, char **argv) {
         {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
         {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
         {'v', "verbose", CLI_FLAG, &shown.verbose, NULL, "show every case, not only those that fail"},
-        {0, "here", CLI_FLAG, &here, NULL, NULL},
+        {0, "in-worker", CLI_FLAG, &in_worker_process, NULL, NULL},
     };
     const struct cli_command command = {
         .name = "check",
@@ -54,19 +54,19 @@ int cmd_check(int argc, char **argv) {
     if (code == CLI_GO_ON && simd && strcmp(device, "cpu"))
         code = cli_fail(CLI_USAGE, "check: --simd chooses the CPU's level: it needs --device cpu");
     if (code == CLI_GO_ON)
-        code = here || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
-                                              : in_worker(given, arguments);
+        code = in_worker_process || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
+                                                           : in_worker(given, arguments);
     free(arguments);
     return code;
 }
 
 static int in_worker(int argc, char **argv) {
-    const char *arguments[16] = {"check", "--here"};
+    const char *arguments[16] = {"check", "--in-worker"};
     char why[256];
     int code = CLI_FAILED;
     if (argc > 13) return cli_fail(CLI_USAGE, "check: too many arguments");
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
-    rf_status status = cli_worker(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "check: %s", why) : code;
 }
 

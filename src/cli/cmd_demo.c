@@ -16,7 +16,7 @@
 
 struct demo {
     const char *want;
-    bool here;
+    bool in_worker;
 };
 
 static int demonstrate(const struct demo *demo);
@@ -26,7 +26,7 @@ int cmd_demo(int argc, char **argv) {
     const struct cli_option options[] = {
         {'d', "device", CLI_TEXT, &demo.want, "D",
          "auto (default), an index, a UUID, part of a name, or sim for the simulated driver"},
-        {0, "here", CLI_FLAG, &demo.here, NULL, NULL}, /* the worker's own */
+        {0, "in-worker", CLI_FLAG, &demo.in_worker, NULL, NULL}, /* the worker's own */
     };
     const struct cli_command command = {
         .name = "demo",
@@ -38,14 +38,14 @@ int cmd_demo(int argc, char **argv) {
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
-    if (demo.here) {
+    if (demo.in_worker) {
         FILE *report = cli_worker_report();
         if (report) fclose(report);
         return demonstrate(&demo);
     }
-    const char *arguments[] = {"demo", "--here", "--device", demo.want, NULL};
+    const char *arguments[] = {"demo", "--in-worker", "--device", demo.want, NULL};
     char why[256];
-    rf_status status = cli_worker(arguments, WORKER_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, WORKER_TIMEOUT_MS, NULL, 0, &code, why);
     return status == RF_OK ? code : cli_fail(CLI_FAILED, "demo: %s", why);
 }
 

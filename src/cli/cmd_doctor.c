@@ -93,7 +93,7 @@ static void open_by_worker(const struct doctor *doctor, int index, struct opened
     /* The worker probes again, then opens. */
     int64_t timeout_ms = 2 * strtoll(rf_runtime_option(doctor->runtime, "RF_PROBE_TIMEOUT_MS"), NULL, 10);
     int exit_code = 0;
-    rf_status status = cli_worker(arguments, timeout_ms, report, sizeof report, &exit_code, why);
+    rf_status status = cli_worker_run(arguments, timeout_ms, report, sizeof report, &exit_code, why);
     unsigned long long free0, budget, floor_bytes, available, driver;
     if (sscanf(report, "budget %llu %llu %llu %llu %llu", &free0, &budget, &floor_bytes, &available, &driver) == 5) {
         *opened = (struct opened){.known = true,

@@ -45,7 +45,7 @@ int cmd_info(int argc, char **argv) {
         {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC", "and this of host memory (default: RF_HOST_BUDGET)"},
         {0, "ctx", CLI_NUMBER, &model.context, "N", "with a context of so many tokens"},
         {0, "kv", CLI_TEXT, &model.kv, "TYPE", "with a key-value cache of f16, f32 or q8_0"},
-        {0, "here", CLI_FLAG, &model.here, NULL, NULL}, /* what the worker is asked */
+        {0, "in-worker", CLI_FLAG, &model.in_worker, NULL, NULL}, /* what the worker is asked */
     };
     const struct cli_command command = {
         .name = "info",
@@ -56,7 +56,7 @@ int cmd_info(int argc, char **argv) {
             "any; the others are found beside it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
-        .most_positionals = 1,
+        .positional_max = 1,
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
@@ -65,7 +65,7 @@ int cmd_info(int argc, char **argv) {
     model.plan_only = true;
     code = model_check("info", &model);
     if (code != CLI_GO_ON) return code;
-    if (model.here) return report_plan(&model);
+    if (model.in_worker) return report_plan(&model);
     struct rf_gguf *gguf = NULL;
     rf_status status = rf_gguf_open(argv[1], &gguf);
     /* A file that is malformed or absent is a failure, not wrong usage. */
@@ -84,7 +84,7 @@ int cmd_info(int argc, char **argv) {
 
 /* ---- where it would go ---- */
 
-static void plan_here(const struct model_options *options, struct plan *plan) {
+static void plan_locally(const struct model_options *options, struct plan *plan) {
     struct rf_runtime *runtime = NULL;
     struct rf_engine *engine = NULL;
     plan->status = model_open(options, &runtime, &engine);
@@ -131,12 +131,12 @@ static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGU
 /* In the worker: "plan FIGURES", the device and the notice, a line each; or "error NUMBER TEXT". */
 static int report_plan(const struct model_options *options) {
     FILE *report = cli_worker_report();
-    if (!report) return cli_fail(CLI_USAGE, "info: --here is for internal use");
+    if (!report) return cli_fail(CLI_USAGE, "info: --in-worker is for internal use");
     struct model_options in_process = *options;
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     unsigned long long figures[PLAN_FIGURES];
-    in_process.here = false; /* the report is not model_open's */
-    plan_here(&in_process, &plan);
+    in_process.in_worker = false; /* the report is not model_open's */
+    plan_locally(&in_process, &plan);
     if (plan.status) {
         fprintf(report, "error %d %s\n", (int)plan.status, plan.why);
     } else {
@@ -181,13 +181,13 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
     bool gpu = model_wants_worker(options) && !rf_runtime_create(NULL, &runtime) && rf_gpu_available(runtime);
     rf_runtime_destroy(&runtime);
     if (!gpu) {
-        plan_here(options, plan);
+        plan_locally(options, plan);
         return;
     }
     char report[4096], why[256], context[32];
     snprintf(context, sizeof context, "%lld", (long long)options->context);
-    const char *arguments[16] = {"info", "--here",    "--device", options->device,
-                                 "--kv", options->kv, "--ctx",    context};
+    const char *arguments[16] = {"info", "--in-worker", "--device", options->device,
+                                 "--kv", options->kv,   "--ctx",    context};
     size_t count = 8;
     if (options->budget) {
         arguments[count++] = "--budget";
@@ -200,7 +200,7 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
     arguments[count++] = "--";
     arguments[count++] = options->model;
     int exit_code;
-    rf_status status = cli_worker(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
+    rf_status status = cli_worker_run(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
     if (status) {
         plan->status = status;
         snprintf(plan->why, sizeof plan->why, "%s", why);

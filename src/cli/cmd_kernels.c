@@ -36,7 +36,7 @@ int cmd_kernels(int argc, char **argv) {
                    "asks it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
-        .most_positionals = 1,
+        .positional_max = 1,
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
@@ -214,7 +214,7 @@ static int ask_in_worker(const char *which) {
     const char *const arguments[] = {"kernels", "--ask-device", which, NULL};
     char why[256];
     int code = CLI_FAILED;
-    rf_status status = cli_worker(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "kernels: %s", why) : code;
 }
 

@@ -106,8 +106,8 @@ int cmd_run(int argc, char **argv) {
         code = cli_fail(CLI_USAGE, "run: give it a text with -p, or --chat: see rocmforge run --help");
     if (code == CLI_GO_ON) code = set_numbers(&o);
     o.model.stats = o.stats;
-    int channel = code == CLI_GO_ON && o.model.here ? cli_server_channel() : -1;
-    if (code == CLI_GO_ON) code = channel >= 0 ? run_serve(&o, channel) : run(&o);
+    int channel = code == CLI_GO_ON && o.model.in_worker ? cli_worker_channel() : -1;
+    if (code == CLI_GO_ON) code = channel >= 0 ? run_worker_main(&o, channel) : run(&o);
     free(given);
     return code;
 }

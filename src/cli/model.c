@@ -1,7 +1,7 @@
 /* See model.h. */
 #include "model.h"
 #include "placement.h"
-#include "unreadable.h"
+#include "lost_model_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -59,18 +59,18 @@ int model_check(const char *command, const struct model_options *options) {
 }
 
 bool model_wants_worker(const struct model_options *options) {
-    return !options->here && strcmp(options->device, "cpu");
+    return !options->in_worker && strcmp(options->device, "cpu");
 }
 
 int model_in_worker(int argc, char **argv) {
-    const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--here"};
+    const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--in-worker"};
     char why[256];
     int code = CLI_FAILED;
     if (argc > ARGUMENTS_MAX) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
     /* Ctrl-C is the worker's to answer. */
     signal(SIGINT, SIG_IGN);
-    rf_status status = cli_worker(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "%s: %s", argv[0], why) : code;
 }
 
@@ -114,22 +114,22 @@ static bool show_progress(void *user, uint64_t done, uint64_t total) {
     return true;
 }
 
-static void expect_unreadable(const struct model_options *options) {
+static void watch_model_file(const struct model_options *options) {
     char line[640] = ""; /* of a server: the command says it */
-    if (!options->serves) snprintf(line, sizeof line, "rocmforge: " MODEL_UNREADABLE "\n", options->model);
-    catch_unreadable(line, options->serves ? CLI_UNREADABLE : CLI_FAILED);
+    if (!options->is_run_worker) snprintf(line, sizeof line, "rocmforge: " MODEL_FILE_LOST "\n", options->model);
+    catch_lost_model_file(line, options->is_run_worker ? CLI_LOST_MODEL_FILE : CLI_FAILED);
 }
 
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
     RF_PARAMS(struct rf_runtime_params, log);
     RF_PARAMS(struct rf_engine_params, params);
-    if (options->here) {
+    if (options->in_worker) {
         FILE *report = cli_worker_report(); /* so that it ends with its command; there is nothing to report */
         if (report) fclose(report);
     }
     struct progress progress = {.terminal = !options->quiet && isatty(STDERR_FILENO)};
     signal(SIGINT, SIG_DFL); /* a worker's parent ignores it */
-    expect_unreadable(options);
+    watch_model_file(options);
     log.log = cli_log;
     char host_budget[256] = "";
     const char *overrides[] = {host_budget, NULL};

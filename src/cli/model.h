@@ -9,11 +9,12 @@
 struct model_options {
     const char *model, *device, *budget, *host_budget, *kv, *simd;
     int64_t context, layers, threads, batch, sessions, duty_percent, kernel_ms;
-    bool here, no_replay;
-    bool stats;     /* show the placement, also where standard error is no terminal */
-    bool quiet;     /* something else stands on the terminal: no progress, and the placement with 'stats' only */
-    bool serves;    /* a worker that is spoken to: a file that cannot be read any more is for its command to tell */
-    bool plan_only; /* load nothing and say nothing: what would be where */
+    bool in_worker, no_replay;
+    bool stats;         /* show the placement, also where standard error is no terminal */
+    bool quiet;         /* something else stands on the terminal: no progress, and the placement with 'stats' only */
+    bool is_run_worker; /* a worker that is spoken to: a file that cannot be read any more is for its command to tell
+                         */
+    bool plan_only;     /* load nothing and say nothing: what would be where */
 };
 #define MODEL_DEFAULTS(kv_) {.device = "auto", .kv = (kv_)}
 /* The rows of a command's option table. */
@@ -31,7 +32,7 @@ struct model_options {
         {0, "duty", CLI_NUMBER, &(o).duty_percent, "PERCENT", "of the time the GPU may be busy (default: 100)"},      \
         {0, "kernel-ms", CLI_NUMBER, &(o).kernel_ms, "MS", "no kernel longer than this (default: 8 with a display)"}, \
         {0, "no-replay", CLI_FLAG, &(o).no_replay, NULL, "submit each kernel instead of replaying a recording"}, {    \
-        0, "here", CLI_FLAG, &(o).here, NULL, NULL                                                                    \
+        0, "in-worker", CLI_FLAG, &(o).in_worker, NULL, NULL                                                          \
     }
 
 /* CLI_GO_ON where a model was named and the options make sense. */
@@ -43,12 +44,12 @@ int model_in_worker(int argc, char **argv);
 
 /* A runtime and an engine; closes what was opened on failure. Shows progress and the placement on a terminal, the
  * placement with 'stats' too, and a notice in any case. From then on a file that was shortened, or a disk that fails,
- * ends the process: with one line, or with CLI_UNREADABLE where it serves. */
+ * ends the process: with one line, or with CLI_LOST_MODEL_FILE where it serves. */
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine);
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
 
 /* What is said of such a file; its name is put in. */
-#define MODEL_UNREADABLE                                                                                             \
+#define MODEL_FILE_LOST                                                                                              \
     "%.400s: a part of it cannot be read any more: it was shortened or its disk fails; restore it and start again"
 
 /* A number from an option's text; false: it is none. */

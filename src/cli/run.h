@@ -5,7 +5,7 @@
  *   run_source.c   where answers come from: a worker with the GPU as long as it lives, then this process and the CPU;
  *                  Ctrl-C; what is shown
  *   run_local.c    answers by an engine in this process
- *   run_remote.c   answers by a worker: asking, listening, and telling that it is dead or hangs
+ *   run_worker.c   answers by a worker: asking, listening, and telling that it is dead or hangs
  *   run_server.c   that worker
  *   run_wire.c     what the two say to each other
  *
@@ -115,8 +115,8 @@ rf_status run_local_close(struct run_local *local, struct run_failure *failure);
 
 /* ---- in a worker ---- */
 
-struct run_remote {
-    struct cli_server server;
+struct run_worker {
+    struct cli_worker process;
     const char *model; /* its file; borrowed */
     struct wire_in in;
     struct wire_out out;
@@ -126,33 +126,33 @@ struct run_remote {
     int64_t patience_ns, probe_ns;
     int64_t cancelled_ns; /* when that was passed on, and how often Ctrl-C had come then */
     int interrupts;
-    /* For telling a worker that hangs from one that works: see run_remote.c. */
+    /* For telling a worker that hangs from one that works: see run_worker.c. */
     int64_t silent_ns, looked_ns, cpu_ns;
     uint64_t read_bytes;
-    char why[1024];  /* it was lost */
-    bool unreadable; /* it was the model's file that was; no other process could do better */
+    char why[1024]; /* it was lost */
+    bool lost_file; /* it was the model's file that was; no other process could do better */
 };
 /* How a call to the worker ended. LOST: it is dead and was killed if need be; why says how. */
 enum run_outcome { RUN_DONE, RUN_FAILED, RUN_STOPPED, RUN_LOST };
 
-enum run_outcome run_remote_open(struct run_remote *remote, const struct run_options *options,
+enum run_outcome run_worker_open(struct run_worker *worker, const struct run_options *options,
                                  struct run_failure *failure);
-enum run_outcome run_remote_answer(struct run_remote *remote, const struct run_question *question,
+enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_question *question,
                                    const struct run_listener *listener, struct run_stats *stats,
                                    struct run_failure *failure);
-enum run_outcome run_remote_close(struct run_remote *remote, struct run_failure *failure);
+enum run_outcome run_worker_close(struct run_worker *worker, struct run_failure *failure);
 /* Ends it now, whatever it does. */
-void run_remote_kill(struct run_remote *remote);
+void run_worker_kill(struct run_worker *worker);
 
 /* The worker: answers until it is told to quit. */
-int run_serve(const struct run_options *options, int channel);
+int run_worker_main(const struct run_options *options, int channel);
 
 /* ---- either ---- */
 
 struct run_source {
     const struct run_options *options;
-    bool is_remote;
-    struct run_remote remote;
+    bool uses_worker;
+    struct run_worker worker;
     struct run_local local;
     struct run_info info;
 };

@@ -116,9 +116,9 @@ static bool is_device_failure(rf_status status) {
 }
 
 /* The model in this process, on the CPU, as the worker had it. */
-static rf_status open_here(struct run_source *source, bool in_answer, struct run_failure *failure) {
+static rf_status open_locally(struct run_source *source, bool in_answer, struct run_failure *failure) {
     struct model_options model = source->options->model;
-    uint32_t context = source->remote.info.context;
+    uint32_t context = source->worker.info.context;
     model.device = "cpu";
     model.layers = 0;
     model.quiet = in_answer; /* the text so far stands there */
@@ -136,7 +136,7 @@ static rf_status open_here(struct run_source *source, bool in_answer, struct run
     }
     run_catch_interrupts(false);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    source->is_remote = false;
+    source->uses_worker = false;
     return status;
 }
 
@@ -157,28 +157,28 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
         run_catch_interrupts(false);
         return status;
     }
-    source->is_remote = true;
+    source->uses_worker = true;
     run_catch_interrupts(false);
-    enum run_outcome outcome = run_remote_open(&source->remote, options, failure);
-    source->info = source->remote.info;
+    enum run_outcome outcome = run_worker_open(&source->worker, options, failure);
+    source->info = source->worker.info;
     if (outcome == RUN_DONE) return RF_OK;
     bool automatic = !strcmp(options->model.device, "auto"), lost = outcome == RUN_LOST;
     if (outcome == RUN_STOPPED) run_fail(failure, RF_E_CANCELLED, CLI_FAILED, "interrupted");
-    bool unreadable = lost && source->remote.unreadable;
-    if (lost) run_fail(failure, unreadable ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->remote.why);
-    run_remote_kill(&source->remote);
-    if (outcome == RUN_STOPPED || unreadable || !automatic) return failure->status;
+    bool lost_file = lost && source->worker.lost_file;
+    if (lost) run_fail(failure, lost_file ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->worker.why);
+    run_worker_kill(&source->worker);
+    if (outcome == RUN_STOPPED || lost_file || !automatic) return failure->status;
     /* Layers that were asked for and do not fit are the user's to change; a model or a device may be unsupported. */
     bool device_failed =
         lost || (is_device_failure(failure->status) && !(failure->status == RF_E_BUDGET && options->model.layers));
     if (!device_failed && failure->status != RF_E_UNSUPPORTED && failure->status != RF_E_BUSY &&
         failure->status != RF_E_NO_DEVICE && failure->status != RF_E_NO_DRIVER)
         return failure->status;
-    struct run_failure here;
-    rf_status status = open_here(source, false, &here);
+    struct run_failure local_failure;
+    rf_status status = open_locally(source, false, &local_failure);
     if (status && device_failed) cli_fail(CLI_FAILED, "run: the GPU cannot be used: %s", failure->line);
     if (status) {
-        if (device_failed) *failure = here;
+        if (device_failed) *failure = local_failure;
         return failure->status;
     }
     show_notice(NULL, "the GPU cannot be used", failure->line);
@@ -187,9 +187,9 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
 
 /* ---- answering ---- */
 
-static rf_status answer_here(struct run_source *source, const struct run_question *question,
-                             const struct run_answer *so_far, const struct run_listener *listener,
-                             struct run_stats *stats, struct run_failure *failure) {
+static rf_status answer_locally(struct run_source *source, const struct run_question *question,
+                                const struct run_answer *so_far, const struct run_listener *listener,
+                                struct run_stats *stats, struct run_failure *failure) {
     run_local_begin(&source->local);
     answering = &source->local;
     if (interrupts) run_local_stop(&source->local); /* it came while there was nobody to stop */
@@ -198,15 +198,15 @@ static rf_status answer_here(struct run_source *source, const struct run_questio
     return status;
 }
 
-/* By the worker. LOST: it is dead now; what to say of that is in remote.why. */
-static enum run_outcome answer_there(struct run_source *source, const struct run_question *question,
-                                     const struct run_listener *listener, struct run_stats *stats,
-                                     struct run_failure *failure) {
-    struct run_remote *remote = &source->remote;
-    enum run_outcome outcome = run_remote_answer(remote, question, listener, stats, failure);
+/* By the worker. LOST: it is dead now; what to say of that is in worker.why. */
+static enum run_outcome answer_by_worker(struct run_source *source, const struct run_question *question,
+                                         const struct run_listener *listener, struct run_stats *stats,
+                                         struct run_failure *failure) {
+    struct run_worker *worker = &source->worker;
+    enum run_outcome outcome = run_worker_answer(worker, question, listener, stats, failure);
     if (outcome == RUN_FAILED && source->info.has_device && is_device_failure(failure->status)) {
-        run_remote_kill(remote);
-        snprintf(remote->why, sizeof remote->why, "%s", failure->line);
+        run_worker_kill(worker);
+        snprintf(worker->why, sizeof worker->why, "%s", failure->line);
         outcome = RUN_LOST;
     }
     /* An answer that was to end has ended; that the worker has too is the next one's to find out. */
@@ -216,21 +216,21 @@ static enum run_outcome answer_there(struct run_source *source, const struct run
 static rf_status get_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
                             const struct run_listener *listener, struct run_stats *stats,
                             struct run_failure *failure) {
-    if (source->is_remote) {
-        struct run_remote *remote = &source->remote;
-        enum run_outcome outcome = answer_there(source, question, listener, stats, failure);
+    if (source->uses_worker) {
+        struct run_worker *worker = &source->worker;
+        enum run_outcome outcome = answer_by_worker(source, question, listener, stats, failure);
         if (outcome == RUN_FAILED) return failure->status;
         if (outcome != RUN_LOST) return RF_OK;
-        run_remote_kill(remote); /* what is left of it */
+        run_worker_kill(worker); /* what is left of it */
         /* One that had no GPU, or no file any more, has nothing that this process could do better. */
-        if (remote->unreadable) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", remote->why);
-        if (!source->info.has_device && !remote->ended)
-            return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", remote->why);
-        show_notice(answer, remote->ended ? "the worker process is gone" : "the GPU was lost", remote->why);
-        rf_status status = open_here(source, true, failure);
+        if (worker->lost_file) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", worker->why);
+        if (!source->info.has_device && !worker->ended)
+            return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", worker->why);
+        show_notice(answer, worker->ended ? "the worker process is gone" : "the GPU was lost", worker->why);
+        rf_status status = open_locally(source, true, failure);
         if (status) return status;
     }
-    return answer_here(source, question, answer, listener, stats, failure);
+    return answer_locally(source, question, answer, listener, stats, failure);
 }
 
 rf_status run_source_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
@@ -251,13 +251,13 @@ rf_status run_source_answer(struct run_source *source, const struct run_question
 
 rf_status run_source_close(struct run_source *source, struct run_failure *failure) {
     rf_status status = RF_OK;
-    if (source->is_remote) {
-        enum run_outcome outcome = run_remote_close(&source->remote, failure);
+    if (source->uses_worker) {
+        enum run_outcome outcome = run_worker_close(&source->worker, failure);
         /* All that was asked for is there: a GPU that is lost while it is closed costs nothing but a word. */
         bool lost = outcome == RUN_LOST || (outcome == RUN_FAILED && is_device_failure(failure->status));
         if (lost)
             fprintf(stderr, "rocmforge: note: the GPU was lost behind the end; nothing is missing: %s\n",
-                    outcome == RUN_LOST ? source->remote.why : failure->line);
+                    outcome == RUN_LOST ? source->worker.why : failure->line);
         else if (outcome == RUN_FAILED)
             status = failure->status;
     } else {

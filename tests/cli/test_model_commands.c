@@ -124,7 +124,7 @@ RF_TEST(model_commands, info_shows_a_placement) {
     expect_one_line("info", "--budget lots", 2, "lots");
     expect_one_line("info", "--device 7", 77, "'7'");
     expect_one_line("info", "--kv f64", 2, "f16, f32 and q8_0");
-    expect_one_line("info", "--here", 2, "internal");
+    expect_one_line("info", "--in-worker", 2, "internal");
 }
 
 /* ---- what makes no sense ---- */

@@ -138,7 +138,7 @@ RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 60000) {
     RF_ASSERT_INT(dup2(ends[1], 197), 197);
     close(ends[1]);
     RF_ASSERT_INT(send(ends[0], nonsense, sizeof nonsense, 0), sizeof nonsense);
-    RF_EXPECT_INT(command_run("RF_DRIVER=none", "run --here -m model.gguf -p '?'"), 1);
+    RF_EXPECT_INT(command_run("RF_DRIVER=none", "run --in-worker -m model.gguf -p '?'"), 1);
     RF_EXPECT_TEXT(command_output, "");
     RF_EXPECT_CONTAINS(command_errors, "rocmforge: run: the worker process: what came is no frame");
     RF_EXPECT(strchr(command_errors, '\n') == command_errors + strlen(command_errors) - 1);

@@ -3,7 +3,7 @@
  * Layers on the CPU read the mapped file. Where its pages are gone, because somebody shortened it or its disk fails,
  * the kernel says so by SIGBUS only: one line instead of a crash. Any other SIGBUS, of a driver's own mapping say, is
  * whose it was before. In the handler only what a handler may call is called. */
-#include "unreadable.h"
+#include "lost_model_file.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     }
 }
 
-void catch_unreadable(const char *line, int exit_code) {
+void catch_lost_model_file(const char *line, int exit_code) {
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     snprintf(gone_line, sizeof gone_line, "%s", line);
     gone_exit_code = exit_code;

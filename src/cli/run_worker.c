@@ -29,7 +29,7 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static enum run_outcome lose(struct run_remote *remote, const char *format, ...) RF_PRINTF(2, 3);
+static enum run_outcome lose(struct run_worker *worker, const char *format, ...) RF_PRINTF(2, 3);
 
 /* ---- silence ---- */
 
@@ -58,103 +58,103 @@ static uint64_t read_bytes(pid_t pid, enum stage stage) {
 }
 
 /* After a tick in which nothing came: looks at what it does; true: this lasts too long. */
-static bool is_stuck(struct run_remote *remote, enum stage stage) {
-    int64_t now = now_ns(), passed = remote->looked_ns ? now - remote->looked_ns : 0;
-    int64_t cpu = cpu_time(remote->server.pid);
-    uint64_t read = read_bytes(remote->server.pid, stage);
-    const struct run_info *info = &remote->info;
-    int64_t used = cpu - remote->cpu_ns;
+static bool is_stuck(struct run_worker *worker, enum stage stage) {
+    int64_t now = now_ns(), passed = worker->looked_ns ? now - worker->looked_ns : 0;
+    int64_t cpu = cpu_time(worker->process.pid);
+    uint64_t read = read_bytes(worker->process.pid, stage);
+    const struct run_info *info = &worker->info;
+    int64_t used = cpu - worker->cpu_ns;
     /* Layers may have moved to the CPU since it was last heard of: no driver spins on several cores. */
     bool computes = stage == OPENING ||
                     (stage == ANSWERING && (info->device_layers < info->layers || used > passed + passed / 2));
     bool busy = used > passed / 10;
-    if (read != remote->read_bytes)
+    if (read != worker->read_bytes)
         passed = 0;
     else if (stage == ANSWERING && !info->has_device)
         passed = 0; /* there is no driver to hang in */
     else if (busy && computes)
         passed /= BUSY_SHARE;
     if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* it was this process that did not look */
-    remote->silent_ns += passed;
-    remote->looked_ns = now;
-    remote->cpu_ns = cpu;
-    remote->read_bytes = read;
-    return remote->silent_ns > remote->patience_ns + (stage == OPENING ? remote->probe_ns : 0);
+    worker->silent_ns += passed;
+    worker->looked_ns = now;
+    worker->cpu_ns = cpu;
+    worker->read_bytes = read;
+    return worker->silent_ns > worker->patience_ns + (stage == OPENING ? worker->probe_ns : 0);
 }
 
 /* ---- listening ---- */
 
-static enum run_outcome lose(struct run_remote *remote, const char *format, ...) {
+static enum run_outcome lose(struct run_worker *worker, const char *format, ...) {
     char ignored[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(remote->why, sizeof remote->why, format, args);
+    vsnprintf(worker->why, sizeof worker->why, format, args);
     va_end(args);
-    cli_server_end(&remote->server, true, ignored);
+    cli_worker_end(&worker->process, true, ignored);
     return RUN_LOST;
 }
 
-void run_remote_kill(struct run_remote *remote) {
-    if (remote->server.pid) lose(remote, "it was ended");
-    wire_in_finish(&remote->in);
-    wire_out_finish(&remote->out);
+void run_worker_kill(struct run_worker *worker) {
+    if (worker->process.pid) lose(worker, "it was ended");
+    wire_in_finish(&worker->in);
+    wire_out_finish(&worker->out);
 }
 
-static enum run_outcome refuse(struct run_remote *remote, const struct wire_body *body) {
-    return lose(remote, "the worker process said something that is no answer: kind %d", (int)body->kind);
+static enum run_outcome refuse(struct run_worker *worker, const struct wire_body *body) {
+    return lose(worker, "the worker process said something that is no answer: kind %d", (int)body->kind);
 }
 
 /* Ctrl-C: passed on while it answers. True: it has to go. */
-static bool heed_interrupts(struct run_remote *remote, enum stage stage) {
+static bool heed_interrupts(struct run_worker *worker, enum stage stage) {
     int interrupts = run_interrupts();
     if (!interrupts || stage != ANSWERING) return interrupts != 0;
-    if (remote->cancelled != remote->number) {
-        remote->cancelled = remote->number;
-        remote->cancelled_ns = now_ns();
-        remote->interrupts = interrupts;
-        wire_begin(&remote->out, WIRE_CANCEL);
-        wire_put_u32(&remote->out, remote->number);
-        wire_send(remote->server.channel, &remote->out); /* if it cannot hear, that shows elsewhere */
+    if (worker->cancelled != worker->number) {
+        worker->cancelled = worker->number;
+        worker->cancelled_ns = now_ns();
+        worker->interrupts = interrupts;
+        wire_begin(&worker->out, WIRE_CANCEL);
+        wire_put_u32(&worker->out, worker->number);
+        wire_send(worker->process.channel, &worker->out); /* if it cannot hear, that shows elsewhere */
     }
-    bool again = interrupts > remote->interrupts;
-    remote->interrupts = interrupts;
-    return again && now_ns() - remote->cancelled_ns > IMPATIENCE_MS * MS;
+    bool again = interrupts > worker->interrupts;
+    worker->interrupts = interrupts;
+    return again && now_ns() - worker->cancelled_ns > IMPATIENCE_MS * MS;
 }
 
 /* The next frame: DONE. */
-static enum run_outcome await_frame(struct run_remote *remote, enum stage stage, struct wire_body *body) {
-    remote->silent_ns = remote->looked_ns = 0;
+static enum run_outcome await_frame(struct run_worker *worker, enum stage stage, struct wire_body *body) {
+    worker->silent_ns = worker->looked_ns = 0;
     for (;;) {
         bool silent = false;
-        enum wire_state state = wire_next(&remote->in, body);
+        enum wire_state state = wire_next(&worker->in, body);
         if (state == WIRE_FRAME) return RUN_DONE;
         if (state != WIRE_BAD) {
-            struct pollfd polled = {.fd = remote->server.channel, .events = POLLIN};
+            struct pollfd polled = {.fd = worker->process.channel, .events = POLLIN};
             silent = poll(&polled, 1, TICK_MS) == 0;
-            state = wire_read(remote->server.channel, &remote->in, false);
+            state = wire_read(worker->process.channel, &worker->in, false);
         }
-        if (state == WIRE_BAD) return lose(remote, "the worker process: %s", remote->in.why);
+        if (state == WIRE_BAD) return lose(worker, "the worker process: %s", worker->in.why);
         if (state == WIRE_OVER) {
-            cli_server_end(&remote->server, false, remote->why);
-            remote->unreadable = remote->server.exit_code == CLI_UNREADABLE;
-            if (remote->unreadable) snprintf(remote->why, sizeof remote->why, MODEL_UNREADABLE, remote->model);
+            cli_worker_end(&worker->process, false, worker->why);
+            worker->lost_file = worker->process.exit_code == CLI_LOST_MODEL_FILE;
+            if (worker->lost_file) snprintf(worker->why, sizeof worker->why, MODEL_FILE_LOST, worker->model);
             return RUN_LOST;
         }
-        if (heed_interrupts(remote, stage)) {
-            lose(remote, "it was ended by Ctrl-C");
-            remote->ended = true;
+        if (heed_interrupts(worker, stage)) {
+            lose(worker, "it was ended by Ctrl-C");
+            worker->ended = true;
             return RUN_STOPPED;
         }
-        if (silent && is_stuck(remote, stage))
-            return lose(remote, "the driver did not answer for %.1f s; the worker process was killed",
-                        (double)remote->silent_ns * 1e-9);
+        if (silent && is_stuck(worker, stage))
+            return lose(worker, "the driver did not answer for %.1f s; the worker process was killed",
+                        (double)worker->silent_ns * 1e-9);
     }
 }
 
-static enum run_outcome take_failure(struct run_remote *remote, struct wire_body *body, struct run_failure *failure) {
+static enum run_outcome take_failure(struct run_worker *worker, struct wire_body *body, struct run_failure *failure) {
     uint32_t status = wire_take_u32(body), code = wire_take_u32(body);
     wire_take_text(body, failure->line, sizeof failure->line);
-    if (!wire_taken(body) || !status || status >= RF_STATUS_COUNT || code > 255) return refuse(remote, body);
+    if (!wire_taken(body) || !status || status >= RF_STATUS_COUNT || code > 255) return refuse(worker, body);
     failure->status = (rf_status)status;
     failure->exit_code = (int)code;
     return RUN_FAILED;
@@ -169,21 +169,21 @@ static int64_t option_ns(const struct rf_runtime *runtime, const char *name) {
 
 /* The library's deadline, and as much again: a run may be made of several waits. With --duty the device, and so the
  * worker, is idle for a multiple of the time that it works. */
-static rf_status find_patience(struct run_remote *remote, const struct run_options *options,
+static rf_status find_patience(struct run_worker *worker, const struct run_options *options,
                                struct run_failure *failure) {
     struct rf_runtime *runtime = NULL;
     rf_status status = rf_runtime_create(NULL, &runtime);
     if (status) return run_fail_status(failure, status);
-    remote->patience_ns = 2 * option_ns(runtime, "RF_TIMEOUT_MS") + MARGIN_NS;
-    if (options->model.duty_percent) remote->patience_ns = remote->patience_ns * 100 / options->model.duty_percent;
-    remote->probe_ns = option_ns(runtime, "RF_PROBE_TIMEOUT_MS");
+    worker->patience_ns = 2 * option_ns(runtime, "RF_TIMEOUT_MS") + MARGIN_NS;
+    if (options->model.duty_percent) worker->patience_ns = worker->patience_ns * 100 / options->model.duty_percent;
+    worker->probe_ns = option_ns(runtime, "RF_PROBE_TIMEOUT_MS");
     rf_runtime_destroy(&runtime);
     return RF_OK;
 }
 
-enum run_outcome run_remote_open(struct run_remote *remote, const struct run_options *options,
+enum run_outcome run_worker_open(struct run_worker *worker, const struct run_options *options,
                                  struct run_failure *failure) {
-    *remote = (struct run_remote){.server = {.channel = -1}, .model = options->model.model};
+    *worker = (struct run_worker){.process = {.channel = -1}, .model = options->model.model};
     size_t count = 0;
     while (options->given[count]) count++;
     const char **arguments = malloc((count + 2) * sizeof *arguments);
@@ -192,69 +192,69 @@ enum run_outcome run_remote_open(struct run_remote *remote, const struct run_opt
         return RUN_FAILED;
     }
     arguments[0] = options->given[0];
-    arguments[1] = "--here";
+    arguments[1] = "--in-worker";
     memcpy(arguments + 2, options->given + 1, count * sizeof *arguments);
-    rf_status status = find_patience(remote, options, failure);
+    rf_status status = find_patience(worker, options, failure);
     char why[256];
-    if (!status && (status = cli_server_start(arguments, &remote->server, why)))
+    if (!status && (status = cli_worker_start(arguments, &worker->process, why)))
         run_fail(failure, status, CLI_FAILED, "%s", why);
     free(arguments);
     if (status) return RUN_FAILED;
-    struct timeval most = {.tv_sec = remote->patience_ns / 1000000000 + 1}; /* one that takes nothing is stuck, too */
-    setsockopt(remote->server.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-    wire_send_hello(remote->server.channel, &remote->out); /* if it cannot hear, that shows below */
+    struct timeval most = {.tv_sec = worker->patience_ns / 1000000000 + 1}; /* one that takes nothing is stuck, too */
+    setsockopt(worker->process.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    wire_send_hello(worker->process.channel, &worker->out); /* if it cannot hear, that shows below */
     struct wire_body body;
-    struct run_info *info = &remote->info;
-    enum run_outcome outcome = await_frame(remote, OPENING, &body);
+    struct run_info *info = &worker->info;
+    enum run_outcome outcome = await_frame(worker, OPENING, &body);
     if (outcome != RUN_DONE) return outcome;
-    if (body.kind == WIRE_FAILED) return take_failure(remote, &body, failure);
-    if (body.kind != WIRE_READY) return refuse(remote, &body);
+    if (body.kind == WIRE_FAILED) return take_failure(worker, &body, failure);
+    if (body.kind != WIRE_READY) return refuse(worker, &body);
     wire_take_text(&body, info->device, sizeof info->device);
     info->has_device = wire_take_u32(&body) != 0;
     info->layers = wire_take_u32(&body);
     info->device_layers = wire_take_u32(&body);
     info->context = wire_take_u32(&body);
     uint32_t format = wire_take_u32(&body);
-    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL) return refuse(remote, &body);
+    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL) return refuse(worker, &body);
     info->format = (enum rf_chat_format)format;
     return RUN_DONE;
 }
 
 /* One frame of an answer; DONE: more will come. */
-static enum run_outcome hear(struct run_remote *remote, struct wire_body *body, const struct run_listener *listener,
+static enum run_outcome hear(struct run_worker *worker, struct wire_body *body, const struct run_listener *listener,
                              bool *enough) {
     size_t bytes = (size_t)(body->end - body->at);
     bool go_on = true;
     if (body->kind == WIRE_PROMPT) {
-        if (!bytes || bytes % sizeof(int32_t)) return refuse(remote, body);
+        if (!bytes || bytes % sizeof(int32_t)) return refuse(worker, body);
         int32_t *ids = malloc(bytes); /* aligned, which the frame need not be */
-        if (!ids) return lose(remote, "no memory for %zu bytes that the worker process said", bytes);
+        if (!ids) return lose(worker, "no memory for %zu bytes that the worker process said", bytes);
         memcpy(ids, wire_take(body, bytes), bytes);
         go_on = listener->prompt(listener->user, ids, bytes / sizeof *ids);
         free(ids);
     } else if (body->kind == WIRE_TOKEN) {
         int32_t token = (int32_t)wire_take_u32(body);
-        if (!wire_taken(body) || token < 0) return refuse(remote, body);
+        if (!wire_taken(body) || token < 0) return refuse(worker, body);
         go_on = listener->token(listener->user, token);
     } else if (body->kind == WIRE_TEXT) {
-        if (!bytes) return refuse(remote, body);
+        if (!bytes) return refuse(worker, body);
         go_on = listener->text(listener->user, wire_take(body, bytes), bytes);
     } else {
-        if (body->kind == WIRE_BEAT) remote->info.device_layers = wire_take_u32(body);
-        if (body->kind != WIRE_BEAT || !wire_taken(body)) return refuse(remote, body);
+        if (body->kind == WIRE_BEAT) worker->info.device_layers = wire_take_u32(body);
+        if (body->kind != WIRE_BEAT || !wire_taken(body)) return refuse(worker, body);
     }
     if (!go_on) *enough = true;
     return RUN_DONE;
 }
 
-enum run_outcome run_remote_answer(struct run_remote *remote, const struct run_question *question,
+enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_question *question,
                                    const struct run_listener *listener, struct run_stats *stats,
                                    struct run_failure *failure) {
     bool enough = false;
-    struct wire_out *out = &remote->out;
-    if (!remote->server.pid) return RUN_LOST;
+    struct wire_out *out = &worker->out;
+    if (!worker->process.pid) return RUN_LOST;
     wire_begin(out, WIRE_ASK);
-    wire_put_u32(out, ++remote->number);
+    wire_put_u32(out, ++worker->number);
     wire_put_u32(out, (uint32_t)question->format);
     wire_put_u32(out, question->prompt ? 0 : (uint32_t)question->message_count);
     if (question->prompt) wire_put_text(out, question->prompt);
@@ -266,47 +266,47 @@ enum run_outcome run_remote_answer(struct run_remote *remote, const struct run_q
         run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
         return RUN_FAILED;
     }
-    wire_send(remote->server.channel, out); /* if it cannot hear, that shows below */
+    wire_send(worker->process.channel, out); /* if it cannot hear, that shows below */
     for (;;) {
         struct wire_body body;
-        enum run_outcome outcome = await_frame(remote, ANSWERING, &body);
-        if (outcome == RUN_DONE && body.kind == WIRE_FAILED) return take_failure(remote, &body, failure);
+        enum run_outcome outcome = await_frame(worker, ANSWERING, &body);
+        if (outcome == RUN_DONE && body.kind == WIRE_FAILED) return take_failure(worker, &body, failure);
         if (outcome == RUN_DONE && body.kind == WIRE_END) {
             stats->prompt_tokens = wire_take_u64(&body);
             stats->prompt_ns = wire_take_u64(&body);
             stats->tokens = wire_take_u64(&body);
             stats->answer_ns = wire_take_u64(&body);
-            remote->info.device_layers = stats->device_layers = wire_take_u32(&body);
-            return wire_taken(&body) ? RUN_DONE : refuse(remote, &body);
+            worker->info.device_layers = stats->device_layers = wire_take_u32(&body);
+            return wire_taken(&body) ? RUN_DONE : refuse(worker, &body);
         }
-        if (outcome == RUN_DONE) outcome = hear(remote, &body, listener, &enough);
+        if (outcome == RUN_DONE) outcome = hear(worker, &body, listener, &enough);
         if (outcome != RUN_DONE) return outcome;
         if (enough) { /* whoever listens wants no more of it, ever */
-            lose(remote, "it was ended");
-            remote->ended = true;
+            lose(worker, "it was ended");
+            worker->ended = true;
             return RUN_STOPPED;
         }
     }
 }
 
-enum run_outcome run_remote_close(struct run_remote *remote, struct run_failure *failure) {
+enum run_outcome run_worker_close(struct run_worker *worker, struct run_failure *failure) {
     struct wire_body body;
     enum run_outcome outcome = RUN_DONE;
     char ignored[256];
-    if (remote->server.pid) {
+    if (worker->process.pid) {
         run_forget_interrupts();
-        wire_begin(&remote->out, WIRE_QUIT);
-        wire_send(remote->server.channel, &remote->out);
-        outcome = await_frame(remote, CLOSING, &body);
+        wire_begin(&worker->out, WIRE_QUIT);
+        wire_send(worker->process.channel, &worker->out);
+        outcome = await_frame(worker, CLOSING, &body);
     }
-    if (remote->server.pid && outcome == RUN_DONE) {
+    if (worker->process.pid && outcome == RUN_DONE) {
         if (body.kind == WIRE_FAILED)
-            outcome = take_failure(remote, &body, failure);
+            outcome = take_failure(worker, &body, failure);
         else if (body.kind != WIRE_CLOSED)
-            outcome = refuse(remote, &body);
+            outcome = refuse(worker, &body);
     }
-    if (remote->server.pid) cli_server_end(&remote->server, false, ignored);
-    wire_in_finish(&remote->in);
-    wire_out_finish(&remote->out);
+    if (worker->process.pid) cli_worker_end(&worker->process, false, ignored);
+    wire_in_finish(&worker->in);
+    wire_out_finish(&worker->out);
     return outcome;
 }
