@@ -1,7 +1,7 @@
-/* rocmforge check: every op against its reference, on this device; with --bench, its speed
- * against the copy bandwidth measured first in the same run.
+/* rocmforge check: every op on this device against its reference; with --bench, its speed compared with the copy
+ * bandwidth, which is measured first in the same run.
  *
- * The work happens in a worker process, which may die of its GPU. */
+ * The work happens in a worker process, because a GPU may take its process down. */
 #include "cli.h"
 #include "base/json.h"
 
@@ -31,28 +31,30 @@ int cmd_check(int argc, char **argv) {
     const struct cli_option options[] = {
         {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
         {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
-        {0, "simd", CLI_TEXT, &simd, "LEVEL", "of the CPU: auto, scalar, avx2 or avx512 (default: auto)"},
-        {0, "modules", CLI_TEXT, &modules, "LIST", "load only these kernel modules: names or patterns with commas"},
-        {0, "bench", CLI_FLAG, &shown.bench, NULL, "measure time, GB/s, TFLOP/s and percent of the copy bandwidth"},
-        {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
-        {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
+        {0, "simd", CLI_TEXT, &simd, "LEVEL", "CPU instructions: auto, scalar, avx2 or avx512 (default: auto)"},
+        {0, "modules", CLI_TEXT, &modules, "LIST",
+         "load only these kernel modules: names or patterns, separated by commas"},
+        {0, "bench", CLI_FLAG, &shown.bench, NULL,
+         "measure time, GB/s, TFLOP/s and percentage of the copy bandwidth"},
+        {0, "seed", CLI_NUMBER, &seed, "S", "seed of the random data (default: 1)"},
+        {0, "json", CLI_FLAG, &shown.json, NULL, "write JSON to standard output"},
         {'v', "verbose", CLI_FLAG, &shown.verbose, NULL, "show every case, not only those that fail"},
         {0, "in-worker", CLI_FLAG, &in_worker_process, NULL, NULL},
     };
     const struct cli_command command = {
         .name = "check",
         .usage = "[--op NAME] [--device D] [--simd LEVEL] [--bench] [--seed S] [--json] [-v]",
-        .summary = "Every operation against its scalar reference: seeded data, odd shapes, views, special values,\n"
-                   "poisoned outputs and guard bands; and the same bits when run twice.\n",
+        .summary = "Checks every operation against its scalar reference: seeded data, odd shapes, views, special\n"
+                   "values, poisoned outputs and guard bands; running twice must give the same bits.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
     char **arguments = malloc((size_t)(argc + 1) * sizeof *arguments);
     if (!arguments) return cli_fail(CLI_FAILED, "check: no memory");
-    memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing moves them about */
+    memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing reorders them */
     int given = argc, count, code = cli_parse(&command, argc, argv, &count);
     if (code == CLI_GO_ON && simd && strcmp(device, "cpu"))
-        code = cli_fail(CLI_USAGE, "check: --simd chooses the CPU's level: it needs --device cpu");
+        code = cli_fail(CLI_USAGE, "check: --simd selects CPU instructions: it needs --device cpu");
     if (code == CLI_GO_ON)
         code = in_worker_process || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
                                                            : in_worker(given, arguments);
@@ -129,7 +131,7 @@ static int check(const char *op, const char *which, const char *simd, const char
                  struct shown *shown) {
     struct rf_runtime *runtime = NULL;
     struct rf_device *device = NULL;
-    /* Guard bands and poison cost time, which a benchmark measures. */
+    /* Not in a benchmark: guard bands and poison cost time. */
     const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
     RF_PARAMS(struct rf_runtime_params, log);
     RF_PARAMS(struct rf_device_choice, choice);

@@ -1,19 +1,19 @@
-/* rocmforge doctor: which GPUs there are, usable or why not, and what they would grant.
+/* rocmforge doctor: which GPUs there are, whether each is usable or why not, and the memory budget of each.
  *
- * The probe answers without a GPU context. The budget needs one, so each usable device is
- * opened for a moment by a worker process with a deadline: a driver that crashes or hangs
- * costs a line in the report. A machine without a GPU is no failure. */
+ * The probe works without a GPU context. The budget needs one, so a worker process with a deadline opens each usable
+ * device for a moment: a driver that crashes or hangs costs one line of the report. A machine without a GPU is not a
+ * failure. */
 #include "cli.h"
 #include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What opening a device showed. */
+/* What was found by opening a device. */
 struct opened {
     bool known;
     uint64_t free0_bytes, budget_bytes, floor_bytes, available_bytes, driver_bytes;
-    char reason[1024]; /* why not known */
+    char reason[1024]; /* why it is not known */
 };
 
 struct doctor {
@@ -29,16 +29,16 @@ int cmd_doctor(int argc, char **argv) {
     struct doctor doctor = {0};
     int64_t budget_of = -1;
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &doctor.json, NULL, "as JSON, for scripts"},
-        {0, "options", CLI_FLAG, &doctor.options, NULL, "also every option with its value, default and meaning"},
-        {0, "quick", CLI_FLAG, &doctor.quick, NULL, "do not open the devices: no budget is shown"},
-        {0, "budget-of", CLI_NUMBER, &budget_of, "N", NULL}, /* what the worker is asked */
+        {0, "json", CLI_FLAG, &doctor.json, NULL, "write JSON, for scripts"},
+        {0, "options", CLI_FLAG, &doctor.options, NULL, "also list every option with its value, default and meaning"},
+        {0, "quick", CLI_FLAG, &doctor.quick, NULL, "do not open the devices; the budgets are not shown"},
+        {0, "budget-of", CLI_NUMBER, &budget_of, "N", NULL}, /* for the worker */
     };
     const struct cli_command command = {
         .name = "doctor",
         .usage = "[--json] [--options] [--quick]",
-        .summary = "Shows which GPUs there are, whether they can be used or why not, and how much memory would be\n"
-                   "granted. No GPU is no failure: the exit status is 0.\n",
+        .summary = "Shows the GPUs, whether each can be used or why not, and how much of its memory this user would\n"
+                   "be granted. A machine without a GPU is not a failure: the exit status is 0.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -76,7 +76,7 @@ static int report_budget(struct rf_runtime *runtime, int64_t index) {
                 (unsigned long long)memory.available_bytes, (unsigned long long)memory.driver_bytes);
     else
         fprintf(report, "error %s (%s)\n", rf_error_text(), rf_status_name(status));
-    fclose(report); /* first: closing the device may take its time */
+    fclose(report); /* before the device is closed, which may take time */
     if (device) rf_device_close(&device);
     return status == RF_OK ? CLI_DONE : CLI_FAILED;
 }
@@ -84,7 +84,7 @@ static int report_budget(struct rf_runtime *runtime, int64_t index) {
 static void open_by_worker(const struct doctor *doctor, int index, struct opened *opened) {
     *opened = (struct opened){0};
     if (doctor->quick) {
-        snprintf(opened->reason, sizeof opened->reason, "not asked");
+        snprintf(opened->reason, sizeof opened->reason, "not opened (--quick)");
         return;
     }
     char number[16], report[2048], why[256];
@@ -128,24 +128,24 @@ static bool show_lease_text(void *user, const struct rf_lease_info *lease) {
     bool *first = user;
     printf("  %-13s process %d was promised %s and holds %s%s\n", *first ? "leases" : "", lease->pid,
            cli_bytes(lease->promised_bytes), cli_bytes(lease->held_bytes),
-           lease->part ? ", as a part of another's" : "");
+           lease->part ? ", as part of another lease" : "");
     *first = false;
     return true;
 }
 
 static void show_device_text(const struct doctor *doctor, const struct rf_device_info *info) {
-    printf("\nGPU %d  %s%s\n", info->index, info->name, info->simulated ? ": a test instrument, no hardware" : "");
+    printf("\nGPU %d  %s%s\n", info->index, info->name, info->simulated ? "; a test instrument, not hardware" : "");
     if (info->usable)
         printf("  %-13s yes\n", "usable");
     else
         printf("  %-13s no: %s\n", "usable", info->reason);
     printf("  %-13s %s, %d compute units, wave %d, %s\n", "architecture", info->arch, info->compute_units,
-           info->wave_size, info->integrated ? "integrated: shares the host's memory" : "discrete");
+           info->wave_size, info->integrated ? "integrated: shares host memory" : "discrete");
     printf("  %-13s %s\n", "driver", info->driver);
     if (info->kernel_target[0])
         printf("  %-13s %zu built for %s\n", "kernels", kernels_for(info->kernel_target), info->kernel_target);
     else
-        printf("  %-13s none fits\n", "kernels");
+        printf("  %-13s none for this GPU\n", "kernels");
     struct opened opened = {0};
     if (info->usable) open_by_worker(doctor, info->index, &opened);
     uint64_t free_bytes = info->free_bytes ? info->free_bytes : opened.free0_bytes;
@@ -156,7 +156,7 @@ static void show_device_text(const struct doctor *doctor, const struct rf_device
         printf("  %-13s %s (%s of %s free), %s of it left after the driver's %s\n", "budget",
                cli_bytes(opened.budget_bytes), rf_runtime_option(doctor->runtime, "RF_BUDGET"),
                cli_bytes(opened.free0_bytes), cli_bytes(opened.available_bytes), cli_bytes(opened.driver_bytes));
-        printf("  %-13s %s stay free for everybody else\n", "floor", cli_bytes(opened.floor_bytes));
+        printf("  %-13s %s stays free for everybody else\n", "floor", cli_bytes(opened.floor_bytes));
     } else if (info->usable) {
         printf("  %-13s %s; unknown: %s\n", "budget", rf_runtime_option(doctor->runtime, "RF_BUDGET"), opened.reason);
     }
@@ -164,13 +164,13 @@ static void show_device_text(const struct doctor *doctor, const struct rf_device
     if (rf_device_leases(doctor->runtime, info->index, show_lease_text, &first) != RF_OK)
         printf("  %-13s unknown: %s\n", "leases", rf_error_text());
     else if (first)
-        printf("  %-13s no other process of this user holds one\n", "leases");
+        printf("  %-13s none: no other process of this user holds one\n", "leases");
     printf("  %-13s %s\n", "display", display_text(info->display));
     if (info->pci[0]) printf("  %-13s %s\n", "PCI address", info->pci);
     if (info->uuid[0]) printf("  %-13s %s\n", "UUID", info->uuid);
 }
 
-/* Words in lines of at most 100 columns, each indented. */
+/* Prints the words in indented lines of at most 100 columns. */
 static void print_wrapped(int indent, const char *text) {
     int column = 0;
     for (const char *word = text; *word;) {
@@ -192,15 +192,15 @@ static void show_text(const struct doctor *doctor) {
     int count = rf_device_count(doctor->runtime);
     printf("ROCmForge %s\n", rf_version());
     if (!available)
-        printf("No usable GPU: %s\n", reason[0] ? reason : "the driver names none");
+        printf("No usable GPU: %s\n", reason[0] ? reason : "the driver lists none");
     else if (reason[0])
-        printf("Not everything is usable: %s\n", reason);
+        printf("Not every GPU is usable: %s\n", reason);
     for (int i = 0; i < count; i++) {
         RF_PARAMS(struct rf_device_info, info);
         if (rf_device_info_at(doctor->runtime, i, &info) == RF_OK) show_device_text(doctor, &info);
     }
     if (!available && count == 0)
-        printf("The GPU path can be tried on the simulated driver: RF_DRIVER=sim rocmforge doctor\n");
+        printf("To try the GPU code on the simulated driver: RF_DRIVER=sim rocmforge doctor\n");
     if (!doctor->options) return;
     printf("\nOptions, from the environment:\n");
     for (size_t i = 0; i < rf_option_count(); i++) {

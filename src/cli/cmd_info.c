@@ -1,7 +1,7 @@
-/* rocmforge info: what is in a model file, what it needs, and where it would go.
+/* rocmforge info: what is in a model file, how much memory it needs, and how it would be placed.
  *
- * Loads no weights. What the present budget would give is asked of a worker process where there is a GPU; if that
- * dies or fails, the rest is shown all the same. */
+ * Loads no weights. On a machine with a GPU a worker process finds the placement that the present budget gives; if
+ * the worker dies or fails, the rest is still shown. */
 #include "model.h"
 #include "placement.h"
 #include "base/json.h"
@@ -11,15 +11,15 @@
 
 #include <rocmforge/model.h>
 
-#define JSON_ELEMENTS 8 /* of an array; the rest is left out, its count is there */
+#define JSON_ELEMENTS 8 /* of an array; the rest is left out, but its count is given */
 #define KV_TOKENS 1024
 #define PLAN_TIMEOUT_MS 120000 /* a driver may compile all kernels the first time */
 
-/* Where it would go. */
+/* How the model would be placed. */
 struct plan {
-    rf_status status; /* else 'why' */
+    rf_status status; /* not RF_OK: 'why' says what failed */
     char why[1024];
-    struct rf_engine_info info; /* its texts: */
+    struct rf_engine_info info; /* its texts are kept here: */
     char device[160], notice[640];
 };
 static void find_plan(const struct model_options *options, struct plan *plan);
@@ -28,7 +28,7 @@ static int report_plan(const struct model_options *options);
 static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool all);
 static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all);
 
-/* As cli_fail_status has it; the text is not this process's own. */
+/* As cli_exit_code, but a file that is not found is a failure. The error may come from the worker. */
 static int plan_code(rf_status status) {
     if (status == RF_E_SYNTAX) return CLI_USAGE;
     return status == RF_E_NO_DEVICE || status == RF_E_NO_DRIVER ? CLI_ABSENT : CLI_FAILED;
@@ -38,22 +38,24 @@ int cmd_info(int argc, char **argv) {
     bool json = false, brief = false;
     struct model_options model = MODEL_DEFAULTS("f16");
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
-        {0, "brief", CLI_FLAG, &brief, NULL, "without the list of tensors"},
-        {0, "device", CLI_TEXT, &model.device, "D", "where it would go: auto, cpu, gpu, an index or part of a name"},
-        {0, "budget", CLI_TEXT, &model.budget, "SPEC", "with this budget of GPU memory (default: RF_BUDGET)"},
-        {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC", "and this of host memory (default: RF_HOST_BUDGET)"},
-        {0, "ctx", CLI_NUMBER, &model.context, "N", "with a context of so many tokens"},
-        {0, "kv", CLI_TEXT, &model.kv, "TYPE", "with a key-value cache of f16, f32 or q8_0"},
-        {0, "in-worker", CLI_FLAG, &model.in_worker, NULL, NULL}, /* what the worker is asked */
+        {0, "json", CLI_FLAG, &json, NULL, "write JSON to standard output"},
+        {0, "brief", CLI_FLAG, &brief, NULL, "leave out the list of tensors"},
+        {0, "device", CLI_TEXT, &model.device, "D",
+         "plan for this device: auto, cpu, gpu, an index or part of a name"},
+        {0, "budget", CLI_TEXT, &model.budget, "SPEC", "plan with this limit on GPU memory (default: RF_BUDGET)"},
+        {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC",
+         "plan with this limit on host memory (default: RF_HOST_BUDGET)"},
+        {0, "ctx", CLI_NUMBER, &model.context, "N", "plan for a context of N tokens"},
+        {0, "kv", CLI_TEXT, &model.kv, "TYPE", "plan for a KV cache of f16, f32 or q8_0"},
+        {0, "in-worker", CLI_FLAG, &model.in_worker, NULL, NULL}, /* for the worker */
     };
     const struct cli_command command = {
         .name = "info",
         .usage = "FILE.gguf [--json] [--brief] [--device D] [--budget SPEC] [--ctx N] [--kv TYPE]",
         .summary =
-            "What is in a model file: metadata, tensors, parameters, the memory its parts need, and where the\n"
-            "present budget would place them. Of a model in several files (NAME-00001-of-00003.gguf ...) name\n"
-            "any; the others are found beside it.\n",
+            "Shows what is in a model file: metadata, tensors, parameters, the memory that its parts need, and\n"
+            "how the present budget would place them. If a model has several files\n"
+            "(NAME-00001-of-00003.gguf ...), name any of them; the others are found next to it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
         .positional_max = 1,
@@ -68,11 +70,11 @@ int cmd_info(int argc, char **argv) {
     if (model.in_worker) return report_plan(&model);
     struct rf_gguf *gguf = NULL;
     rf_status status = rf_gguf_open(argv[1], &gguf);
-    /* A file that is malformed or absent is a failure, not wrong usage. */
+    /* A file that is malformed or missing is a failure, not wrong usage. */
     if (status) return cli_fail(CLI_FAILED, "info: %s (%s)", rf_error_text(), rf_status_name(status));
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     find_plan(&model, &plan);
-    /* Who asked for something else than is there is told so; who did not still wants to see the file. */
+    /* A placement that was asked for and is not possible is an error; otherwise the file is still shown. */
     bool asked = model.budget || model.host_budget || model.context || strcmp(model.device, "auto");
     if (plan.status && asked)
         code = cli_fail(plan_code(plan.status), "info: %s (%s)", plan.why, rf_status_name(plan.status));
@@ -82,7 +84,7 @@ int cmd_info(int argc, char **argv) {
     return code;
 }
 
-/* ---- where it would go ---- */
+/* ---- the placement ---- */
 
 static void plan_locally(const struct model_options *options, struct plan *plan) {
     struct rf_runtime *runtime = NULL;
@@ -100,7 +102,7 @@ static void plan_locally(const struct model_options *options, struct plan *plan)
     if (engine) model_close(&runtime, &engine);
 }
 
-/* The figures that cross from the worker, in order: out of a plan, or into it. */
+/* The figures that the worker sends, in order: taken out of a plan, or put into one. */
 #define PLAN_FIGURES 14
 static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGURES], bool into_plan) {
     struct rf_engine_info *info = &plan->info;
@@ -128,14 +130,14 @@ static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGU
     }
 }
 
-/* In the worker: "plan FIGURES", the device and the notice, a line each; or "error NUMBER TEXT". */
+/* In the worker. Writes "plan FIGURES", the device and the notice, one line each; or "error NUMBER TEXT". */
 static int report_plan(const struct model_options *options) {
     FILE *report = cli_worker_report();
     if (!report) return cli_fail(CLI_USAGE, "info: --in-worker is for internal use");
     struct model_options in_process = *options;
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     unsigned long long figures[PLAN_FIGURES];
-    in_process.in_worker = false; /* the report is not model_open's */
+    in_process.in_worker = false; /* model_open must not take the report */
     plan_locally(&in_process, &plan);
     if (plan.status) {
         fprintf(report, "error %d %s\n", (int)plan.status, plan.why);
@@ -149,7 +151,7 @@ static int report_plan(const struct model_options *options) {
     return plan.status ? CLI_FAILED : CLI_DONE;
 }
 
-/* One line of a report; the next one. */
+/* Copies one line of a report; returns where the next one begins. */
 static char *take_line(char *at, char *text, size_t size) {
     size_t length = strcspn(at, "\n");
     snprintf(text, size, "%.*s", (int)length, at);
@@ -160,7 +162,7 @@ static void read_report(char *report, struct plan *plan) {
     unsigned long long figures[PLAN_FIGURES];
     char *at = report + strlen("plan");
     plan->status = RF_E_IO;
-    snprintf(plan->why, sizeof plan->why, "the worker process did not say");
+    snprintf(plan->why, sizeof plan->why, "the worker process sent no plan");
     if (!strncmp(report, "error ", 6)) {
         long status = strtol(report + 6, &at, 10);
         plan->status = status > 0 && status < RF_STATUS_COUNT ? (rf_status)status : RF_E_IO;
@@ -254,7 +256,7 @@ static void show_tensors(const struct rf_gguf *gguf, uint64_t count) {
     }
 }
 
-/* Layers that need the same are shown as one range. */
+/* Layers that need the same memory are shown as one range. */
 struct part_rows {
     struct rf_model_part first, last; /* of a range of layers; first.struct_size 0: none */
 };
@@ -303,14 +305,14 @@ static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *in
     struct part_rows rows;
     memset(&rows, 0, sizeof rows);
     printf("\nMemory\n");
-    if (rf_gguf_visit_parts(gguf, add_part, &rows)) printf("  not known: %s\n", rf_error_text());
+    if (rf_gguf_visit_parts(gguf, add_part, &rows)) printf("  unknown: %s\n", rf_error_text());
     flush_layers(&rows);
     if (info->tied_output) printf("  %-16s uses the embedding\n", "output product");
-    printf("  %-16s %12s\n", "weights in all", cli_bytes(info->tensor_bytes));
+    printf("  %-16s %12s\n", "all weights", cli_bytes(info->tensor_bytes));
     uint64_t f16, q8_0, f32;
     if (rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F16, &f16) || rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F32, &f32) ||
         rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_Q8_0, &q8_0))
-        printf("  %-16s not known: %s\n", "KV cache", rf_error_text());
+        printf("  %-16s unknown: %s\n", "KV cache", rf_error_text());
     else
         printf("  %-16s %12s per %d tokens in f16; %s in f32, %s in q8_0\n", "KV cache", cli_bytes(f16), KV_TOKENS,
                cli_bytes(f32), cli_bytes(q8_0));
@@ -319,7 +321,7 @@ static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *in
 static void show_plan(const struct plan *plan) {
     printf("\nPlacement\n  ");
     if (plan->status) {
-        printf("not known: %s\n", plan->why);
+        printf("unknown: %s\n", plan->why);
         return;
     }
     placement_show(stdout, &plan->info);
@@ -346,7 +348,7 @@ static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool a
 
 /* ---- as JSON ---- */
 
-/* Text in full, a chat template may be long; as it is shown where it holds a zero byte. */
+/* Text in full, because a chat template may be long; text that holds a zero byte as it is shown elsewhere. */
 static void json_string(struct rf_json *json, const char *key, const struct rf_gguf_metadata *value) {
     char *text = memchr(value->text, 0, value->text_bytes) ? NULL : malloc(value->text_bytes + 1);
     if (text) {
@@ -375,7 +377,7 @@ static void json_value(struct rf_json *json, const char *key, const struct rf_gg
     }
 }
 
-/* Key, type and value; of an array the count and the first elements. */
+/* Key, type and value; for an array its count and first elements. */
 static void json_metadata(struct rf_json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
     rf_json_open_object(json, NULL);
     rf_json_text(json, "key", value->key);

@@ -1,8 +1,8 @@
 /* See placement.h.
  *
- * The last layers and the output are on the device, the first ones on the CPU; the embedding is where the first layer
- * is. What spilled costs reading its weights from host memory for every token: how fast that goes is measured, for
- * some milliseconds and only where something spilled. */
+ * The last layers and the output are on the device, the first layers on the CPU; the embedding is where the first
+ * layer is. Weights that spilled are read from host memory for every token. How fast that is gets measured, for some
+ * milliseconds, and only if something spilled. */
 #include "placement.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SAMPLE_BYTES ((size_t)32 << 20) /* for each thread: more than its share of any cache */
+#define SAMPLE_BYTES ((size_t)32 << 20) /* per thread: more than its share of any cache */
 #define PASSES 2
 enum { THREADS_MAX = 16 };
 
@@ -62,16 +62,16 @@ static double seconds_now(void) {
 
 static void *read_sample(void *user) {
     struct sample *sample = user;
-    memset(sample->memory, 1, SAMPLE_BYTES); /* so that it is there */
+    memset(sample->memory, 1, SAMPLE_BYTES); /* so that its pages exist */
     double start = seconds_now();
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t i = 0; i < SAMPLE_BYTES / sizeof(uint64_t); i += 8)
-            sample->seen |= sample->memory[i] ^ (uint64_t)pass; /* a line at a time */
+            sample->seen |= sample->memory[i] ^ (uint64_t)pass; /* one cache line at a time */
     sample->seconds = seconds_now() - start;
     return NULL;
 }
 
-/* Bytes a second that the CPU's threads read together; 0: it could not be measured. */
+/* Bytes per second that the CPU's threads read together; 0: it could not be measured. */
 static double host_rate(void) {
     struct sample samples[THREADS_MAX] = {{0}};
     double rate = 0;

@@ -1,14 +1,12 @@
-/* Answers by a worker: asking it, listening to it, and telling that it is dead or hangs.
+/* Answers from a worker: asking it, reading its answer, and noticing that it died or hangs.
  *
- * A worker that dies closes its channel. One that hangs, in a driver's call that no deadline of the library reaches,
- * is known by its silence. Silence is counted while this process is awake to hear (a stopped terminal job counts
- * nothing), and by what the worker does meanwhile:
- *   it reads a file          nothing: the disk is slow
- *   it uses the CPU          a little where that is to be expected: while kernels are compiled, and where layers run
- *                            on the CPU. Where all is on the GPU it spins in the driver, and that counts
- *   neither                  in full
- * Beyond the library's deadline and as much again it is killed; while it opens it may wait for the probe besides. A
- * Ctrl-C that is repeated because nothing came of the first kills it too: the way out where a driver spins while a
+ * A worker that dies closes its channel. A worker that hangs, in a driver call that no deadline of the library
+ * reaches, is recognized by its silence. Silence counts only while this process is awake (a stopped terminal job
+ * counts nothing), and how much it counts depends on what the worker does meanwhile: it reads a file          not at
+ * all: the disk is slow it uses the CPU          a little if that is expected, which it is while kernels are compiled
+ * and if layers run on the CPU. If all layers are on the GPU, it spins in the driver, and that counts in full neither
+ * in full After twice the library's deadline it is killed; while it opens the model it may also wait for the probe.
+ * Pressing Ctrl-C again, after the first one had no effect, kills it too: that is the way out if a driver spins while
  * part of the model runs on the CPU. */
 #include "run.h"
 
@@ -42,8 +40,9 @@ static int64_t cpu_time(pid_t pid) {
 
 enum stage { OPENING, ANSWERING, CLOSING };
 
-/* What it had read for it, mapped files included; 0 where the kernel does not say. Some file systems are not counted
- * there, so while it loads all that it reads counts; later it may read other things now and then. */
+/* Bytes that the process read from disk, mapped files included; 0 if the kernel does not say. Some file systems are
+ * not counted in read_bytes, so while the model is loaded everything that it reads counts (rchar). Later rchar would
+ * count other things that it reads now and then. */
 static uint64_t read_bytes(pid_t pid, enum stage stage) {
     char path[64], line[128];
     unsigned long long bytes, all = 0;
@@ -57,24 +56,24 @@ static uint64_t read_bytes(pid_t pid, enum stage stage) {
     return all;
 }
 
-/* After a tick in which nothing came: looks at what it does; true: this lasts too long. */
+/* After a tick in which nothing arrived: looks at what the worker does. True: it has been silent for too long. */
 static bool is_stuck(struct run_worker *worker, enum stage stage) {
     int64_t now = now_ns(), passed = worker->looked_ns ? now - worker->looked_ns : 0;
     int64_t cpu = cpu_time(worker->process.pid);
     uint64_t read = read_bytes(worker->process.pid, stage);
     const struct run_info *info = &worker->info;
     int64_t used = cpu - worker->cpu_ns;
-    /* Layers may have moved to the CPU since it was last heard of: no driver spins on several cores. */
+    /* Layers may have moved to the CPU since its last message. A driver does not spin on several cores. */
     bool computes = stage == OPENING ||
                     (stage == ANSWERING && (info->device_layers < info->layers || used > passed + passed / 2));
     bool busy = used > passed / 10;
     if (read != worker->read_bytes)
         passed = 0;
     else if (stage == ANSWERING && !info->has_device)
-        passed = 0; /* there is no driver to hang in */
+        passed = 0; /* there is no driver that could hang */
     else if (busy && computes)
         passed /= BUSY_SHARE;
-    if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* it was this process that did not look */
+    if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* this process itself was asleep */
     worker->silent_ns += passed;
     worker->looked_ns = now;
     worker->cpu_ns = cpu;
@@ -82,7 +81,7 @@ static bool is_stuck(struct run_worker *worker, enum stage stage) {
     return worker->silent_ns > worker->patience_ns + (stage == OPENING ? worker->probe_ns : 0);
 }
 
-/* ---- listening ---- */
+/* ---- reading its frames ---- */
 
 static enum run_outcome lose(struct run_worker *worker, const char *format, ...) {
     char ignored[256];
@@ -101,11 +100,11 @@ void run_worker_kill(struct run_worker *worker) {
 }
 
 static enum run_outcome refuse(struct run_worker *worker, const struct wire_body *body) {
-    return lose(worker, "the worker process said something that is no answer: kind %d", (int)body->kind);
+    return lose(worker, "the worker process sent a frame that makes no sense: kind %d", (int)body->kind);
 }
 
-/* Ctrl-C: passed on while it answers. True: it has to go. */
-static bool heed_interrupts(struct run_worker *worker, enum stage stage) {
+/* Passes Ctrl-C on while the worker answers. True: the worker must be killed. */
+static bool pass_on_interrupts(struct run_worker *worker, enum stage stage) {
     int interrupts = run_interrupts();
     if (!interrupts || stage != ANSWERING) return interrupts != 0;
     if (worker->cancelled != worker->number) {
@@ -114,14 +113,14 @@ static bool heed_interrupts(struct run_worker *worker, enum stage stage) {
         worker->interrupts = interrupts;
         wire_begin(&worker->out, WIRE_CANCEL);
         wire_put_u32(&worker->out, worker->number);
-        wire_send(worker->process.channel, &worker->out); /* if it cannot hear, that shows elsewhere */
+        wire_send(worker->process.channel, &worker->out); /* if it cannot be sent, the wait for a frame notices */
     }
     bool again = interrupts > worker->interrupts;
     worker->interrupts = interrupts;
     return again && now_ns() - worker->cancelled_ns > IMPATIENCE_MS * MS;
 }
 
-/* The next frame: DONE. */
+/* Waits for the next frame; DONE: it is in body. */
 static enum run_outcome await_frame(struct run_worker *worker, enum stage stage, struct wire_body *body) {
     worker->silent_ns = worker->looked_ns = 0;
     for (;;) {
@@ -140,7 +139,7 @@ static enum run_outcome await_frame(struct run_worker *worker, enum stage stage,
             if (worker->lost_file) snprintf(worker->why, sizeof worker->why, MODEL_FILE_LOST, worker->model);
             return RUN_LOST;
         }
-        if (heed_interrupts(worker, stage)) {
+        if (pass_on_interrupts(worker, stage)) {
             lose(worker, "it was ended by Ctrl-C");
             worker->ended = true;
             return RUN_STOPPED;
@@ -160,14 +159,14 @@ static enum run_outcome take_failure(struct run_worker *worker, struct wire_body
     return RUN_FAILED;
 }
 
-/* ---- the three things it is asked for ---- */
+/* ---- open, answer, close ---- */
 
 static int64_t option_ns(const struct rf_runtime *runtime, const char *name) {
     const char *text = rf_runtime_option(runtime, name);
     return text ? strtoll(text, NULL, 10) * MS : 0;
 }
 
-/* The library's deadline, and as much again: a run may be made of several waits. With --duty the device, and so the
+/* Twice the library's deadline, because a run may consist of several waits. With --duty the device, and so the
  * worker, is idle for a multiple of the time that it works. */
 static rf_status find_patience(struct run_worker *worker, const struct run_options *options,
                                struct run_failure *failure) {
@@ -200,9 +199,10 @@ enum run_outcome run_worker_open(struct run_worker *worker, const struct run_opt
         run_fail(failure, status, CLI_FAILED, "%s", why);
     free(arguments);
     if (status) return RUN_FAILED;
-    struct timeval most = {.tv_sec = worker->patience_ns / 1000000000 + 1}; /* one that takes nothing is stuck, too */
+    struct timeval most = {.tv_sec =
+                               worker->patience_ns / 1000000000 + 1}; /* a worker that does not read is stuck, too */
     setsockopt(worker->process.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-    wire_send_hello(worker->process.channel, &worker->out); /* if it cannot hear, that shows below */
+    wire_send_hello(worker->process.channel, &worker->out); /* if it cannot be sent, the wait below notices */
     struct wire_body body;
     struct run_info *info = &worker->info;
     enum run_outcome outcome = await_frame(worker, OPENING, &body);
@@ -220,15 +220,15 @@ enum run_outcome run_worker_open(struct run_worker *worker, const struct run_opt
     return RUN_DONE;
 }
 
-/* One frame of an answer; DONE: more will come. */
-static enum run_outcome hear(struct run_worker *worker, struct wire_body *body, const struct run_listener *listener,
-                             bool *enough) {
+/* Handles one frame of an answer; DONE: more will follow. */
+static enum run_outcome handle_frame(struct run_worker *worker, struct wire_body *body,
+                                     const struct run_listener *listener, bool *enough) {
     size_t bytes = (size_t)(body->end - body->at);
     bool go_on = true;
     if (body->kind == WIRE_PROMPT) {
         if (!bytes || bytes % sizeof(int32_t)) return refuse(worker, body);
-        int32_t *ids = malloc(bytes); /* aligned, which the frame need not be */
-        if (!ids) return lose(worker, "no memory for %zu bytes that the worker process said", bytes);
+        int32_t *ids = malloc(bytes); /* aligned, which the frame may not be */
+        if (!ids) return lose(worker, "no memory for the %zu bytes that the worker process sent", bytes);
         memcpy(ids, wire_take(body, bytes), bytes);
         go_on = listener->prompt(listener->user, ids, bytes / sizeof *ids);
         free(ids);
@@ -266,7 +266,7 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
         run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
         return RUN_FAILED;
     }
-    wire_send(worker->process.channel, out); /* if it cannot hear, that shows below */
+    wire_send(worker->process.channel, out); /* if it cannot be sent, the wait below notices */
     for (;;) {
         struct wire_body body;
         enum run_outcome outcome = await_frame(worker, ANSWERING, &body);
@@ -279,9 +279,9 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
             worker->info.device_layers = stats->device_layers = wire_take_u32(&body);
             return wire_taken(&body) ? RUN_DONE : refuse(worker, &body);
         }
-        if (outcome == RUN_DONE) outcome = hear(worker, &body, listener, &enough);
+        if (outcome == RUN_DONE) outcome = handle_frame(worker, &body, listener, &enough);
         if (outcome != RUN_DONE) return outcome;
-        if (enough) { /* whoever listens wants no more of it, ever */
+        if (enough) { /* a callback wants no more of any answer */
             lose(worker, "it was ended");
             worker->ended = true;
             return RUN_STOPPED;

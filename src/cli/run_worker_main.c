@@ -1,11 +1,13 @@
-/* The worker of `rocmforge run`: an engine that answers what it is asked over its channel, until it is told to quit
- * or its command is gone.
+/* What runs inside the worker of `rocmforge run`: an engine that answers questions from its channel, until it is told
+ * to quit or its command is gone.
  *
- * The main thread opens, answers and closes; another reads, so that a cancel is heard while an answer is made. The
- * mutex guards what the two share. Must not read input nor write output: those are the command's.
+ * The main thread opens the model, answers and closes it; a second thread reads the channel, so that a cancel is
+ * noticed while an answer is made. The mutex guards what the two share. The worker must not read input or write
+ * output: those belong to the command.
  *
- * What the library logs as an error is held until it is known how the work ends: a failure is the command's to tell,
- * in one line; where all went well the lines are shown after all. With RF_LOG in the environment all are, at once. */
+ * Errors that the library logs are held back until it is known how the work ends. If it fails, the command reports
+ * the failure in one line and the held lines are dropped; if it succeeds, they are shown. If RF_LOG is set in the
+ * environment, every line is shown at once. */
 #include "run.h"
 
 #include <pthread.h>
@@ -13,25 +15,25 @@
 #include <string.h>
 #include <unistd.h>
 
-struct asked {
-    uint32_t number; /* 0: nothing was asked */
+struct question {
+    uint32_t number; /* 0: no question */
     enum rf_chat_format format;
-    char *prompt;                     /* NULL: the messages */
-    struct rf_chat_message *messages; /* with texts of their own */
+    char *prompt;                     /* NULL: use the messages */
+    struct rf_chat_message *messages; /* their texts are owned too */
     size_t message_count;
 };
 
 struct worker {
     int channel;
-    struct wire_out out; /* the main thread's */
+    struct wire_out out; /* used by the main thread only */
     struct run_local local;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct asked next;  /* waits to be answered */
-    uint32_t answering; /* its number; 0: none */
-    uint32_t cancelled; /* the last question that was */
+    struct question next; /* waits to be answered */
+    uint32_t answering;   /* the number of the question; 0: none */
+    uint32_t cancelled;   /* the number of the last question that was cancelled */
     bool quit;
-    char why[200]; /* what was read is nonsense; "": it is not */
+    char why[200]; /* why what was received makes no sense; "": it does */
 
     pthread_mutex_t held_mutex; /* the library logs from any thread */
     char held[4096];            /* lines, each ended by zero */
@@ -40,7 +42,7 @@ struct worker {
 
 /* ---- the log ---- */
 
-static void hold_line(void *user, enum rf_log_level level, const char *line) {
+static void hold_back(void *user, enum rf_log_level level, const char *line) {
     struct worker *worker = user;
     size_t bytes = strlen(line) + 1;
     pthread_mutex_lock(&worker->held_mutex);
@@ -53,7 +55,7 @@ static void hold_line(void *user, enum rf_log_level level, const char *line) {
     if (!held) cli_log_show(level, line);
 }
 
-static void let_go(struct worker *worker, bool show) {
+static void release_lines(struct worker *worker, bool show) {
     pthread_mutex_lock(&worker->held_mutex);
     for (size_t at = 0; show && at < worker->held_bytes; at += strlen(worker->held + at) + 1)
         cli_log_show(RF_LOG_ERROR, worker->held + at);
@@ -61,20 +63,20 @@ static void let_go(struct worker *worker, bool show) {
     pthread_mutex_unlock(&worker->held_mutex);
 }
 
-static void forget(struct asked *asked) {
+static void free_question(struct question *asked) {
     for (size_t i = 0; i < asked->message_count; i++) free((void *)(uintptr_t)asked->messages[i].text);
     free(asked->messages);
     free(asked->prompt);
-    *asked = (struct asked){0};
+    *asked = (struct question){0};
 }
 
 /* ---- reading ---- */
 
-static bool take_question(struct wire_body *body, struct asked *out) {
+static bool take_question(struct wire_body *body, struct question *out) {
     uint32_t number = wire_take_u32(body), format = wire_take_u32(body), count = wire_take_u32(body);
-    /* A message takes at least its role and its length. */
+    /* A message has at least its role (4 bytes) and its length (8). */
     if (!number || format > RF_CHAT_MISTRAL || count > (size_t)(body->end - body->at) / 12) return false;
-    *out = (struct asked){.number = number, .format = (enum rf_chat_format)format};
+    *out = (struct question){.number = number, .format = (enum rf_chat_format)format};
     if (!count) return (out->prompt = wire_take_copy(body)) && wire_taken(body);
     out->messages = calloc(count, sizeof *out->messages);
     if (!out->messages) return false;
@@ -91,8 +93,8 @@ static bool take_question(struct wire_body *body, struct asked *out) {
     return wire_taken(body);
 }
 
-/* With the mutex held. False: this is nonsense. */
-static bool heed(struct worker *worker, struct wire_body *body) {
+/* Handles a frame, with the mutex held. False: it makes no sense. */
+static bool handle_frame(struct worker *worker, struct wire_body *body) {
     if (body->kind == WIRE_QUIT) {
         worker->quit = true;
         return wire_taken(body);
@@ -104,7 +106,7 @@ static bool heed(struct worker *worker, struct wire_body *body) {
     }
     if (body->kind != WIRE_ASK || worker->next.number || worker->answering) return false;
     bool good = take_question(body, &worker->next);
-    if (!good) forget(&worker->next);
+    if (!good) free_question(&worker->next);
     return good;
 }
 
@@ -119,8 +121,8 @@ static void *read_questions(void *user) {
         pthread_mutex_lock(&worker->mutex);
         if (state == WIRE_BAD)
             snprintf(worker->why, sizeof worker->why, "%s", in.why);
-        else if (state == WIRE_FRAME && !heed(worker, &body))
-            snprintf(worker->why, sizeof worker->why, "what came is no question (kind %d)", (int)body.kind);
+        else if (state == WIRE_FRAME && !handle_frame(worker, &body))
+            snprintf(worker->why, sizeof worker->why, "a frame that makes no sense (kind %d)", (int)body.kind);
         if (state == WIRE_OVER || worker->why[0]) worker->quit = true;
         over = worker->quit;
         if (over && worker->answering) run_local_stop(&worker->local);
@@ -160,7 +162,7 @@ static bool send_beat(void *user) {
     return wire_send(worker->channel, &worker->out);
 }
 static bool send_failure(struct worker *worker, const struct run_failure *failure) {
-    let_go(worker, false);
+    release_lines(worker, false);
     wire_begin(&worker->out, WIRE_FAILED);
     wire_put_u32(&worker->out, (uint32_t)failure->status);
     wire_put_u32(&worker->out, (uint32_t)failure->exit_code);
@@ -168,7 +170,7 @@ static bool send_failure(struct worker *worker, const struct run_failure *failur
     return wire_send(worker->channel, &worker->out);
 }
 
-static void answer(struct worker *worker, const struct asked *asked) {
+static void answer(struct worker *worker, const struct question *asked) {
     static const struct run_answer nothing;
     const struct run_listener listener = {send_prompt, send_token, send_text, send_beat, worker};
     const struct run_question question = {asked->prompt, asked->messages, asked->message_count, asked->format};
@@ -176,29 +178,29 @@ static void answer(struct worker *worker, const struct asked *asked) {
     struct run_failure failure = {0};
     rf_status status = run_local_answer(&worker->local, &question, &nothing, &listener, &stats, &failure);
     pthread_mutex_lock(&worker->mutex);
-    worker->answering = 0; /* before the end is said: then the next may be asked */
+    worker->answering = 0; /* before END is sent, because the next question may follow it at once */
     pthread_mutex_unlock(&worker->mutex);
     if (status) {
         send_failure(worker, &failure);
         return;
     }
-    let_go(worker, true);
+    release_lines(worker, true);
     wire_begin(&worker->out, WIRE_END);
     wire_put_u64(&worker->out, stats.prompt_tokens);
     wire_put_u64(&worker->out, stats.prompt_ns);
     wire_put_u64(&worker->out, stats.tokens);
     wire_put_u64(&worker->out, stats.answer_ns);
     wire_put_u32(&worker->out, stats.device_layers);
-    wire_send(worker->channel, &worker->out); /* a command that is gone is noticed by the reader */
+    wire_send(worker->channel, &worker->out); /* the reading thread notices if the command is gone */
 }
 
-/* Waits; false: there will be no more. */
-static bool next_question(struct worker *worker, struct asked *out) {
+/* Waits for the next question; false: there will be none. */
+static bool next_question(struct worker *worker, struct question *out) {
     pthread_mutex_lock(&worker->mutex);
     while (!worker->quit && !worker->next.number) pthread_cond_wait(&worker->changed, &worker->mutex);
     bool go_on = !worker->quit;
     *out = worker->next;
-    worker->next = (struct asked){0};
+    worker->next = (struct question){0};
     if (go_on) {
         worker->answering = out->number;
         run_local_begin(&worker->local);
@@ -209,7 +211,7 @@ static bool next_question(struct worker *worker, struct asked *out) {
 }
 
 static void send_ready(struct worker *worker, const struct run_info *info) {
-    let_go(worker, true);
+    release_lines(worker, true);
     wire_begin(&worker->out, WIRE_READY);
     wire_put_text(&worker->out, info->device);
     wire_put_u32(&worker->out, info->has_device);
@@ -222,19 +224,19 @@ static void send_ready(struct worker *worker, const struct run_info *info) {
 
 static void answer_questions(struct worker *worker) {
     pthread_t reader;
-    struct asked asked;
+    struct question asked;
     struct run_failure failure = {0};
     if (pthread_create(&reader, NULL, read_questions, worker) != 0) {
-        run_fail(&failure, RF_E_NO_MEMORY, CLI_FAILED, "the worker process can start no thread");
+        run_fail(&failure, RF_E_NO_MEMORY, CLI_FAILED, "the worker process cannot start a thread");
         send_failure(worker, &failure);
         return;
     }
     while (next_question(worker, &asked)) {
         answer(worker, &asked);
-        forget(&asked);
+        free_question(&asked);
     }
-    forget(&asked);
-    pthread_join(reader, NULL); /* it said so itself */
+    free_question(&asked);
+    pthread_join(reader, NULL); /* it has ended, or is about to: quit is set */
 }
 
 int run_worker_main(const struct run_options *options, int channel) {
@@ -243,9 +245,9 @@ int run_worker_main(const struct run_options *options, int channel) {
     struct model_options model = options->model;
     struct run_info info;
     struct run_failure failure = {0};
-    model.in_worker = false; /* the channel is taken */
+    model.in_worker = false; /* model_open must not take the channel for a report */
     model.is_run_worker = true;
-    if (!getenv("RF_LOG")) cli_log_to(hold_line, &worker);
+    if (!getenv("RF_LOG")) cli_log_to(hold_back, &worker);
     wire_send_hello(channel, &worker.out);
     rf_status status = run_local_open(&worker.local, options, &model, &info, &failure);
     if (status) {
@@ -256,7 +258,7 @@ int run_worker_main(const struct run_options *options, int channel) {
         if (run_local_close(&worker.local, &failure)) {
             send_failure(&worker, &failure);
         } else {
-            let_go(&worker, true);
+            release_lines(&worker, true);
             wire_begin(&worker.out, WIRE_CLOSED);
             wire_send(channel, &worker.out);
         }

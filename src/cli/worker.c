@@ -1,9 +1,8 @@
-/* The worker: this program again, as a process that may die of its GPU. A vendor's runtime can
- * abort the process or hang in a call that no deadline reaches; the command outlives it and
- * says what happened.
+/* The worker: this program again, as a process that its GPU may take down. A vendor's runtime can abort the process,
+ * or hang in a call that no deadline reaches; the command survives and says what happened.
  *
- * Must not block in waitpid: a process that hangs inside the kernel is not even ended by
- * SIGKILL, and whoever killed it goes on. */
+ * Must not block in waitpid: a process that hangs inside the kernel does not even end on SIGKILL, and the command
+ * that killed it must go on. */
 #include "cli.h"
 
 #include <errno.h>
@@ -31,8 +30,8 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A server speaks through its end alone: it reads no input, what it or a driver prints goes to
- * standard error, and Ctrl-C, which reaches every process at the terminal, is its command's. */
+/* A worker with a channel talks through that alone: it reads no input, what it or a driver prints goes to standard
+ * error, and Ctrl-C, which the terminal sends to all processes, is left to its command. */
 static int start(const char *const *arguments, int end, bool with_channel, pid_t *pid) {
     size_t count = 0;
     while (arguments[count]) count++;
@@ -66,12 +65,12 @@ static int start(const char *const *arguments, int end, bool with_channel, pid_t
 }
 
 FILE *cli_worker_report(void) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody waits for a worker whose command is gone */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a worker must not outlive its command */
     if (fcntl(CLI_REPORT_FD, F_SETFD, FD_CLOEXEC) != 0) return NULL;
     return fdopen(CLI_REPORT_FD, "w");
 }
 
-/* Why a worker ended that should not have; status as waitpid gives it. */
+/* Why a worker ended that should not have; wait_status is the one of waitpid. */
 static void explain_end(int wait_status, char why[256]) {
     if (WIFSIGNALED(wait_status)) {
         const char *name = sigabbrev_np(WTERMSIG(wait_status));
@@ -117,7 +116,9 @@ rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char 
         }
         struct pollfd polled = {.fd = ends[0], .events = POLLIN};
         open = poll(&polled, 1, TICK_MS) <= 0 || (polled.revents & POLLIN);
-        if (!open) nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL); /* the pipe has ended, the worker not */
+        if (!open)
+            nanosleep(&(struct timespec){0, TICK_MS * 1000000},
+                      NULL); /* the worker closed the pipe but has not ended */
     }
     close(ends[0]);
     if (report && size) report[length] = 0;
@@ -127,7 +128,7 @@ rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char 
         return RF_E_TIMEOUT;
     }
     if (WIFSIGNALED(wait_status)) {
-        if (WTERMSIG(wait_status) == SIGPIPE) { /* whoever read its output had enough */
+        if (WTERMSIG(wait_status) == SIGPIPE) { /* the reader of its output closed the pipe */
             *exit_code = CLI_FAILED;
             return RF_OK;
         }
@@ -142,7 +143,7 @@ rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char 
     return RF_OK;
 }
 
-/* ---- one that serves ---- */
+/* ---- with a channel ---- */
 
 rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[256]) {
     int ends[2];
@@ -168,14 +169,14 @@ bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[256]) {
     int wait_status;
     snprintf(why, 256, "the worker process was killed");
     if (worker->pid <= 0) return false;
-    close(worker->channel); /* a server that waits for its command sees that it is gone */
+    close(worker->channel); /* a worker that waits for its command notices that it is gone */
     while (!known) {
         pid_t ended = waitpid(worker->pid, &wait_status, WNOHANG);
         if (ended < 0 && errno == EINTR) continue;
         known = ended == worker->pid;
-        if (known || ended < 0) break; /* below zero: somebody else's wait has it */
+        if (known || ended < 0) break; /* below zero: it was reaped by another wait */
         if (at_once || now_ms() >= deadline) {
-            if (killed) break; /* not even that helps; it goes when the kernel lets it */
+            if (killed) break; /* it hangs inside the kernel, and ends when the kernel lets it */
             kill(worker->pid, SIGKILL);
             killed = true;
             at_once = false;
