@@ -1,6 +1,6 @@
-/* The report files: where they are put, and JUnit's XML. jsonreport.c writes the other.
+/* Report files: how they are put in place, and JUnit's XML. report_json.c writes the JSON one.
  *
- * Invariant: text from tests is made valid XML 1.0 in UTF-8: what is not allowed becomes '?'. */
+ * Invariant: text from tests is made valid XML 1.0 in UTF-8: a character that is not allowed becomes '?'. */
 #include "base/utf8.h"
 #include "runner_impl.h"
 
@@ -15,7 +15,8 @@
 bool rf_test_report_open(struct rf_test_report_file *report, const char *path) {
     *report = (struct rf_test_report_file){.path = path};
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) { /* a pipe, /dev/stdout: nothing to put in place */
+    if (stat(path, &info) == 0 &&
+        !S_ISREG(info.st_mode)) { /* a pipe or /dev/stdout, which cannot be renamed into place */
         if (S_ISDIR(info.st_mode)) {
             errno = EISDIR;
             return false;
