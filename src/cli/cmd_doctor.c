@@ -37,8 +37,8 @@ int cmd_doctor(int argc, char **argv) {
     const struct cli_command command = {
         .name = "doctor",
         .usage = "[--json] [--options] [--quick]",
-        .summary = "Shows the GPUs, whether each can be used or why not, and how much of its memory this user would\n"
-                   "be granted. A machine without a GPU is not a failure: the exit status is 0.\n",
+        .summary = "Shows the GPUs, whether each can be used or why not, and how much of its memory would be\n"
+                   "granted. A machine without a GPU is not a failure: the exit status is 0.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };

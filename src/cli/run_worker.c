@@ -5,9 +5,9 @@
  * counts nothing), and how much it counts depends on what the worker does meanwhile: it reads a file          not at
  * all: the disk is slow it uses the CPU          a little if that is expected, which it is while kernels are compiled
  * and if layers run on the CPU. If all layers are on the GPU, it spins in the driver, and that counts in full neither
- * in full After twice the library's deadline it is killed; while it opens the model it may also wait for the probe.
- * Pressing Ctrl-C again, after the first one had no effect, kills it too: that is the way out if a driver spins while
- * part of the model runs on the CPU. */
+ * in full After twice the library's deadline and a second it is killed; while it opens the model it may also wait for
+ * the probe. Pressing Ctrl-C again, after the first one had no effect, kills it too: that is the way out if a driver
+ * spins while part of the model runs on the CPU. */
 #include "run.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* The public view of a model file: <rocmforge/model.h>. Values as text that is safe to print, and
- * what the parts of a model need.
+/* The public view of a model file: <rocmforge/model.h>. Shows values as text that is safe to print, and says how much
+ * memory the parts of a model need.
  *
  * Invariant: what is shown is one line of printable, valid UTF-8, whatever the file holds. */
 #include "gguf/gguf_impl.h"
@@ -15,11 +15,11 @@ static void fill_metadata(const struct rf_gguf_value *value, struct rf_gguf_meta
 
 /* ---- values as text ---- */
 
-/* A line of bounded length; what does not fit whole is left out and `full` says so. */
+/* A line of bounded length. A piece that does not fit as a whole is left out, and `full` is set. */
 struct line {
     char *text;
-    size_t used, most; /* most: bytes of text, without the zero */
-    size_t reserve;    /* of these, kept for what ends the line */
+    size_t used, most; /* most: bytes of text, without the final zero */
+    size_t reserve;    /* of these, bytes kept for the end of the line */
     bool full;
 };
 #define LINE(array) ((struct line){.text = (array), .most = sizeof(array) - 1, .reserve = 4})
@@ -35,7 +35,7 @@ static bool line_add(struct line *line, const char *piece, size_t bytes) {
     return true;
 }
 
-/* Adds what ends a line: a mark where something was left out, then the last bytes. */
+/* Ends a line: an ellipsis if something was left out, then the last bytes. */
 static void line_end(struct line *line, const char *ending) {
     bool cut = line->full;
     line->full = false;
@@ -117,7 +117,7 @@ static void line_add_array(struct line *line, const struct rf_gguf_array *array)
     line_end(line, "]");
 }
 
-/* A key's text, shortened; nothing where it is absent or no text. */
+/* Copies the text of a key, shortened; nothing if the key is absent or not a string. */
 static void copy_text(const struct rf_gguf *gguf, const char *key, struct line line) {
     const struct rf_gguf_value *value = rf_gguf_find(gguf, key);
     if (!value || value->type != RF_GGUF_STRING) return;
