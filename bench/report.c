@@ -3,7 +3,7 @@
  * A verdict is said only of a real GPU: on the simulated driver the figures show that the
  * benchmark runs, nothing else. */
 #include "bench.h"
-#include "cli/json.h"
+#include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,36 +85,36 @@ void print_table(const struct bench *bench) {
 
 void print_json(const struct bench *bench) {
     char date[64];
-    struct json json;
+    struct rf_json json;
     today(date, sizeof date);
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_text(&json, "device", bench->info.name);
-    json_text(&json, "arch", bench->info.arch);
-    json_text(&json, "driver", bench->info.driver);
-    json_text(&json, "kernels", bench->info.kernel_target);
-    json_bool(&json, "simulated", bench->info.simulated);
-    json_text(&json, "date", date);
-    json_text(&json, "version", rf_version());
-    json_bool(&json, "quick", bench->quick);
-    json_open_array(&json, "rows");
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "device", bench->info.name);
+    rf_json_text(&json, "arch", bench->info.arch);
+    rf_json_text(&json, "driver", bench->info.driver);
+    rf_json_text(&json, "kernels", bench->info.kernel_target);
+    rf_json_bool(&json, "simulated", bench->info.simulated);
+    rf_json_text(&json, "date", date);
+    rf_json_text(&json, "version", rf_version());
+    rf_json_bool(&json, "quick", bench->quick);
+    rf_json_open_array(&json, "rows");
     for (size_t i = 0; i < bench->report.count; i++) {
         const struct row *row = &bench->report.rows[i];
-        json_open_object(&json, NULL);
-        json_text(&json, "group", row->group);
-        json_text(&json, "name", row->name);
-        json_double(&json, "raw", row->raw);
-        json_double(&json, "ours", row->ours);
-        json_text(&json, "unit", row->unit);
-        json_double(&json, "measured", row->measured);
-        json_text(&json, "measured_unit", row->measured_unit);
+        rf_json_open_object(&json, NULL);
+        rf_json_text(&json, "group", row->group);
+        rf_json_text(&json, "name", row->name);
+        rf_json_double(&json, "raw", row->raw);
+        rf_json_double(&json, "ours", row->ours);
+        rf_json_text(&json, "unit", row->unit);
+        rf_json_double(&json, "measured", row->measured);
+        rf_json_text(&json, "measured_unit", row->measured_unit);
         if (row->sense != INFORMATION) {
-            json_text(&json, "target_sense", row->sense == AT_LEAST ? "at least" : "at most");
-            json_double(&json, "target", row->target);
+            rf_json_text(&json, "target_sense", row->sense == AT_LEAST ? "at least" : "at most");
+            rf_json_double(&json, "target", row->target);
         }
-        json_text(&json, "verdict", verdict(bench, row));
-        json_text(&json, "note", row->note);
-        json_close(&json);
+        rf_json_text(&json, "verdict", verdict(bench, row));
+        rf_json_text(&json, "note", row->note);
+        rf_json_close(&json);
     }
-    json_end(&json);
+    rf_json_end(&json);
 }

@@ -31,7 +31,10 @@ LAYERS = {
     "testing": (set(), None),
     "cli": (set(), None),
 }
-EXTRA_INCLUDES = {("sim", "kernels/host_abi.h")}
+EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"),
+                  # they depend on nothing else in the library and are compiled into the command and the harness
+                  ("cli", "base/json.h"), ("cli", "base/utf8.h"),
+                  ("testing", "base/json.h"), ("testing", "base/utf8.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
@@ -149,6 +152,9 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/gpu/a.c", '#include "kernels/norm_args.h"\n', "gpu may not use kernels"),
     ("src/kernels/a.hip", '#include "base/base.h"\n', "kernels may not use base"),
     ("src/cli/a.c", '#include "base/base.h"\n', "cli may not use base"),
+    ("src/cli/a.c", '#include "base/json.h"\n#include "base/utf8.h"\n', None),
+    ("src/testing/a.c", '#include "base/json.h"\n#include "base/utf8.h"\n', None),
+    ("src/testing/a.c", '#include "base/text.h"\n', "testing may not use base"),
     ("src/testing/a.c", "#include <rocmforge/test.h>\n", None),
     ("src/gpu/a.c", 'static const char *name = "hipDeviceSynchronize";\n', "whole device"),
     ("src/gpu/a.c", "// hipDeviceReset is never called\n", None),

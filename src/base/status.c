@@ -7,19 +7,17 @@
 
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 #define TEXT_BYTES sizeof(((struct rf_saved_error *)0)->text)
 
 static _Thread_local char error_text[TEXT_BYTES];
 
-/* A driver's or a file's words may hold line ends and escape codes: one line is promised. A
- * cut may have split a UTF-8 character: its rest goes. */
+/* The words of a driver or of a file may hold line ends and escape codes, and the text is promised to be one line. A
+ * text that was cut may end inside a UTF-8 character: those bytes are removed. */
 static void make_one_line(char *text, bool was_cut) {
     size_t length = strlen(text);
-    if (was_cut) {
-        size_t start = length;
-        while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80) start--;
-        if (start > 0 && (unsigned char)text[start - 1] >= 0xc0) text[start - 1] = 0;
-    }
+    if (was_cut) text[length - rf_utf8_unfinished(text, length)] = 0;
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
 }

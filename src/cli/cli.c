@@ -20,7 +20,7 @@ static void show_help(const struct cli_command *command) {
                  option->value ? " " : "", option->value ? option->value : "");
         printf("  %-26s %s\n", left, option->help);
     }
-    printf("  %-26s %s\n", "    --help", "this text");
+    printf("  %-26s %s\n", "    --help", "show this help");
 }
 
 static const struct cli_option *find_option(const struct cli_command *command, const char *name, size_t length) {
@@ -60,7 +60,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
     for (int i = 1; i < argc; i++) {
         char *argument = argv[i];
         if (options_ended || argument[0] != '-' || !argument[1]) {
-            if (count == command->most_positionals) return usage(command, "one argument too many,", argument);
+            if (count == command->positional_max) return usage(command, "one argument too many:", argument);
             argv[++count] = argument;
             continue;
         }
@@ -78,16 +78,16 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
             is_long ? find_option(command, argument + 2, length) : find_letter(command, argument[1]);
         if (!option) return usage(command, "unknown option", argument);
         const char *value = argument + (is_long ? 2 : 1) + length;
-        if (option->kind == CLI_FLAG && *value) return usage(command, "no value is allowed in", argument);
+        if (option->kind == CLI_FLAG && *value) return usage(command, "this option takes no value:", argument);
         if (option->kind != CLI_FLAG) {
             if (*value)
                 value += is_long;
             else if (i + 1 < argc)
                 value = argv[++i];
             else
-                return usage(command, "no value after", argument);
+                return usage(command, "a value is missing after", argument);
         }
-        if (!set_option(option, value)) return usage(command, "a whole number must follow", argument);
+        if (!set_option(option, value)) return usage(command, "a whole number is needed after", argument);
     }
     *positional_count = count;
     return CLI_GO_ON;

@@ -1,7 +1,7 @@
-/* What the subcommands share: exit codes, options, messages.
+/* What the subcommands share: exit codes, options, messages, worker processes.
  *
- * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the
- * command's name. Must use public headers only: what the command can do, any program can. */
+ * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the name of the command. Only
+ * public headers may be used, besides base/json.h and base/utf8.h: what the command can do, any program can. */
 #ifndef RF_CLI_H
 #define RF_CLI_H
 
@@ -10,8 +10,9 @@
 
 #include <rocmforge/rocmforge.h>
 
-/* UNREADABLE is said by a server to its command only, which tells it from a driver that ends the process. */
-enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNREADABLE = 66, CLI_ABSENT = 77 };
+/* LOST_MODEL_FILE is the exit status of a worker of `run` whose model file cannot be read any more. Users never see
+ * it: it tells the command that no driver ended the worker. */
+enum cli_exit { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_LOST_MODEL_FILE = 66, CLI_ABSENT = 77 };
 
 int cmd_bench(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -38,68 +39,67 @@ struct cli_option {
     const char *name;
     enum cli_kind kind;
     void *target;
-    const char *value; /* how the help calls the value; NULL for a flag */
-    const char *help;  /* NULL: not shown */
+    const char *value; /* what the help calls the value; NULL for a flag */
+    const char *help;  /* NULL: for internal use, not shown */
 };
 
 struct cli_command {
     const char *name;    /* "doctor" */
     const char *usage;   /* what follows the name: "[--json] [--options]" */
-    const char *summary; /* lines, each ended */
+    const char *summary; /* lines, each ended by a newline */
     const struct cli_option *options;
     size_t option_count;
-    int most_positionals;
+    int positional_max;
 };
 
 #define CLI_GO_ON (-1)
-/* Fills the targets and moves the positional arguments to the front of argv (from index 1).
- * CLI_GO_ON, or the exit code: --help was shown, or one line says what is wrong. */
+/* Fills the targets and moves the positional arguments to the front of argv (from index 1). Returns CLI_GO_ON, or the
+ * exit code: --help was shown, or one line on standard error said what is wrong. */
 int cli_parse(const struct cli_command *command, int argc, char **argv, int *positional_count);
 
 /* ---- messages ---- */
 
-/* "rocmforge: TEXT" on standard error; returns code. */
+/* Prints "rocmforge: TEXT" on standard error and returns code. */
 int cli_fail(int code, const char *format, ...) RF_PRINTF(2, 3);
-/* The same from a failing call: "rocmforge: WHAT: rf_error_text() (RF_E_…)"; the code is
- * CLI_ABSENT where a driver or device is missing, CLI_USAGE for a malformed option, else
- * CLI_FAILED. */
+/* The same for a call of the library that failed: "rocmforge: WHAT: rf_error_text() (RF_E_…)". The code is
+ * CLI_ABSENT if a driver or device is missing, CLI_USAGE for a malformed option, else CLI_FAILED. */
 int cli_fail_status(rf_status status, const char *what);
 int cli_exit_code(rf_status status);
 
-/* The log callback of the command line: lines on standard error. */
+/* The log callback of the command: prints lines on standard error. */
 void cli_log(void *user, enum rf_log_level level, const char *line);
 void cli_log_show(enum rf_log_level level, const char *line);
-/* Lines go there instead, until log is NULL. Set while no runtime is open. */
+/* Sends the lines to this callback instead; NULL: back to standard error. Call it only while no runtime is open. */
 void cli_log_to(rf_log_fn log, void *user);
 
-/* "1.5 GiB" in one of a few buffers that take turns: several may stand in one printf. */
+/* "1.5 GiB" in one of eight buffers that take turns, so that one printf can have several. */
 const char *cli_bytes(uint64_t bytes);
 
-/* ---- worker.c: this program again, as a process that may die of its GPU ---- */
+/* ---- worker.c: this program again, as a process that its GPU may take down ---- */
 
-/* Runs `rocmforge ARGUMENTS…` (ended by NULL). Its standard output and errors are ours. What
- * it writes to descriptor CLI_REPORT_FD comes back in report (at most size - 1 bytes, ended by
- * zero; report may be NULL). Killed at the deadline. RF_OK: it ended by itself, with
- * *exit_code. Else RF_E_TIMEOUT, RF_E_CANCELLED (Ctrl-C), RF_E_DEVICE_LOST (killed by another
- * signal) or RF_E_IO, with the reason in why. */
+/* Runs `rocmforge ARGUMENTS…` (ended by NULL) to its end. Its standard output and errors are ours. What it writes to
+ * descriptor CLI_REPORT_FD comes back in report (at most size - 1 bytes, ended by zero; report may be NULL). It is
+ * killed at the deadline. RF_OK: it exited by itself, with *exit_code. Otherwise RF_E_TIMEOUT, RF_E_CANCELLED
+ * (Ctrl-C), RF_E_DEVICE_LOST (killed by another signal) or RF_E_IO, with the reason in why. */
 #define CLI_REPORT_FD 197
-rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
-                     char why[256]);
-/* In the worker: where its report goes; NULL if this process is none. Close it when done. */
+rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
+                         char why[256]);
+/* In the worker: where its report goes; NULL if this process is not a worker. Close it when done. */
 FILE *cli_worker_report(void);
 
-/* The same as a server, that is spoken to over a socket pair. It has no input, its output is
- * our standard error, and it does not hear Ctrl-C. RF_E_IO, with the reason in why. */
-struct cli_server {
+/* A worker that goes on running and talks to its command over a socket pair, the channel. It has no input, its output
+ * goes to our standard error, and Ctrl-C does not reach it. */
+struct cli_worker {
     pid_t pid; /* 0: there is none */
     int channel;
-    int exit_code; /* once it was ended: its own, -1 where it died otherwise */
+    int exit_code; /* after cli_worker_end: its exit status, or -1 if it did not exit by itself */
 };
-rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]);
-/* Closes the channel and waits for its end, but not long, nor at all for one to be killed at
- * once: it is killed then. Whether it ended by itself and well; if not, why. No server: false. */
-bool cli_server_end(struct cli_server *server, bool at_once, char why[256]);
-/* In the server: its end of the channel, once; -1: this process is none. */
-int cli_server_channel(void);
+/* RF_E_IO, with the reason in why. */
+rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[256]);
+/* Closes the channel and waits up to two seconds for the worker to exit, then kills it; at_once: kills it without
+ * waiting. True: it exited by itself with status 0. False: why says what happened, or there was no worker. */
+bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[256]);
+/* In the worker: its end of the channel; may be called once. -1: this process is not a worker with a channel. */
+int cli_worker_channel(void);
 
 #endif

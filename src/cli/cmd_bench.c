@@ -1,14 +1,14 @@
-/* rocmforge bench: how fast a model reads a prompt and writes an answer here. */
+/* rocmforge bench: how fast a model evaluates a prompt and generates tokens on this machine. */
 #include "model.h"
-#include "json.h"
 #include "placement.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 struct figures {
-    double *prompt, *answer; /* tokens a second, one for each round */
+    double *prompt, *answer; /* tokens per second, one for each round */
     size_t count;
 };
 
@@ -27,7 +27,7 @@ static double median(double *values, size_t count) {
     return count ? values[count / 2] : 0;
 }
 
-/* One round: a prompt of 'depth' tokens that is not timed, one that is, then single tokens. */
+/* One round: a prompt of 'depth' tokens that is not timed, one that is, then tokens one by one. */
 static rf_status round_once(struct rf_session *session, const struct rf_engine_info *info, int64_t depth,
                             int64_t prompt, int64_t answer, double *prompt_rate, double *answer_rate) {
     size_t count = (size_t)(depth > prompt ? depth : prompt) + 1;
@@ -63,24 +63,24 @@ static void show(const struct rf_engine_info *info, const char *notice, struct f
                  int64_t prompt, int64_t answer, bool json) {
     double read = median(figures->prompt, figures->count), wrote = median(figures->answer, figures->count);
     if (json) {
-        struct json out;
-        json_begin(&out, stdout);
-        json_open_object(&out, NULL);
-        json_text(&out, "model", info->name);
-        json_text(&out, "device", info->device);
-        json_uint(&out, "parameters", info->parameter_count);
-        json_uint(&out, "weight_bytes", info->weight_bytes);
-        json_uint(&out, "layers", info->layers);
-        json_uint(&out, "gpu_layers", info->device_layers);
-        json_int(&out, "depth", depth);
-        json_int(&out, "prompt_tokens", prompt);
-        json_double(&out, "prompt_tokens_per_s", read);
-        json_int(&out, "answer_tokens", answer);
-        json_double(&out, "answer_tokens_per_s", wrote);
-        json_uint(&out, "rounds", figures->count);
+        struct rf_json out;
+        rf_json_begin_file(&out, stdout, RF_JSON_LINES);
+        rf_json_open_object(&out, NULL);
+        rf_json_text(&out, "model", info->name);
+        rf_json_text(&out, "device", info->device);
+        rf_json_uint(&out, "parameters", info->parameter_count);
+        rf_json_uint(&out, "weight_bytes", info->weight_bytes);
+        rf_json_uint(&out, "layers", info->layers);
+        rf_json_uint(&out, "gpu_layers", info->device_layers);
+        rf_json_int(&out, "depth", depth);
+        rf_json_int(&out, "prompt_tokens", prompt);
+        rf_json_double(&out, "prompt_tokens_per_s", read);
+        rf_json_int(&out, "answer_tokens", answer);
+        rf_json_double(&out, "answer_tokens_per_s", wrote);
+        rf_json_uint(&out, "rounds", figures->count);
         placement_json(&out, info, notice);
-        json_close(&out);
-        json_end(&out);
+        rf_json_close(&out);
+        rf_json_end(&out);
         return;
     }
     bool billions = info->parameter_count >= 1000000000;
@@ -113,7 +113,7 @@ static int run(const struct model_options *options, int64_t depth, int64_t promp
     if (!status) status = rf_engine_get_info(engine, &info);
     if (!status) status = rf_session_create(engine, &session);
     double ignored;
-    /* What is made at first use is not part of a rate. */
+    /* A first round is not counted: it includes what is set up at first use. */
     if (!status) status = round_once(session, &info, depth, prompt, answer < 2 ? answer : 2, &ignored, &ignored);
     for (; figures.count < (size_t)rounds && !status; figures.count++)
         status = round_once(session, &info, depth, prompt, answer, &figures.prompt[figures.count],
@@ -133,28 +133,29 @@ int cmd_bench(int argc, char **argv) {
     bool json = false;
     const struct cli_option options[] = {
         MODEL_ROWS(model),
-        {'p', "prompt", CLI_NUMBER, &prompt, "N", "tokens of the prompt (default: 512; 0: none)"},
-        {'n', "tokens", CLI_NUMBER, &answer, "N", "tokens of the answer (default: 128; 0: none)"},
-        {'d', "depth", CLI_NUMBER, &depth, "N", "tokens that are in the cache before (default: 0)"},
-        {'r', "rounds", CLI_NUMBER, &rounds, "N", "the median of so many (default: 5)"},
-        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output, with the placement"},
-        {0, "stats", CLI_FLAG, &model.stats, NULL, "the placement, on standard error, where that is no terminal too"},
+        {'p', "prompt", CLI_NUMBER, &prompt, "N", "tokens in the prompt (default: 512; 0: none)"},
+        {'n', "tokens", CLI_NUMBER, &answer, "N", "tokens to generate (default: 128; 0: none)"},
+        {'d', "depth", CLI_NUMBER, &depth, "N", "tokens in the KV cache beforehand (default: 0)"},
+        {'r', "rounds", CLI_NUMBER, &rounds, "N", "rounds; the median is shown (default: 5)"},
+        {0, "json", CLI_FLAG, &json, NULL, "write JSON, with the placement, to standard output"},
+        {0, "stats", CLI_FLAG, &model.stats, NULL,
+         "show the placement on standard error even if that is not a terminal"},
     };
     const struct cli_command command = {
         .name = "bench",
         .usage = "-m M [-p 512] [-n 128] [-r 5] [-d 0] [--device D] [--json]",
-        .summary = "Tokens a second, reading a prompt and writing an answer.\n",
+        .summary = "Measures tokens per second: evaluating a prompt, and generating.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
     char **given = malloc((size_t)(argc + 1) * sizeof *given);
     if (!given) return cli_fail(CLI_FAILED, "bench: no memory");
-    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing moves them about */
+    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing reorders them */
     int given_count = argc, count, code = cli_parse(&command, argc, argv, &count);
     if (code == CLI_GO_ON) code = model_check("bench", &model);
     if (code == CLI_GO_ON &&
         (!rounds || rounds > 1000 || (!prompt && !answer) || prompt > 1 << 24 || depth > 1 << 24 || answer > 1 << 24))
-        code = cli_fail(CLI_USAGE, "bench: 1 to 1000 rounds of at least one token: see rocmforge bench --help");
+        code = cli_fail(CLI_USAGE, "bench: needs 1 to 1000 rounds of at least one token: see rocmforge bench --help");
     if (code == CLI_GO_ON)
         code = model_wants_worker(&model) ? model_in_worker(given_count, given)
                                           : run(&model, depth, prompt, answer, rounds, json);

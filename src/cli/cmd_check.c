@@ -1,9 +1,9 @@
-/* rocmforge check: every op against its reference, on this device; with --bench, its speed
- * against the copy bandwidth measured first in the same run.
+/* rocmforge check: every op on this device against its reference; with --bench, its speed compared with the copy
+ * bandwidth, which is measured first in the same run.
  *
- * The work happens in a worker process, which may die of its GPU. */
+ * The work happens in a worker process, because a GPU may take its process down. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 struct shown {
     bool json, verbose, bench;
-    struct json writer;
+    struct rf_json writer;
     double roof_bytes_per_ns; /* 0: not measured */
 };
 
@@ -27,46 +27,48 @@ int cmd_check(int argc, char **argv) {
     struct shown shown = {0};
     const char *op = NULL, *device = "auto", *simd = NULL, *modules = NULL;
     int64_t seed = 1;
-    bool here = false;
+    bool in_worker_process = false;
     const struct cli_option options[] = {
         {0, "op", CLI_TEXT, &op, "NAME", "only this op; a pattern with * and ?"},
         {0, "device", CLI_TEXT, &device, "D", "auto, cpu, gpu, an index or part of a name (default: auto)"},
-        {0, "simd", CLI_TEXT, &simd, "LEVEL", "of the CPU: auto, scalar, avx2 or avx512 (default: auto)"},
-        {0, "modules", CLI_TEXT, &modules, "LIST", "load only these kernel modules: names or patterns with commas"},
-        {0, "bench", CLI_FLAG, &shown.bench, NULL, "measure time, GB/s, TFLOP/s and percent of the copy bandwidth"},
-        {0, "seed", CLI_NUMBER, &seed, "S", "of the random data (default: 1)"},
-        {0, "json", CLI_FLAG, &shown.json, NULL, "as JSON, on standard output"},
+        {0, "simd", CLI_TEXT, &simd, "LEVEL", "CPU instructions: auto, scalar, avx2 or avx512 (default: auto)"},
+        {0, "modules", CLI_TEXT, &modules, "LIST",
+         "load only these kernel modules: names or patterns, separated by commas"},
+        {0, "bench", CLI_FLAG, &shown.bench, NULL,
+         "measure time, GB/s, TFLOP/s and percentage of the copy bandwidth"},
+        {0, "seed", CLI_NUMBER, &seed, "S", "seed of the random data (default: 1)"},
+        {0, "json", CLI_FLAG, &shown.json, NULL, "write JSON to standard output"},
         {'v', "verbose", CLI_FLAG, &shown.verbose, NULL, "show every case, not only those that fail"},
-        {0, "here", CLI_FLAG, &here, NULL, NULL},
+        {0, "in-worker", CLI_FLAG, &in_worker_process, NULL, NULL},
     };
     const struct cli_command command = {
         .name = "check",
         .usage = "[--op NAME] [--device D] [--simd LEVEL] [--bench] [--seed S] [--json] [-v]",
-        .summary = "Every operation against its scalar reference: seeded data, odd shapes, views, special values,\n"
-                   "poisoned outputs and guard bands; and the same bits when run twice.\n",
+        .summary = "Checks every operation against its scalar reference: seeded data, odd shapes, views, special\n"
+                   "values, poisoned outputs and guard bands; running twice must give the same bits.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
     char **arguments = malloc((size_t)(argc + 1) * sizeof *arguments);
     if (!arguments) return cli_fail(CLI_FAILED, "check: no memory");
-    memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing moves them about */
+    memcpy(arguments, argv, (size_t)argc * sizeof *arguments); /* parsing reorders them */
     int given = argc, count, code = cli_parse(&command, argc, argv, &count);
     if (code == CLI_GO_ON && simd && strcmp(device, "cpu"))
-        code = cli_fail(CLI_USAGE, "check: --simd chooses the CPU's level: it needs --device cpu");
+        code = cli_fail(CLI_USAGE, "check: --simd selects CPU instructions: it needs --device cpu");
     if (code == CLI_GO_ON)
-        code = here || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
-                                              : in_worker(given, arguments);
+        code = in_worker_process || !strcmp(device, "cpu") ? check(op, device, simd, modules, seed, &shown)
+                                                           : in_worker(given, arguments);
     free(arguments);
     return code;
 }
 
 static int in_worker(int argc, char **argv) {
-    const char *arguments[16] = {"check", "--here"};
+    const char *arguments[16] = {"check", "--in-worker"};
     char why[256];
     int code = CLI_FAILED;
     if (argc > 13) return cli_fail(CLI_USAGE, "check: too many arguments");
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
-    rf_status status = cli_worker(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "check: %s", why) : code;
 }
 
@@ -89,20 +91,23 @@ static void show_line(const struct shown *shown, const struct rf_check_result *r
 }
 
 static void show_json(struct shown *shown, const struct rf_check_result *result) {
-    struct json *json = &shown->writer;
-    json_open_object(json, NULL);
-    json_text(json, "op", result->op);
-    json_text(json, "case", result->label);
-    json_text(json, "verdict", result->status == RF_E_UNSUPPORTED ? "skipped" : result->passed ? "passed" : "failed");
-    json_text(json, "why", result->why);
-    json_double(json, "error", result->error);
-    json_double(json, "tolerance", result->tolerance);
+    struct rf_json *json = &shown->writer;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "op", result->op);
+    rf_json_text(json, "case", result->label);
+    rf_json_text(json, "verdict",
+                 result->status == RF_E_UNSUPPORTED ? "skipped"
+                 : result->passed                   ? "passed"
+                                                    : "failed");
+    rf_json_text(json, "why", result->why);
+    rf_json_double(json, "error", result->error);
+    rf_json_double(json, "tolerance", result->tolerance);
     if (shown->bench) {
-        json_int(json, "time_ns", result->time_ns);
-        json_uint(json, "bytes", result->bytes);
-        json_uint(json, "flops", result->flops);
+        rf_json_int(json, "time_ns", result->time_ns);
+        rf_json_uint(json, "bytes", result->bytes);
+        rf_json_uint(json, "flops", result->flops);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
 static bool show(void *user, const struct rf_check_result *result) {
@@ -126,7 +131,7 @@ static int check(const char *op, const char *which, const char *simd, const char
                  struct shown *shown) {
     struct rf_runtime *runtime = NULL;
     struct rf_device *device = NULL;
-    /* Guard bands and poison cost time, which a benchmark measures. */
+    /* Not in a benchmark: guard bands and poison cost time. */
     const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
     RF_PARAMS(struct rf_runtime_params, log);
     RF_PARAMS(struct rf_device_choice, choice);
@@ -159,20 +164,20 @@ static int check(const char *op, const char *which, const char *simd, const char
     }
     params.visit = show;
     if (!status && shown->json) {
-        json_begin(&shown->writer, stdout);
-        json_open_object(&shown->writer, NULL);
-        json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
-        if (shown->bench) json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
-        json_open_array(&shown->writer, "cases");
+        rf_json_begin_file(&shown->writer, stdout, RF_JSON_LINES);
+        rf_json_open_object(&shown->writer, NULL);
+        rf_json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
+        if (shown->bench) rf_json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
+        rf_json_open_array(&shown->writer, "cases");
     }
     if (!status) {
         status = rf_check_run(&params, &counts);
         if (shown->json) {
-            json_close(&shown->writer);
-            json_uint(&shown->writer, "passed", counts.passed);
-            json_uint(&shown->writer, "failed", counts.failed);
-            json_uint(&shown->writer, "skipped", counts.skipped);
-            json_end(&shown->writer);
+            rf_json_close(&shown->writer);
+            rf_json_uint(&shown->writer, "passed", counts.passed);
+            rf_json_uint(&shown->writer, "failed", counts.failed);
+            rf_json_uint(&shown->writer, "skipped", counts.skipped);
+            rf_json_end(&shown->writer);
         }
     }
     int code = status ? cli_fail_status(status, "check") : counts.failed ? CLI_FAILED : CLI_DONE;

@@ -1,9 +1,8 @@
-/* rocmforge demo: what the library promises, shown in a few lines on the best device present,
- * the simulated one if there is none.
+/* rocmforge demo: what the library promises, shown in a few lines on the best device present, or on the simulated one
+ * if there is none.
  *
- * The work is done by a worker process, so that a driver that aborts takes only that with it.
- * The same code runs on every device: open within a budget, upload, launch, download, compare
- * with the CPU, be refused, give everything back. */
+ * A worker process does the work, so that a driver that aborts takes down nothing else. The same code runs on every
+ * device: open within a budget, upload, launch, download, compare with the CPU, be refused, release everything. */
 #include "cli.h"
 
 #include <math.h>
@@ -16,7 +15,7 @@
 
 struct demo {
     const char *want;
-    bool here;
+    bool in_worker;
 };
 
 static int demonstrate(const struct demo *demo);
@@ -26,7 +25,7 @@ int cmd_demo(int argc, char **argv) {
     const struct cli_option options[] = {
         {'d', "device", CLI_TEXT, &demo.want, "D",
          "auto (default), an index, a UUID, part of a name, or sim for the simulated driver"},
-        {0, "here", CLI_FLAG, &demo.here, NULL, NULL}, /* the worker's own */
+        {0, "in-worker", CLI_FLAG, &demo.in_worker, NULL, NULL}, /* for the worker */
     };
     const struct cli_command command = {
         .name = "demo",
@@ -38,14 +37,14 @@ int cmd_demo(int argc, char **argv) {
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
-    if (demo.here) {
+    if (demo.in_worker) {
         FILE *report = cli_worker_report();
         if (report) fclose(report);
         return demonstrate(&demo);
     }
-    const char *arguments[] = {"demo", "--here", "--device", demo.want, NULL};
+    const char *arguments[] = {"demo", "--in-worker", "--device", demo.want, NULL};
     char why[256];
-    rf_status status = cli_worker(arguments, WORKER_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, WORKER_TIMEOUT_MS, NULL, 0, &code, why);
     return status == RF_OK ? code : cli_fail(CLI_FAILED, "demo: %s", why);
 }
 
@@ -57,7 +56,7 @@ static double now_s(void) {
 
 static int run_on_device(struct rf_runtime *runtime, struct rf_device *device, double open_s);
 
-/* A runtime on the wanted driver and the index of the chosen device. */
+/* Opens a runtime on the wanted driver and chooses a device. */
 static rf_status choose(const struct demo *demo, struct rf_runtime **runtime, int *index) {
     static const char *const simulated[] = {"RF_DRIVER=sim", NULL};
     RF_PARAMS(struct rf_runtime_params, params);
@@ -206,7 +205,7 @@ static int run_on_device(struct rf_runtime *runtime, struct rf_device *device, d
            rf_runtime_option(runtime, "RF_BUDGET"), cli_bytes(memory.budget_bytes), cli_bytes(memory.free0_bytes),
            cli_bytes(memory.floor_bytes));
 
-    /* The simulated driver runs every GPU thread on the host: a smaller matrix will do. */
+    /* The simulated driver runs every GPU thread on the host, so its matrix is smaller. */
     m.rows = info.simulated ? 64 : 4096;
     m.columns = info.simulated ? 1000 : 8192;
     uint64_t count = m.rows * m.columns;
@@ -236,6 +235,6 @@ done:
     printf("%-9s %llu live allocations, %s in use; at most %s was held, the driver's own %s included\n", "Ledger",
            (unsigned long long)memory.live_count, cli_bytes(memory.used_bytes), cli_bytes(memory.peak_bytes),
            cli_bytes(memory.driver_bytes));
-    if (memory.live_count || memory.used_bytes) return cli_fail(CLI_FAILED, "demo: something was not given back");
+    if (memory.live_count || memory.used_bytes) return cli_fail(CLI_FAILED, "demo: something was not released");
     return code;
 }

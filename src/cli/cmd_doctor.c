@@ -1,19 +1,19 @@
-/* rocmforge doctor: which GPUs there are, usable or why not, and what they would grant.
+/* rocmforge doctor: which GPUs there are, whether each is usable or why not, and the memory budget of each.
  *
- * The probe answers without a GPU context. The budget needs one, so each usable device is
- * opened for a moment by a worker process with a deadline: a driver that crashes or hangs
- * costs a line in the report. A machine without a GPU is no failure. */
+ * The probe works without a GPU context. The budget needs one, so a worker process with a deadline opens each usable
+ * device for a moment: a driver that crashes or hangs costs one line of the report. A machine without a GPU is not a
+ * failure. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What opening a device showed. */
+/* What was found by opening a device. */
 struct opened {
     bool known;
     uint64_t free0_bytes, budget_bytes, floor_bytes, available_bytes, driver_bytes;
-    char reason[1024]; /* why not known */
+    char reason[1024]; /* why it is not known */
 };
 
 struct doctor {
@@ -29,16 +29,16 @@ int cmd_doctor(int argc, char **argv) {
     struct doctor doctor = {0};
     int64_t budget_of = -1;
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &doctor.json, NULL, "as JSON, for scripts"},
-        {0, "options", CLI_FLAG, &doctor.options, NULL, "also every option with its value, default and meaning"},
-        {0, "quick", CLI_FLAG, &doctor.quick, NULL, "do not open the devices: no budget is shown"},
-        {0, "budget-of", CLI_NUMBER, &budget_of, "N", NULL}, /* what the worker is asked */
+        {0, "json", CLI_FLAG, &doctor.json, NULL, "write JSON, for scripts"},
+        {0, "options", CLI_FLAG, &doctor.options, NULL, "also list every option with its value, default and meaning"},
+        {0, "quick", CLI_FLAG, &doctor.quick, NULL, "do not open the devices; the budgets are not shown"},
+        {0, "budget-of", CLI_NUMBER, &budget_of, "N", NULL}, /* for the worker */
     };
     const struct cli_command command = {
         .name = "doctor",
         .usage = "[--json] [--options] [--quick]",
-        .summary = "Shows which GPUs there are, whether they can be used or why not, and how much memory would be\n"
-                   "granted. No GPU is no failure: the exit status is 0.\n",
+        .summary = "Shows the GPUs, whether each can be used or why not, and how much of its memory would be\n"
+                   "granted. A machine without a GPU is not a failure: the exit status is 0.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -76,7 +76,7 @@ static int report_budget(struct rf_runtime *runtime, int64_t index) {
                 (unsigned long long)memory.available_bytes, (unsigned long long)memory.driver_bytes);
     else
         fprintf(report, "error %s (%s)\n", rf_error_text(), rf_status_name(status));
-    fclose(report); /* first: closing the device may take its time */
+    fclose(report); /* before the device is closed, which may take time */
     if (device) rf_device_close(&device);
     return status == RF_OK ? CLI_DONE : CLI_FAILED;
 }
@@ -84,7 +84,7 @@ static int report_budget(struct rf_runtime *runtime, int64_t index) {
 static void open_by_worker(const struct doctor *doctor, int index, struct opened *opened) {
     *opened = (struct opened){0};
     if (doctor->quick) {
-        snprintf(opened->reason, sizeof opened->reason, "not asked");
+        snprintf(opened->reason, sizeof opened->reason, "not opened (--quick)");
         return;
     }
     char number[16], report[2048], why[256];
@@ -93,7 +93,7 @@ static void open_by_worker(const struct doctor *doctor, int index, struct opened
     /* The worker probes again, then opens. */
     int64_t timeout_ms = 2 * strtoll(rf_runtime_option(doctor->runtime, "RF_PROBE_TIMEOUT_MS"), NULL, 10);
     int exit_code = 0;
-    rf_status status = cli_worker(arguments, timeout_ms, report, sizeof report, &exit_code, why);
+    rf_status status = cli_worker_run(arguments, timeout_ms, report, sizeof report, &exit_code, why);
     unsigned long long free0, budget, floor_bytes, available, driver;
     if (sscanf(report, "budget %llu %llu %llu %llu %llu", &free0, &budget, &floor_bytes, &available, &driver) == 5) {
         *opened = (struct opened){.known = true,
@@ -128,24 +128,24 @@ static bool show_lease_text(void *user, const struct rf_lease_info *lease) {
     bool *first = user;
     printf("  %-13s process %d was promised %s and holds %s%s\n", *first ? "leases" : "", lease->pid,
            cli_bytes(lease->promised_bytes), cli_bytes(lease->held_bytes),
-           lease->part ? ", as a part of another's" : "");
+           lease->part ? ", as part of another lease" : "");
     *first = false;
     return true;
 }
 
 static void show_device_text(const struct doctor *doctor, const struct rf_device_info *info) {
-    printf("\nGPU %d  %s%s\n", info->index, info->name, info->simulated ? ": a test instrument, no hardware" : "");
+    printf("\nGPU %d  %s%s\n", info->index, info->name, info->simulated ? "; a test instrument, not hardware" : "");
     if (info->usable)
         printf("  %-13s yes\n", "usable");
     else
         printf("  %-13s no: %s\n", "usable", info->reason);
     printf("  %-13s %s, %d compute units, wave %d, %s\n", "architecture", info->arch, info->compute_units,
-           info->wave_size, info->integrated ? "integrated: shares the host's memory" : "discrete");
+           info->wave_size, info->integrated ? "integrated: shares host memory" : "discrete");
     printf("  %-13s %s\n", "driver", info->driver);
     if (info->kernel_target[0])
         printf("  %-13s %zu built for %s\n", "kernels", kernels_for(info->kernel_target), info->kernel_target);
     else
-        printf("  %-13s none fits\n", "kernels");
+        printf("  %-13s none for this GPU\n", "kernels");
     struct opened opened = {0};
     if (info->usable) open_by_worker(doctor, info->index, &opened);
     uint64_t free_bytes = info->free_bytes ? info->free_bytes : opened.free0_bytes;
@@ -156,7 +156,7 @@ static void show_device_text(const struct doctor *doctor, const struct rf_device
         printf("  %-13s %s (%s of %s free), %s of it left after the driver's %s\n", "budget",
                cli_bytes(opened.budget_bytes), rf_runtime_option(doctor->runtime, "RF_BUDGET"),
                cli_bytes(opened.free0_bytes), cli_bytes(opened.available_bytes), cli_bytes(opened.driver_bytes));
-        printf("  %-13s %s stay free for everybody else\n", "floor", cli_bytes(opened.floor_bytes));
+        printf("  %-13s %s stays free for everybody else\n", "floor", cli_bytes(opened.floor_bytes));
     } else if (info->usable) {
         printf("  %-13s %s; unknown: %s\n", "budget", rf_runtime_option(doctor->runtime, "RF_BUDGET"), opened.reason);
     }
@@ -164,13 +164,13 @@ static void show_device_text(const struct doctor *doctor, const struct rf_device
     if (rf_device_leases(doctor->runtime, info->index, show_lease_text, &first) != RF_OK)
         printf("  %-13s unknown: %s\n", "leases", rf_error_text());
     else if (first)
-        printf("  %-13s no other process of this user holds one\n", "leases");
+        printf("  %-13s none: no other process of this user holds one\n", "leases");
     printf("  %-13s %s\n", "display", display_text(info->display));
     if (info->pci[0]) printf("  %-13s %s\n", "PCI address", info->pci);
     if (info->uuid[0]) printf("  %-13s %s\n", "UUID", info->uuid);
 }
 
-/* Words in lines of at most 100 columns, each indented. */
+/* Prints the words in indented lines of at most 100 columns. */
 static void print_wrapped(int indent, const char *text) {
     int column = 0;
     for (const char *word = text; *word;) {
@@ -192,15 +192,15 @@ static void show_text(const struct doctor *doctor) {
     int count = rf_device_count(doctor->runtime);
     printf("ROCmForge %s\n", rf_version());
     if (!available)
-        printf("No usable GPU: %s\n", reason[0] ? reason : "the driver names none");
+        printf("No usable GPU: %s\n", reason[0] ? reason : "the driver lists none");
     else if (reason[0])
-        printf("Not everything is usable: %s\n", reason);
+        printf("Not every GPU is usable: %s\n", reason);
     for (int i = 0; i < count; i++) {
         RF_PARAMS(struct rf_device_info, info);
         if (rf_device_info_at(doctor->runtime, i, &info) == RF_OK) show_device_text(doctor, &info);
     }
     if (!available && count == 0)
-        printf("The GPU path can be tried on the simulated driver: RF_DRIVER=sim rocmforge doctor\n");
+        printf("To try the GPU code on the simulated driver: RF_DRIVER=sim rocmforge doctor\n");
     if (!doctor->options) return;
     printf("\nOptions, from the environment:\n");
     for (size_t i = 0; i < rf_option_count(); i++) {
@@ -214,97 +214,97 @@ static void show_text(const struct doctor *doctor) {
     }
 }
 
-static void json_tristate(struct json *json, const char *key, enum rf_tristate value) {
+static void json_tristate(struct rf_json *json, const char *key, enum rf_tristate value) {
     if (value == RF_UNKNOWN)
-        json_null(json, key);
+        rf_json_null(json, key);
     else
-        json_bool(json, key, value == RF_YES);
+        rf_json_bool(json, key, value == RF_YES);
 }
 
 static bool show_lease_json(void *user, const struct rf_lease_info *lease) {
-    json_open_object(user, NULL);
-    json_int(user, "pid", lease->pid);
-    json_uint(user, "promised", lease->promised_bytes);
-    json_uint(user, "held", lease->held_bytes);
-    json_bool(user, "part", lease->part);
-    json_close(user);
+    rf_json_open_object(user, NULL);
+    rf_json_int(user, "pid", lease->pid);
+    rf_json_uint(user, "promised", lease->promised_bytes);
+    rf_json_uint(user, "held", lease->held_bytes);
+    rf_json_bool(user, "part", lease->part);
+    rf_json_close(user);
     return true;
 }
 
-static void show_device_json(const struct doctor *doctor, struct json *json, const struct rf_device_info *info) {
+static void show_device_json(const struct doctor *doctor, struct rf_json *json, const struct rf_device_info *info) {
     static const char *const vendors[] = {"", "amd", "nvidia"};
     struct opened opened = {0};
     if (info->usable) open_by_worker(doctor, info->index, &opened);
     uint64_t free_bytes = info->free_bytes ? info->free_bytes : opened.free0_bytes;
-    json_open_object(json, NULL);
-    json_int(json, "index", info->index);
-    json_text(json, "name", info->name);
-    json_text(json, "arch", info->arch);
-    json_text(json, "vendor", (unsigned)info->vendor < 3 ? vendors[info->vendor] : "");
-    json_text(json, "driver", info->driver);
-    json_text(json, "uuid", info->uuid);
-    json_text(json, "pci", info->pci);
-    json_bool(json, "simulated", info->simulated);
-    json_bool(json, "integrated", info->integrated);
+    rf_json_open_object(json, NULL);
+    rf_json_int(json, "index", info->index);
+    rf_json_text(json, "name", info->name);
+    rf_json_text(json, "arch", info->arch);
+    rf_json_text(json, "vendor", (unsigned)info->vendor < 3 ? vendors[info->vendor] : "");
+    rf_json_text(json, "driver", info->driver);
+    rf_json_text(json, "uuid", info->uuid);
+    rf_json_text(json, "pci", info->pci);
+    rf_json_bool(json, "simulated", info->simulated);
+    rf_json_bool(json, "integrated", info->integrated);
     json_tristate(json, "display", info->display);
-    json_uint(json, "total", info->total_bytes);
+    rf_json_uint(json, "total", info->total_bytes);
     if (free_bytes)
-        json_uint(json, "free", free_bytes);
+        rf_json_uint(json, "free", free_bytes);
     else
-        json_null(json, "free");
+        rf_json_null(json, "free");
     if (opened.known) {
-        json_uint(json, "budget", opened.budget_bytes);
-        json_uint(json, "floor", opened.floor_bytes);
-        json_uint(json, "available", opened.available_bytes);
-        json_uint(json, "driver_bytes", opened.driver_bytes);
+        rf_json_uint(json, "budget", opened.budget_bytes);
+        rf_json_uint(json, "floor", opened.floor_bytes);
+        rf_json_uint(json, "available", opened.available_bytes);
+        rf_json_uint(json, "driver_bytes", opened.driver_bytes);
     } else {
-        json_null(json, "budget");
-        json_null(json, "floor");
-        json_null(json, "available");
-        json_null(json, "driver_bytes");
+        rf_json_null(json, "budget");
+        rf_json_null(json, "floor");
+        rf_json_null(json, "available");
+        rf_json_null(json, "driver_bytes");
     }
-    json_text(json, "budget_spec", rf_runtime_option(doctor->runtime, "RF_BUDGET"));
-    json_text(json, "budget_reason", opened.reason);
-    json_open_array(json, "leases");
+    rf_json_text(json, "budget_spec", rf_runtime_option(doctor->runtime, "RF_BUDGET"));
+    rf_json_text(json, "budget_reason", opened.reason);
+    rf_json_open_array(json, "leases");
     rf_device_leases(doctor->runtime, info->index, show_lease_json, json);
-    json_close(json);
-    json_int(json, "wave_size", info->wave_size);
-    json_int(json, "compute_units", info->compute_units);
-    json_int(json, "max_threads_per_block", info->max_threads_per_block);
-    json_int(json, "max_shared_bytes_per_block", info->max_shared_bytes_per_block);
-    json_uint(json, "granularity", info->granularity_bytes);
-    json_bool(json, "usable", info->usable);
-    json_text(json, "reason", info->reason);
-    json_text(json, "kernel_target", info->kernel_target);
-    json_uint(json, "kernels", info->kernel_target[0] ? kernels_for(info->kernel_target) : 0);
-    json_close(json);
+    rf_json_close(json);
+    rf_json_int(json, "wave_size", info->wave_size);
+    rf_json_int(json, "compute_units", info->compute_units);
+    rf_json_int(json, "max_threads_per_block", info->max_threads_per_block);
+    rf_json_int(json, "max_shared_bytes_per_block", info->max_shared_bytes_per_block);
+    rf_json_uint(json, "granularity", info->granularity_bytes);
+    rf_json_bool(json, "usable", info->usable);
+    rf_json_text(json, "reason", info->reason);
+    rf_json_text(json, "kernel_target", info->kernel_target);
+    rf_json_uint(json, "kernels", info->kernel_target[0] ? kernels_for(info->kernel_target) : 0);
+    rf_json_close(json);
 }
 
 static void show_json(const struct doctor *doctor) {
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_text(&json, "version", rf_version());
-    json_bool(&json, "gpu_available", rf_gpu_available(doctor->runtime));
-    json_text(&json, "reason", rf_gpu_reason(doctor->runtime));
-    json_open_array(&json, "devices");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "version", rf_version());
+    rf_json_bool(&json, "gpu_available", rf_gpu_available(doctor->runtime));
+    rf_json_text(&json, "reason", rf_gpu_reason(doctor->runtime));
+    rf_json_open_array(&json, "devices");
     for (int i = 0; i < rf_device_count(doctor->runtime); i++) {
         RF_PARAMS(struct rf_device_info, info);
         if (rf_device_info_at(doctor->runtime, i, &info) == RF_OK) show_device_json(doctor, &json, &info);
     }
-    json_close(&json);
+    rf_json_close(&json);
     if (doctor->options) {
-        json_open_array(&json, "options");
+        rf_json_open_array(&json, "options");
         for (size_t i = 0; i < rf_option_count(); i++) {
             const struct rf_option *option = rf_option_at(i);
-            json_open_object(&json, NULL);
-            json_text(&json, "name", option->name);
-            json_text(&json, "value", rf_runtime_option(doctor->runtime, option->name));
-            json_text(&json, "default", option->default_value);
-            json_text(&json, "help", option->help);
-            json_close(&json);
+            rf_json_open_object(&json, NULL);
+            rf_json_text(&json, "name", option->name);
+            rf_json_text(&json, "value", rf_runtime_option(doctor->runtime, option->name));
+            rf_json_text(&json, "default", option->default_value);
+            rf_json_text(&json, "help", option->help);
+            rf_json_close(&json);
         }
-        json_close(&json);
+        rf_json_close(&json);
     }
-    json_end(&json);
+    rf_json_end(&json);
 }

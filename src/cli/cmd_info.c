@@ -1,25 +1,25 @@
-/* rocmforge info: what is in a model file, what it needs, and where it would go.
+/* rocmforge info: what is in a model file, how much memory it needs, and how it would be placed.
  *
- * Loads no weights. What the present budget would give is asked of a worker process where there is a GPU; if that
- * dies or fails, the rest is shown all the same. */
-#include "json.h"
+ * Loads no weights. On a machine with a GPU a worker process finds the placement that the present budget gives; if
+ * the worker dies or fails, the rest is still shown. */
 #include "model.h"
 #include "placement.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include <rocmforge/model.h>
 
-#define JSON_ELEMENTS 8 /* of an array; the rest is left out, its count is there */
+#define JSON_ELEMENTS 8 /* of an array; the rest is left out, but its count is given */
 #define KV_TOKENS 1024
 #define PLAN_TIMEOUT_MS 120000 /* a driver may compile all kernels the first time */
 
-/* Where it would go. */
+/* How the model would be placed. */
 struct plan {
-    rf_status status; /* else 'why' */
+    rf_status status; /* not RF_OK: 'why' says what failed */
     char why[1024];
-    struct rf_engine_info info; /* its texts: */
+    struct rf_engine_info info; /* its texts are kept here: */
     char device[160], notice[640];
 };
 static void find_plan(const struct model_options *options, struct plan *plan);
@@ -28,7 +28,7 @@ static int report_plan(const struct model_options *options);
 static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool all);
 static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all);
 
-/* As cli_fail_status has it; the text is not this process's own. */
+/* As cli_exit_code, but a file that is not found is a failure. The error may come from the worker. */
 static int plan_code(rf_status status) {
     if (status == RF_E_SYNTAX) return CLI_USAGE;
     return status == RF_E_NO_DEVICE || status == RF_E_NO_DRIVER ? CLI_ABSENT : CLI_FAILED;
@@ -38,25 +38,27 @@ int cmd_info(int argc, char **argv) {
     bool json = false, brief = false;
     struct model_options model = MODEL_DEFAULTS("f16");
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
-        {0, "brief", CLI_FLAG, &brief, NULL, "without the list of tensors"},
-        {0, "device", CLI_TEXT, &model.device, "D", "where it would go: auto, cpu, gpu, an index or part of a name"},
-        {0, "budget", CLI_TEXT, &model.budget, "SPEC", "with this budget of GPU memory (default: RF_BUDGET)"},
-        {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC", "and this of host memory (default: RF_HOST_BUDGET)"},
-        {0, "ctx", CLI_NUMBER, &model.context, "N", "with a context of so many tokens"},
-        {0, "kv", CLI_TEXT, &model.kv, "TYPE", "with a key-value cache of f16, f32 or q8_0"},
-        {0, "here", CLI_FLAG, &model.here, NULL, NULL}, /* what the worker is asked */
+        {0, "json", CLI_FLAG, &json, NULL, "write JSON to standard output"},
+        {0, "brief", CLI_FLAG, &brief, NULL, "leave out the list of tensors"},
+        {0, "device", CLI_TEXT, &model.device, "D",
+         "plan for this device: auto, cpu, gpu, an index or part of a name"},
+        {0, "budget", CLI_TEXT, &model.budget, "SPEC", "plan with this limit on GPU memory (default: RF_BUDGET)"},
+        {0, "host-budget", CLI_TEXT, &model.host_budget, "SPEC",
+         "plan with this limit on host memory (default: RF_HOST_BUDGET)"},
+        {0, "ctx", CLI_NUMBER, &model.context, "N", "plan for a context of N tokens"},
+        {0, "kv", CLI_TEXT, &model.kv, "TYPE", "plan for a KV cache of f16, f32 or q8_0"},
+        {0, "in-worker", CLI_FLAG, &model.in_worker, NULL, NULL}, /* for the worker */
     };
     const struct cli_command command = {
         .name = "info",
         .usage = "FILE.gguf [--json] [--brief] [--device D] [--budget SPEC] [--ctx N] [--kv TYPE]",
         .summary =
-            "What is in a model file: metadata, tensors, parameters, the memory its parts need, and where the\n"
-            "present budget would place them. Of a model in several files (NAME-00001-of-00003.gguf ...) name\n"
-            "any; the others are found beside it.\n",
+            "Shows what is in a model file: metadata, tensors, parameters, the memory that its parts need, and\n"
+            "how the present budget would place them. If a model has several files\n"
+            "(NAME-00001-of-00003.gguf ...), name any of them; the others are found next to it.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
-        .most_positionals = 1,
+        .positional_max = 1,
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
@@ -65,14 +67,14 @@ int cmd_info(int argc, char **argv) {
     model.plan_only = true;
     code = model_check("info", &model);
     if (code != CLI_GO_ON) return code;
-    if (model.here) return report_plan(&model);
+    if (model.in_worker) return report_plan(&model);
     struct rf_gguf *gguf = NULL;
     rf_status status = rf_gguf_open(argv[1], &gguf);
-    /* A file that is malformed or absent is a failure, not wrong usage. */
+    /* A file that is malformed or missing is a failure, not wrong usage. */
     if (status) return cli_fail(CLI_FAILED, "info: %s (%s)", rf_error_text(), rf_status_name(status));
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     find_plan(&model, &plan);
-    /* Who asked for something else than is there is told so; who did not still wants to see the file. */
+    /* A placement that was asked for and is not possible is an error; otherwise the file is still shown. */
     bool asked = model.budget || model.host_budget || model.context || strcmp(model.device, "auto");
     if (plan.status && asked)
         code = cli_fail(plan_code(plan.status), "info: %s (%s)", plan.why, rf_status_name(plan.status));
@@ -82,9 +84,9 @@ int cmd_info(int argc, char **argv) {
     return code;
 }
 
-/* ---- where it would go ---- */
+/* ---- the placement ---- */
 
-static void plan_here(const struct model_options *options, struct plan *plan) {
+static void plan_locally(const struct model_options *options, struct plan *plan) {
     struct rf_runtime *runtime = NULL;
     struct rf_engine *engine = NULL;
     plan->status = model_open(options, &runtime, &engine);
@@ -100,7 +102,7 @@ static void plan_here(const struct model_options *options, struct plan *plan) {
     if (engine) model_close(&runtime, &engine);
 }
 
-/* The figures that cross from the worker, in order: out of a plan, or into it. */
+/* The figures that the worker sends, in order: taken out of a plan, or put into one. */
 #define PLAN_FIGURES 14
 static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGURES], bool into_plan) {
     struct rf_engine_info *info = &plan->info;
@@ -128,15 +130,15 @@ static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGU
     }
 }
 
-/* In the worker: "plan FIGURES", the device and the notice, a line each; or "error NUMBER TEXT". */
+/* In the worker. Writes "plan FIGURES", the device and the notice, one line each; or "error NUMBER TEXT". */
 static int report_plan(const struct model_options *options) {
     FILE *report = cli_worker_report();
-    if (!report) return cli_fail(CLI_USAGE, "info: --here is for internal use");
+    if (!report) return cli_fail(CLI_USAGE, "info: --in-worker is for internal use");
     struct model_options in_process = *options;
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     unsigned long long figures[PLAN_FIGURES];
-    in_process.here = false; /* the report is not model_open's */
-    plan_here(&in_process, &plan);
+    in_process.in_worker = false; /* model_open must not take the report */
+    plan_locally(&in_process, &plan);
     if (plan.status) {
         fprintf(report, "error %d %s\n", (int)plan.status, plan.why);
     } else {
@@ -149,7 +151,7 @@ static int report_plan(const struct model_options *options) {
     return plan.status ? CLI_FAILED : CLI_DONE;
 }
 
-/* One line of a report; the next one. */
+/* Copies one line of a report; returns where the next one begins. */
 static char *take_line(char *at, char *text, size_t size) {
     size_t length = strcspn(at, "\n");
     snprintf(text, size, "%.*s", (int)length, at);
@@ -160,7 +162,7 @@ static void read_report(char *report, struct plan *plan) {
     unsigned long long figures[PLAN_FIGURES];
     char *at = report + strlen("plan");
     plan->status = RF_E_IO;
-    snprintf(plan->why, sizeof plan->why, "the worker process did not say");
+    snprintf(plan->why, sizeof plan->why, "the worker process sent no plan");
     if (!strncmp(report, "error ", 6)) {
         long status = strtol(report + 6, &at, 10);
         plan->status = status > 0 && status < RF_STATUS_COUNT ? (rf_status)status : RF_E_IO;
@@ -181,13 +183,13 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
     bool gpu = model_wants_worker(options) && !rf_runtime_create(NULL, &runtime) && rf_gpu_available(runtime);
     rf_runtime_destroy(&runtime);
     if (!gpu) {
-        plan_here(options, plan);
+        plan_locally(options, plan);
         return;
     }
     char report[4096], why[256], context[32];
     snprintf(context, sizeof context, "%lld", (long long)options->context);
-    const char *arguments[16] = {"info", "--here",    "--device", options->device,
-                                 "--kv", options->kv, "--ctx",    context};
+    const char *arguments[16] = {"info", "--in-worker", "--device", options->device,
+                                 "--kv", options->kv,   "--ctx",    context};
     size_t count = 8;
     if (options->budget) {
         arguments[count++] = "--budget";
@@ -200,7 +202,7 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
     arguments[count++] = "--";
     arguments[count++] = options->model;
     int exit_code;
-    rf_status status = cli_worker(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
+    rf_status status = cli_worker_run(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
     if (status) {
         plan->status = status;
         snprintf(plan->why, sizeof plan->why, "%s", why);
@@ -254,7 +256,7 @@ static void show_tensors(const struct rf_gguf *gguf, uint64_t count) {
     }
 }
 
-/* Layers that need the same are shown as one range. */
+/* Layers that need the same memory are shown as one range. */
 struct part_rows {
     struct rf_model_part first, last; /* of a range of layers; first.struct_size 0: none */
 };
@@ -303,14 +305,14 @@ static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *in
     struct part_rows rows;
     memset(&rows, 0, sizeof rows);
     printf("\nMemory\n");
-    if (rf_gguf_visit_parts(gguf, add_part, &rows)) printf("  not known: %s\n", rf_error_text());
+    if (rf_gguf_visit_parts(gguf, add_part, &rows)) printf("  unknown: %s\n", rf_error_text());
     flush_layers(&rows);
     if (info->tied_output) printf("  %-16s uses the embedding\n", "output product");
-    printf("  %-16s %12s\n", "weights in all", cli_bytes(info->tensor_bytes));
+    printf("  %-16s %12s\n", "all weights", cli_bytes(info->tensor_bytes));
     uint64_t f16, q8_0, f32;
     if (rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F16, &f16) || rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_F32, &f32) ||
         rf_gguf_kv_bytes(gguf, KV_TOKENS, RF_Q8_0, &q8_0))
-        printf("  %-16s not known: %s\n", "KV cache", rf_error_text());
+        printf("  %-16s unknown: %s\n", "KV cache", rf_error_text());
     else
         printf("  %-16s %12s per %d tokens in f16; %s in f32, %s in q8_0\n", "KV cache", cli_bytes(f16), KV_TOKENS,
                cli_bytes(f32), cli_bytes(q8_0));
@@ -319,7 +321,7 @@ static void show_needs(const struct rf_gguf *gguf, const struct rf_gguf_info *in
 static void show_plan(const struct plan *plan) {
     printf("\nPlacement\n  ");
     if (plan->status) {
-        printf("not known: %s\n", plan->why);
+        printf("unknown: %s\n", plan->why);
         return;
     }
     placement_show(stdout, &plan->info);
@@ -346,130 +348,130 @@ static int show_text(const struct rf_gguf *gguf, const struct plan *plan, bool a
 
 /* ---- as JSON ---- */
 
-/* Text in full, a chat template may be long; as it is shown where it holds a zero byte. */
-static void json_string(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+/* Text in full, because a chat template may be long; text that holds a zero byte as it is shown elsewhere. */
+static void json_string(struct rf_json *json, const char *key, const struct rf_gguf_metadata *value) {
     char *text = memchr(value->text, 0, value->text_bytes) ? NULL : malloc(value->text_bytes + 1);
     if (text) {
         memcpy(text, value->text, value->text_bytes);
         text[value->text_bytes] = 0;
     }
-    json_text(json, key, text ? text : value->shown);
+    rf_json_text(json, key, text ? text : value->shown);
     free(text);
 }
 
-static void json_value(struct json *json, const char *key, const struct rf_gguf_metadata *value) {
+static void json_value(struct rf_json *json, const char *key, const struct rf_gguf_metadata *value) {
     switch (value->type) {
     case RF_GGUF_U8:
     case RF_GGUF_U16:
     case RF_GGUF_U32:
-    case RF_GGUF_U64: json_uint(json, key, value->uint_value); break;
+    case RF_GGUF_U64: rf_json_uint(json, key, value->uint_value); break;
     case RF_GGUF_I8:
     case RF_GGUF_I16:
     case RF_GGUF_I32:
-    case RF_GGUF_I64: json_int(json, key, value->int_value); break;
+    case RF_GGUF_I64: rf_json_int(json, key, value->int_value); break;
     case RF_GGUF_F32:
-    case RF_GGUF_F64: json_double(json, key, value->float_value); break;
-    case RF_GGUF_BOOL: json_bool(json, key, value->bool_value); break;
+    case RF_GGUF_F64: rf_json_double(json, key, value->float_value); break;
+    case RF_GGUF_BOOL: rf_json_bool(json, key, value->bool_value); break;
     case RF_GGUF_STRING: json_string(json, key, value); break;
-    default: json_text(json, key, value->shown); break;
+    default: rf_json_text(json, key, value->shown); break;
     }
 }
 
-/* Key, type and value; of an array the count and the first elements. */
-static void json_metadata(struct json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
-    json_open_object(json, NULL);
-    json_text(json, "key", value->key);
-    json_text(json, "type", value->type_name);
+/* Key, type and value; for an array its count and first elements. */
+static void json_metadata(struct rf_json *json, const struct rf_gguf *gguf, const struct rf_gguf_metadata *value) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "key", value->key);
+    rf_json_text(json, "type", value->type_name);
     if (value->type == RF_GGUF_ARRAY) {
-        json_uint(json, "count", value->element_count);
-        json_open_array(json, "first");
+        rf_json_uint(json, "count", value->element_count);
+        rf_json_open_array(json, "first");
         for (uint64_t i = 0; i < value->element_count && i < JSON_ELEMENTS; i++) {
             RF_PARAMS(struct rf_gguf_metadata, element);
             if (rf_gguf_metadata_element(gguf, value->key, i, &element)) break;
             json_value(json, NULL, &element);
         }
-        json_close(json);
+        rf_json_close(json);
     } else {
         json_value(json, "value", value);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
-static void json_tensor(struct json *json, const struct rf_gguf_tensor_info *tensor) {
-    json_open_object(json, NULL);
-    json_text(json, "name", tensor->name);
-    json_text(json, "type", rf_dtype_name(tensor->dtype));
-    json_open_array(json, "shape");
-    for (int d = 0; d < tensor->rank; d++) json_uint(json, NULL, tensor->shape[d]);
-    json_close(json);
-    json_uint(json, "bytes", tensor->bytes);
-    json_uint(json, "file", tensor->file);
-    json_uint(json, "offset", tensor->offset);
-    json_close(json);
+static void json_tensor(struct rf_json *json, const struct rf_gguf_tensor_info *tensor) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "name", tensor->name);
+    rf_json_text(json, "type", rf_dtype_name(tensor->dtype));
+    rf_json_open_array(json, "shape");
+    for (int d = 0; d < tensor->rank; d++) rf_json_uint(json, NULL, tensor->shape[d]);
+    rf_json_close(json);
+    rf_json_uint(json, "bytes", tensor->bytes);
+    rf_json_uint(json, "file", tensor->file);
+    rf_json_uint(json, "offset", tensor->offset);
+    rf_json_close(json);
 }
 
 static bool json_part(void *user, const struct rf_model_part *part) {
     static const char *const names[] = {"embedding", "layer", "output", "other"};
-    struct json *json = user;
-    json_open_object(json, NULL);
-    json_text(json, "part", names[part->kind]);
-    if (part->kind == RF_PART_LAYER) json_uint(json, "layer", part->layer);
-    json_uint(json, "tensors", part->tensor_count);
-    json_uint(json, "parameters", part->parameter_count);
-    json_uint(json, "weight_bytes", part->weight_bytes);
-    json_close(json);
+    struct rf_json *json = user;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "part", names[part->kind]);
+    if (part->kind == RF_PART_LAYER) rf_json_uint(json, "layer", part->layer);
+    rf_json_uint(json, "tensors", part->tensor_count);
+    rf_json_uint(json, "parameters", part->parameter_count);
+    rf_json_uint(json, "weight_bytes", part->weight_bytes);
+    rf_json_close(json);
     return true;
 }
 
-static void json_kv(struct json *json, const struct rf_gguf *gguf) {
+static void json_kv(struct rf_json *json, const struct rf_gguf *gguf) {
     static const enum rf_dtype dtypes[] = {RF_F16, RF_F32, RF_Q8_0};
-    json_open_object(json, "kv_bytes_per_1024_tokens");
+    rf_json_open_object(json, "kv_bytes_per_1024_tokens");
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         uint64_t bytes;
         if (rf_gguf_kv_bytes(gguf, KV_TOKENS, dtypes[i], &bytes))
-            json_null(json, rf_dtype_name(dtypes[i]));
+            rf_json_null(json, rf_dtype_name(dtypes[i]));
         else
-            json_uint(json, rf_dtype_name(dtypes[i]), bytes);
+            rf_json_uint(json, rf_dtype_name(dtypes[i]), bytes);
     }
-    json_close(json);
+    rf_json_close(json);
 }
 
 static int show_json(const struct rf_gguf *gguf, const struct plan *plan, bool all) {
     RF_PARAMS(struct rf_gguf_info, info);
     rf_status status = rf_gguf_get_info(gguf, &info);
     if (status) return cli_fail_status(status, "info");
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_text(&json, "name", info.name[0] ? info.name : NULL);
-    json_text(&json, "architecture", info.architecture[0] ? info.architecture : NULL);
-    json_uint(&json, "version", info.version);
-    json_uint(&json, "files", info.file_count);
-    json_uint(&json, "file_bytes", info.file_bytes);
-    json_uint(&json, "alignment_bytes", info.alignment_bytes);
-    json_uint(&json, "parameters", info.parameter_count);
-    json_uint(&json, "weight_bytes", info.tensor_bytes);
-    json_bool(&json, "tied_output", info.tied_output);
-    json_open_array(&json, "metadata");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "name", info.name[0] ? info.name : NULL);
+    rf_json_text(&json, "architecture", info.architecture[0] ? info.architecture : NULL);
+    rf_json_uint(&json, "version", info.version);
+    rf_json_uint(&json, "files", info.file_count);
+    rf_json_uint(&json, "file_bytes", info.file_bytes);
+    rf_json_uint(&json, "alignment_bytes", info.alignment_bytes);
+    rf_json_uint(&json, "parameters", info.parameter_count);
+    rf_json_uint(&json, "weight_bytes", info.tensor_bytes);
+    rf_json_bool(&json, "tied_output", info.tied_output);
+    rf_json_open_array(&json, "metadata");
     RF_PARAMS(struct rf_gguf_metadata, value);
     for (uint64_t i = 0; i < info.metadata_count; i++)
         if (!rf_gguf_metadata_at(gguf, i, &value)) json_metadata(&json, gguf, &value);
-    json_close(&json);
-    json_open_array(&json, "tensors");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "tensors");
     RF_PARAMS(struct rf_gguf_tensor_info, tensor);
     for (uint64_t i = 0; i < info.tensor_count && all; i++)
         if (!rf_gguf_tensor_info_at(gguf, i, &tensor)) json_tensor(&json, &tensor);
-    json_close(&json);
-    json_open_array(&json, "parts");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "parts");
     status = rf_gguf_visit_parts(gguf, json_part, &json);
-    json_close(&json);
+    rf_json_close(&json);
     json_kv(&json, gguf);
     if (plan->status) {
-        json_null(&json, "placement");
-        json_text(&json, "placement_error", plan->why);
+        rf_json_null(&json, "placement");
+        rf_json_text(&json, "placement_error", plan->why);
     } else {
         placement_json(&json, &plan->info, plan->notice);
     }
-    json_end(&json);
+    rf_json_end(&json);
     return status ? cli_fail_status(status, "info") : CLI_DONE;
 }

@@ -1,9 +1,9 @@
-/* rocmforge kernels: what is built into the library, and its blobs as files.
+/* rocmforge kernels: the kernels that are built into the library, and their code as files.
  *
- * Needs no GPU and touches no driver, everything comes from the library's own tables; but for
- * --device, which asks the driver in a worker process what it made of them. */
+ * Needs no GPU and calls no driver: everything comes from the tables of the library. Only --device asks a driver, in
+ * a worker process, what it made of the kernels. */
 #include "cli.h"
-#include "json.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,35 +22,36 @@ int cmd_kernels(int argc, char **argv) {
     bool json = false;
     const char *target = NULL, *device = NULL, *asked = NULL;
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &json, NULL, "as JSON, on standard output"},
-        {0, "extract", CLI_TEXT, &target, "ARCH", "write the blobs for ARCH and manifest.json into DIR"},
+        {0, "json", CLI_FLAG, &json, NULL, "write JSON to standard output"},
+        {0, "extract", CLI_TEXT, &target, "ARCH", "write the code for ARCH and a manifest.json into DIR"},
         {0, "device", CLI_TEXT, &device, "D",
-         "what the driver of this GPU makes of them: auto, an index, part of a name"},
+         "show what the driver of this GPU made of them: auto, an index, part of a name"},
         {0, "ask-device", CLI_TEXT, &asked, "D", NULL},
     };
     const struct cli_command command = {
         .name = "kernels",
         .usage = "[--json] [--extract ARCH DIR] [--device D]",
-        .summary = "The GPU kernels in this build: their targets, arguments, registers and memory. Registers of\n"
-                   "PTX kernels are known only to the driver that compiles them and are shown as -; --device\n"
-                   "asks it.\n",
+        .summary = "Lists the GPU kernels in this build: their targets, arguments, registers and memory. The\n"
+                   "registers of PTX kernels are known only to the driver that compiles them and are shown as -;\n"
+                   "--device asks the driver.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
-        .most_positionals = 1,
+        .positional_max = 1,
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
-    if (target && json) return cli_fail(CLI_USAGE, "kernels: --json and --extract do not go together");
+    if (target && json) return cli_fail(CLI_USAGE, "kernels: --json and --extract cannot be combined");
     if (target && count != 1) return cli_fail(CLI_USAGE, "kernels: --extract %s needs a folder to write to", target);
     if (!target && count) return cli_fail(CLI_USAGE, "kernels: unexpected argument \"%s\"", argv[1]);
-    if (device && (target || json)) return cli_fail(CLI_USAGE, "kernels: --device goes alone");
+    if (device && (target || json))
+        return cli_fail(CLI_USAGE, "kernels: --device cannot be combined with other options");
     if (asked) return ask_device(asked);
     if (device) return ask_in_worker(device);
     if (target) return extract(target, argv[1]);
     return json ? show_json() : show_table();
 }
 
-/* "-" where the number is not known before the driver compiles. */
+/* "-" if the number is not known before the driver compiles the kernel. */
 static const char *number(int32_t value, char text[16]) {
     if (value < 0) return "-";
     snprintf(text, 16, "%d", (int)value);
@@ -70,56 +71,56 @@ static int show_table(void) {
     return CLI_DONE;
 }
 
-/* A number, or null where it is not known. */
-static void json_known(struct json *json, const char *key, int32_t value) {
+/* A number, or null if it is not known. */
+static void json_known(struct rf_json *json, const char *key, int32_t value) {
     if (value < 0) {
-        json_null(json, key);
+        rf_json_null(json, key);
     } else {
-        json_int(json, key, value);
+        rf_json_int(json, key, value);
     }
 }
 
 /* file: NULL outside a manifest. */
-static void json_kernel(struct json *json, const struct rf_builtin_kernel *k, const char *file) {
-    json_open_object(json, NULL);
-    json_text(json, "kernel", k->name);
-    json_text(json, "module", k->module);
-    json_text(json, "target", k->target);
-    if (file) json_text(json, "file", file);
-    json_open_array(json, "arguments");
+static void json_kernel(struct rf_json *json, const struct rf_builtin_kernel *k, const char *file) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "kernel", k->name);
+    rf_json_text(json, "module", k->module);
+    rf_json_text(json, "target", k->target);
+    if (file) rf_json_text(json, "file", file);
+    rf_json_open_array(json, "arguments");
     for (size_t i = 0; i < k->arg_count; i++) {
-        json_open_object(json, NULL);
-        json_uint(json, "bytes", k->arg_bytes[i]);
-        json_close(json);
+        rf_json_open_object(json, NULL);
+        rf_json_uint(json, "bytes", k->arg_bytes[i]);
+        rf_json_close(json);
     }
-    json_close(json);
-    json_uint(json, "max_threads", k->max_threads);
-    json_uint(json, "shared_bytes", k->shared_bytes);
+    rf_json_close(json);
+    rf_json_uint(json, "max_threads", k->max_threads);
+    rf_json_uint(json, "shared_bytes", k->shared_bytes);
     json_known(json, "vector_registers", k->vector_registers);
     json_known(json, "scalar_registers", k->scalar_registers);
     json_known(json, "scratch_bytes", k->scratch_bytes);
     json_known(json, "spills", k->spills);
-    json_close(json);
+    rf_json_close(json);
 }
 
 static int show_json(void) {
-    struct json json;
-    json_begin(&json, stdout);
-    json_open_object(&json, NULL);
-    json_open_array(&json, "images");
+    struct rf_json json;
+    rf_json_begin_file(&json, stdout, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_open_array(&json, "images");
     for (size_t i = 0; i < rf_builtin_image_count(); i++) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
-        json_open_object(&json, NULL);
-        json_text(&json, "module", image->module);
-        json_text(&json, "target", image->target);
-        json_uint(&json, "bytes", image->bytes);
-        json_close(&json);
+        rf_json_open_object(&json, NULL);
+        rf_json_text(&json, "module", image->module);
+        rf_json_text(&json, "target", image->target);
+        rf_json_uint(&json, "bytes", image->bytes);
+        rf_json_close(&json);
     }
-    json_close(&json);
-    json_open_array(&json, "kernels");
+    rf_json_close(&json);
+    rf_json_open_array(&json, "kernels");
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) json_kernel(&json, rf_builtin_kernel_at(i), NULL);
-    json_close(&json);
-    json_end(&json);
+    rf_json_close(&json);
+    rf_json_end(&json);
     return CLI_DONE;
 }
 
@@ -147,29 +148,29 @@ static int write_file(const char *folder, const char *name, const void *data, si
 
 static int write_manifest(const char *target, const char *folder) {
     char path[PATH_MAX], file[256];
-    struct json json;
+    struct rf_json json;
     if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path)
         return cli_fail(CLI_FAILED, "%s: the path is too long", folder);
     FILE *to = fopen(path, "w");
     if (!to) return cli_fail(CLI_FAILED, "%s: %s", path, strerror(errno));
-    json_begin(&json, to);
-    json_open_object(&json, NULL);
-    json_text(&json, "target", target);
-    json_open_array(&json, "kernels");
+    rf_json_begin_file(&json, to, RF_JSON_LINES);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "target", target);
+    rf_json_open_array(&json, "kernels");
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
         const struct rf_builtin_kernel *k = rf_builtin_kernel_at(i);
         if (strcmp(k->target, target) != 0) continue;
         blob_name(k->module, k->target, file, sizeof file);
         json_kernel(&json, k, file);
     }
-    json_close(&json);
-    json_end(&json);
+    rf_json_close(&json);
+    rf_json_end(&json);
     bool failed = ferror(to) != 0;
     if (fclose(to) != 0 || failed) return cli_fail(CLI_FAILED, "%s: could not be written: %s", path, strerror(errno));
     return CLI_DONE;
 }
 
-/* Whether no image before this one has its target. */
+/* Whether no image before this one has the same target. */
 static bool is_first_of_target(size_t index) {
     for (size_t i = 0; i < index; i++)
         if (strcmp(rf_builtin_image_at(i)->target, rf_builtin_image_at(index)->target) == 0) return false;
@@ -199,7 +200,7 @@ static int extract(const char *target, const char *folder) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
         if (strcmp(image->target, target) != 0) continue;
         blob_name(image->module, target, file, sizeof file);
-        /* The image of a PTX module counts the zero that ends it, which a file does not want. */
+        /* The size of a PTX image includes the zero byte that ends it, which does not belong in a file. */
         int code = write_file(folder, file, image->data, image->bytes - is_ptx(target));
         if (code != CLI_DONE) return code;
     }
@@ -214,7 +215,7 @@ static int ask_in_worker(const char *which) {
     const char *const arguments[] = {"kernels", "--ask-device", which, NULL};
     char why[256];
     int code = CLI_FAILED;
-    rf_status status = cli_worker(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "kernels: %s", why) : code;
 }
 

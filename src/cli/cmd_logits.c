@@ -1,4 +1,4 @@
-/* rocmforge logits: what a model says of some tokens, as raw numbers, for comparing engines. */
+/* rocmforge logits: the logits of a model for some tokens, as raw numbers, for comparing engines. */
 #include "model.h"
 
 #include <errno.h>
@@ -18,7 +18,8 @@ static int parse_tokens(const char *text, int32_t **out, size_t *count) {
         long long value = strtoll(at, &end, 10);
         if (end == at || errno || value < 0 || value > INT32_MAX || (*end && *end != ',')) {
             free(tokens);
-            return cli_fail(CLI_USAGE, "logits: --tokens: number %zu is no token id: give them as 1,2,3", *count + 1);
+            return cli_fail(CLI_USAGE, "logits: --tokens: number %zu is not a token id: give them as 1,2,3",
+                            *count + 1);
         }
         tokens[(*count)++] = (int32_t)value;
         if (!*end) break;
@@ -28,7 +29,7 @@ static int parse_tokens(const char *text, int32_t **out, size_t *count) {
     return CLI_GO_ON;
 }
 
-/* All of it, or no file. What is no file (a pipe, a terminal) is never removed. */
+/* Writes everything, or removes the file. A pipe or a terminal is never removed. */
 static int write_rows(const char *path, const float *logits, size_t count) {
     struct stat what;
     FILE *file = fopen(path, "wb");
@@ -82,27 +83,28 @@ int cmd_logits(int argc, char **argv) {
     int64_t chunk = 0;
     const struct cli_option options[] = {
         MODEL_ROWS(model),
-        {0, "tokens", CLI_TEXT, &tokens, "1,2,3", "the tokens"},
-        {0, "out", CLI_TEXT, &path, "F", "where the rows go"},
-        {0, "stats", CLI_FLAG, &model.stats, NULL, "the placement, on standard error, where that is no terminal too"},
-        {0, "chunk", CLI_NUMBER, &chunk, "N", "so many tokens at a time (default: all at once)"},
+        {0, "tokens", CLI_TEXT, &tokens, "1,2,3", "the token ids"},
+        {0, "out", CLI_TEXT, &path, "F", "the file to write"},
+        {0, "stats", CLI_FLAG, &model.stats, NULL,
+         "show the placement on standard error even if that is not a terminal"},
+        {0, "chunk", CLI_NUMBER, &chunk, "N", "evaluate N tokens at a time (default: all at once)"},
     };
     const struct cli_command command = {
         .name = "logits",
         .usage = "-m M --tokens 1,2,3 --out F [--device D] [--kv f32] [--chunk N]",
         .summary =
-            "Writes the logits of each position: little-endian f32, one row of the vocabulary's size a token.\n"
-            "The cache is f32 here unless told.\n",
+            "Writes the logits of each position: little-endian f32, one row per token, as long as the vocabulary.\n"
+            "The KV cache is f32 by default.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
     char **given = malloc((size_t)(argc + 1) * sizeof *given);
     if (!given) return cli_fail(CLI_FAILED, "logits: no memory");
-    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing moves them about */
+    memcpy(given, argv, (size_t)argc * sizeof *given); /* parsing reorders them */
     int given_count = argc, count, code = cli_parse(&command, argc, argv, &count);
     if (code == CLI_GO_ON) code = model_check("logits", &model);
     if (code == CLI_GO_ON && (!tokens || !path))
-        code = cli_fail(CLI_USAGE, "logits: it needs --tokens and --out: see rocmforge logits --help");
+        code = cli_fail(CLI_USAGE, "logits: --tokens and --out are needed: see rocmforge logits --help");
     int32_t *ids = NULL;
     size_t id_count = 0;
     if (code == CLI_GO_ON) code = parse_tokens(tokens, &ids, &id_count);

@@ -1,7 +1,7 @@
-/* rocmforge run: a model goes on with a text, or answers in a chat; run.h says what it is made of.
+/* rocmforge run: a model continues a text, or answers in a chat; run.h lists the files.
  *
- * Standard output holds the text and nothing else; what is said about it goes to standard error, and only on a
- * terminal or with --stats. Ctrl-C stops the answer; in a chat the program goes on. */
+ * Standard output holds the generated text and nothing else. Statistics go to standard error, and only on a terminal
+ * or with --stats. Ctrl-C stops the answer; a chat then goes on. */
 #include "run.h"
 
 #include <signal.h>
@@ -20,7 +20,7 @@ static int complete(struct run_source *source, const struct run_options *options
 static int run(const struct run_options *options) {
     struct run_source source;
     struct run_failure failure;
-    signal(SIGPIPE, SIG_IGN); /* output that nobody takes ends it in good order */
+    signal(SIGPIPE, SIG_IGN); /* when nobody reads the output any more, writing fails and the command ends in order */
     if (run_source_open(&source, options, &failure)) return run_show_failure(&failure);
     int code = options->chat ? run_chat(&source, options) : complete(&source, options);
     rf_status status = run_source_close(&source, &failure);
@@ -41,8 +41,8 @@ static int set_numbers(struct run_options *options) {
         if (!numbers[i].text) continue;
         if (!model_number(numbers[i].text, numbers[i].to) || *numbers[i].to < numbers[i].least ||
             *numbers[i].to > numbers[i].most)
-            return cli_fail(CLI_USAGE, "run: %s %s: a number from %g to %g is wanted", numbers[i].name,
-                            numbers[i].text, (double)numbers[i].least, (double)numbers[i].most);
+            return cli_fail(CLI_USAGE, "run: %s %s: must be a number from %g to %g", numbers[i].name, numbers[i].text,
+                            (double)numbers[i].least, (double)numbers[i].most);
     }
     if (options->top_k > INT32_MAX || options->tokens > INT32_MAX || options->window > INT32_MAX)
         return cli_fail(CLI_USAGE, "run: a number is too large: see rocmforge run --help");
@@ -70,44 +70,47 @@ int cmd_run(int argc, char **argv) {
                             .generate = {.struct_size = sizeof o.generate}};
     const struct cli_option options[] = {
         MODEL_ROWS(o.model),
-        {'p', "prompt", CLI_TEXT, &o.prompt, "TEXT", "what to go on from; in a chat the first message"},
-        {'n', "tokens", CLI_NUMBER, &o.tokens, "N", "at most so many (default: to the end of the context)"},
-        {0, "chat", CLI_FLAG, &o.chat, NULL, "a conversation, with the model's own template"},
-        {0, "system", CLI_TEXT, &o.system, "TEXT", "in a chat: what the model is told first"},
+        {'p', "prompt", CLI_TEXT, &o.prompt, "TEXT", "the text to continue; in a chat, the first message"},
+        {'n', "tokens", CLI_NUMBER, &o.tokens, "N", "generate at most N tokens (default: until the context is full)"},
+        {0, "chat", CLI_FLAG, &o.chat, NULL, "have a conversation, using the chat template of the model"},
+        {0, "system", CLI_TEXT, &o.system, "TEXT", "in a chat: the system prompt"},
         {0, "format", CLI_TEXT, &o.format, "F",
          "in a chat: chatml, llama2, llama3 or mistral (default: the model's)"},
-        {0, "temp", CLI_TEXT, &o.temperature, "T", "temperature; 0 takes the best token (default: 0.8)"},
-        {0, "top-k", CLI_NUMBER, &o.top_k, "K", "only the best K (default: 40; 0: all)"},
-        {0, "top-p", CLI_TEXT, &o.top_p, "P", "the best that make up P together (default: 0.95; 1: all)"},
-        {0, "min-p", CLI_TEXT, &o.min_p, "P", "those at least P times as likely as the best (default: 0.05)"},
-        {0, "repeat-penalty", CLI_TEXT, &o.penalty, "R", "of tokens said before (default: 1, none)"},
-        {0, "repeat-window", CLI_NUMBER, &o.window, "N", "among the last so many (default: 64)"},
-        {0, "seed", CLI_NUMBER, &o.seed, "S", "the same seed, the same text (default: 1)"},
-        {0, "stop", CLI_TEXT, &o.stop, "TEXT", "ends the answer; is not part of it"},
-        {0, "ignore-end", CLI_FLAG, &o.ignore_end, NULL, "go on after the model has finished"},
-        {0, "parse-special", CLI_FLAG, &o.parse_special, NULL, "control tokens spelt in the prompt become tokens"},
-        {0, "stats", CLI_FLAG, &o.stats, NULL, "device, placement and tokens a second, on standard error"},
+        {0, "temp", CLI_TEXT, &o.temperature, "T",
+         "temperature; 0 always takes the most likely token (default: 0.8)"},
+        {0, "top-k", CLI_NUMBER, &o.top_k, "K", "sample from the K most likely tokens (default: 40; 0: all)"},
+        {0, "top-p", CLI_TEXT, &o.top_p, "P",
+         "sample from the most likely tokens that sum up to P (default: 0.95; 1: all)"},
+        {0, "min-p", CLI_TEXT, &o.min_p, "P", "drop tokens less likely than P times the most likely (default: 0.05)"},
+        {0, "repeat-penalty", CLI_TEXT, &o.penalty, "R", "penalty for tokens used before (default: 1, none)"},
+        {0, "repeat-window", CLI_NUMBER, &o.window, "N", "apply it to the last N tokens (default: 64)"},
+        {0, "seed", CLI_NUMBER, &o.seed, "S", "random seed; the same seed gives the same text (default: 1)"},
+        {0, "stop", CLI_TEXT, &o.stop, "TEXT", "end the answer at this text, which is not shown"},
+        {0, "ignore-end", CLI_FLAG, &o.ignore_end, NULL, "keep generating after the model has finished"},
+        {0, "parse-special", CLI_FLAG, &o.parse_special, NULL,
+         "turn control tokens that are spelled out in the prompt into tokens"},
+        {0, "stats", CLI_FLAG, &o.stats, NULL, "show device, placement and tokens per second on standard error"},
     };
     const struct cli_command command = {
         .name = "run",
         .usage = "-m M (-p TEXT | --chat) [-n N] [--temp T] [--seed S] [--device D] [--budget SPEC]",
-        .summary = "A model goes on with a text, or answers in a chat.\n",
+        .summary = "Generates text with a model: continues a prompt, or answers in a chat.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
     const char **given = malloc((size_t)(argc + 1) * sizeof *given);
     if (!given) return cli_fail(CLI_FAILED, "run: no memory");
-    for (int i = 0; i < argc; i++) given[i] = argv[i]; /* parsing moves them about */
+    for (int i = 0; i < argc; i++) given[i] = argv[i]; /* parsing reorders them */
     given[argc] = NULL;
     o.given = given;
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code == CLI_GO_ON) code = model_check("run", &o.model);
     if (code == CLI_GO_ON && !o.prompt && !o.chat)
-        code = cli_fail(CLI_USAGE, "run: give it a text with -p, or --chat: see rocmforge run --help");
+        code = cli_fail(CLI_USAGE, "run: give a prompt with -p, or use --chat: see rocmforge run --help");
     if (code == CLI_GO_ON) code = set_numbers(&o);
     o.model.stats = o.stats;
-    int channel = code == CLI_GO_ON && o.model.here ? cli_server_channel() : -1;
-    if (code == CLI_GO_ON) code = channel >= 0 ? run_serve(&o, channel) : run(&o);
+    int channel = code == CLI_GO_ON && o.model.in_worker ? cli_worker_channel() : -1;
+    if (code == CLI_GO_ON) code = channel >= 0 ? run_worker_main(&o, channel) : run(&o);
     free(given);
     return code;
 }

@@ -1,4 +1,4 @@
-/* rocmforge tokenize, rocmforge detokenize: text to token ids and back, with a model's vocabulary.
+/* rocmforge tokenize, rocmforge detokenize: text to token ids and back, with the vocabulary of a model.
  *
  * Standard output holds the ids, or exactly the bytes that they stand for, and nothing else. */
 #include "cli.h"
@@ -11,7 +11,7 @@
 
 #include <rocmforge/tokenizer.h>
 
-/* A whole file, or standard input for "-". NULL: told on standard error. */
+/* Reads a whole file, or standard input for "-". NULL: it failed, and a line on standard error says why. */
 static char *read_all(const char *command, const char *path, size_t *bytes) {
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdin : fopen(path, "rb");
@@ -43,10 +43,12 @@ static char *read_all(const char *command, const char *path, size_t *bytes) {
     return text;
 }
 
-/* One of two ways to give the input, and a model. */
+/* A model must be named, and the input must be given in one of two ways. */
 static int check_given(const char *command, const char *model, const char *inlined, const char *file,
                        const char *inlined_name) {
-    if (!model) return cli_fail(CLI_USAGE, "%s: which model? -m M.gguf: see rocmforge %s --help", command, command);
+    if (!model)
+        return cli_fail(CLI_USAGE, "%s: no model given: name one with -m M.gguf; see rocmforge %s --help", command,
+                        command);
     if (!inlined == !file)
         return cli_fail(CLI_USAGE, "%s: give either %s or --file: see rocmforge %s --help", command, inlined_name,
                         command);
@@ -75,15 +77,16 @@ int cmd_tokenize(int argc, char **argv) {
     const struct cli_option options[] = {
         {'m', "model", CLI_TEXT, &model, "M", "the model, a GGUF file with a vocabulary"},
         {0, "text", CLI_TEXT, &text, "T", "the text"},
-        {0, "file", CLI_TEXT, &path, "F", "a file with the text, taken byte for byte; - for standard input"},
-        {0, "no-bos", CLI_FLAG, &params.no_bos, NULL, "no beginning token, even if the model wants one"},
-        {0, "no-eos", CLI_FLAG, &params.no_eos, NULL, "no end token, even if the model wants one"},
-        {0, "parse-special", CLI_FLAG, &params.parse_special, NULL, "control tokens spelt in the text become tokens"},
+        {0, "file", CLI_TEXT, &path, "F", "a file with the text, read byte for byte; - for standard input"},
+        {0, "no-bos", CLI_FLAG, &params.no_bos, NULL, "add no beginning token, even if the model wants one"},
+        {0, "no-eos", CLI_FLAG, &params.no_eos, NULL, "add no end token, even if the model wants one"},
+        {0, "parse-special", CLI_FLAG, &params.parse_special, NULL,
+         "turn control tokens that are spelled out in the text into tokens"},
     };
     const struct cli_command command = {
         .name = "tokenize",
         .usage = "-m M (--text T | --file F) [--no-bos] [--no-eos] [--parse-special]",
-        .summary = "Shows the ids that a model's vocabulary gives for a text, on one line.\n",
+        .summary = "Shows the token ids of a text, on one line.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -101,7 +104,7 @@ int cmd_tokenize(int argc, char **argv) {
 
 /* ---- detokenize ---- */
 
-/* Numbers with commas or white space between. The list is malloc'ed. */
+/* Parses numbers separated by commas or white space. The caller frees the list. */
 static int parse_ids(const char *text, size_t bytes, const char *where, int32_t **ids, size_t *count) {
     static const char between[] = ", \t\r\n";
     size_t capacity = 0, used = 0;
@@ -117,13 +120,13 @@ static int parse_ids(const char *text, size_t bytes, const char *where, int32_t 
             if (value <= INT32_MAX) value = value * 10 + (text[at] - '0');
         bool ended = at == bytes || (text[at] && strchr(between, text[at]));
         if (at == start || !ended || value > INT32_MAX) {
-            size_t length = 0; /* what is shown of it: printable, and not all of a long one */
+            size_t length = 0; /* of what is shown: printable characters, at most 24 */
             while (length < 24 && start + length < bytes && (unsigned char)text[start + length] > ' ' &&
                    (unsigned char)text[start + length] < 0x7f && text[start + length] != ',')
                 length++;
             free(list);
             return cli_fail(CLI_USAGE,
-                            "detokenize: \"%.*s\" in %s is no token id: write whole numbers with commas between",
+                            "detokenize: \"%.*s\" in %s is not a token id: write whole numbers, separated by commas",
                             (int)length, text + start, where);
         }
         if (used == capacity) {
@@ -162,15 +165,15 @@ int cmd_detokenize(int argc, char **argv) {
     RF_PARAMS(struct rf_decode_params, params);
     const struct cli_option options[] = {
         {'m', "model", CLI_TEXT, &model, "M", "the model, a GGUF file with a vocabulary"},
-        {0, "ids", CLI_TEXT, &list, "IDS", "token ids, with commas or spaces between"},
-        {0, "file", CLI_TEXT, &path, "F", "a file with such ids, as tokenize writes it; - for standard input"},
-        {0, "special", CLI_FLAG, &params.show_special, NULL, "write control tokens as their text, too"},
+        {0, "ids", CLI_TEXT, &list, "IDS", "token ids, separated by commas or spaces"},
+        {0, "file", CLI_TEXT, &path, "F", "a file with token ids, as tokenize writes it; - for standard input"},
+        {0, "special", CLI_FLAG, &params.show_special, NULL, "also write control tokens, as their text"},
     };
     const struct cli_command command = {
         .name = "detokenize",
         .usage = "-m M (--ids 1,2,3 | --file F) [--special]",
         .summary =
-            "Writes the text that token ids stand for: exactly its bytes, no line end added but on a terminal.\n",
+            "Writes the text that token ids stand for, byte for byte; a newline is added only on a terminal.\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };

@@ -12,27 +12,27 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
-    {"doctor", cmd_doctor, "which GPUs there are, usable or why not, and the memory budget"},
-    {"run", cmd_run, "a model goes on with a text, or answers in a chat"},
-    {"bench", cmd_bench, "how fast a model reads a prompt and writes an answer here"},
-    {"logits", cmd_logits, "what a model says of some tokens, as raw numbers"},
-    {"kernels", cmd_kernels, "the built-in GPU kernels, their targets and what they need"},
-    {"check", cmd_check, "every operation against its reference, on a device; with --bench, its speed"},
-    {"info", cmd_info, "what is in a model file, and the memory that its parts need"},
-    {"tokenize", cmd_tokenize, "the token ids of a text, by a model's vocabulary"},
-    {"detokenize", cmd_detokenize, "the text that token ids stand for"},
-    {"test", cmd_test, "runs test executables, each test in a process of its own"},
-    {"demo", cmd_demo, "a small demonstration on the best device, the simulated one if there is none"},
-    {"version", cmd_version, "the version"},
-    {"help", cmd_help, "this text, or a command's"},
+    {"doctor", cmd_doctor, "show the GPUs, whether each is usable or why not, and the memory budget"},
+    {"run", cmd_run, "generate text with a model: continue a prompt, or chat"},
+    {"bench", cmd_bench, "measure how fast a model runs on this machine"},
+    {"logits", cmd_logits, "write the raw logits of a model for some tokens"},
+    {"kernels", cmd_kernels, "list the built-in GPU kernels, their targets and the resources they need"},
+    {"check", cmd_check, "check every operation on a device against its reference; with --bench, measure it"},
+    {"info", cmd_info, "show what is in a model file, and the memory that its parts need"},
+    {"tokenize", cmd_tokenize, "turn text into token ids with the vocabulary of a model"},
+    {"detokenize", cmd_detokenize, "turn token ids back into text"},
+    {"test", cmd_test, "run test executables, each test in its own process"},
+    {"demo", cmd_demo, "run a small demonstration on the best device, or on the simulated one"},
+    {"version", cmd_version, "show the version"},
+    {"help", cmd_help, "show this list, or the help of a command"},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static void show_commands(FILE *to) {
     fprintf(to, "usage: rocmforge COMMAND [options]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to, "\nrocmforge COMMAND --help tells more. Environment: rocmforge doctor --options.\n"
-                "Exit status: 0 done, 1 failed, 2 wrong usage, 77 something needed is absent.\n");
+    fprintf(to, "\nUse rocmforge COMMAND --help for details, rocmforge doctor --options for environment variables.\n"
+                "Exit status: 0 success, 1 failure, 2 wrong usage, 77 something needed is missing.\n");
 }
 
 static int run_command(int argc, char **argv) {
@@ -63,7 +63,7 @@ static int cmd_version(int argc, char **argv) {
 }
 
 static int cmd_help(int argc, char **argv) {
-    if (argc > 2) return cli_fail(CLI_USAGE, "help takes one command at most");
+    if (argc > 2) return cli_fail(CLI_USAGE, "help takes at most one command");
     if (argc < 2 || argv[1][0] == '-' || strcmp(argv[1], "help") == 0) {
         show_commands(stdout);
         return CLI_DONE;

@@ -1,7 +1,7 @@
 /* See model.h. */
 #include "model.h"
 #include "placement.h"
-#include "unreadable.h"
+#include "lost_model_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -35,11 +35,13 @@ bool model_number(const char *text, float *value) {
 int model_check(const char *command, const struct model_options *options) {
     enum rf_kv_type kv;
     if (!options->model)
-        return cli_fail(CLI_USAGE, "%s: which model? -m M.gguf: see rocmforge %s --help", command, command);
+        return cli_fail(CLI_USAGE, "%s: no model given: name one with -m M.gguf; see rocmforge %s --help", command,
+                        command);
     if (!parse_kv(options->kv, &kv))
-        return cli_fail(CLI_USAGE, "%s: --kv %s: there are f16, f32 and q8_0", command, options->kv);
+        return cli_fail(CLI_USAGE, "%s: --kv %s: the types are f16, f32 and q8_0", command, options->kv);
     if (options->host_budget && !*options->host_budget)
-        return cli_fail(CLI_USAGE, "%s: --host-budget is empty: give it a size or a share, as 8GiB or 60%%", command);
+        return cli_fail(CLI_USAGE, "%s: --host-budget is empty: give a size or a share, such as 8GiB or 60%%",
+                        command);
     const struct {
         const char *name;
         int64_t value;
@@ -50,35 +52,35 @@ int model_check(const char *command, const struct model_options *options) {
                    {"--kernel-ms", options->kernel_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].value > 1 << 24)
-            return cli_fail(CLI_USAGE, "%s: %s %lld is too much", command, numbers[i].name,
+            return cli_fail(CLI_USAGE, "%s: %s %lld is too large", command, numbers[i].name,
                             (long long)numbers[i].value);
     if (options->duty_percent > 100)
-        return cli_fail(CLI_USAGE, "%s: --duty %lld: a share from 1 to 100 percent is wanted", command,
+        return cli_fail(CLI_USAGE, "%s: --duty %lld: must be from 1 to 100 percent", command,
                         (long long)options->duty_percent);
     return CLI_GO_ON;
 }
 
 bool model_wants_worker(const struct model_options *options) {
-    return !options->here && strcmp(options->device, "cpu");
+    return !options->in_worker && strcmp(options->device, "cpu");
 }
 
 int model_in_worker(int argc, char **argv) {
-    const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--here"};
+    const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--in-worker"};
     char why[256];
     int code = CLI_FAILED;
     if (argc > ARGUMENTS_MAX) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
-    /* Ctrl-C is the worker's to answer. */
+    /* The worker handles Ctrl-C. */
     signal(SIGINT, SIG_IGN);
-    rf_status status = cli_worker(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
     return status ? cli_fail(CLI_FAILED, "%s: %s", argv[0], why) : code;
 }
 
 /* ---- opening ---- */
 
 struct progress {
-    int64_t started_ns, looked_ns; /* the first call, and the last that was shown; 0: none yet */
-    uint64_t first_bytes;          /* done at the first */
+    int64_t started_ns, looked_ns; /* times of the first call and of the last one that was shown; 0: none yet */
+    uint64_t first_bytes;          /* what was done at the first call */
     bool terminal, shown;
 };
 
@@ -93,7 +95,7 @@ static void clear_progress(struct progress *progress) {
     progress->shown = false;
 }
 
-/* What takes less than a moment is not shown. */
+/* Nothing is shown during the first PROGRESS_NS. */
 static bool show_progress(void *user, uint64_t done, uint64_t total) {
     struct progress *progress = user;
     int64_t now = now_ns();
@@ -114,22 +116,22 @@ static bool show_progress(void *user, uint64_t done, uint64_t total) {
     return true;
 }
 
-static void expect_unreadable(const struct model_options *options) {
-    char line[640] = ""; /* of a server: the command says it */
-    if (!options->serves) snprintf(line, sizeof line, "rocmforge: " MODEL_UNREADABLE "\n", options->model);
-    catch_unreadable(line, options->serves ? CLI_UNREADABLE : CLI_FAILED);
+static void watch_model_file(const struct model_options *options) {
+    char line[640] = ""; /* in the worker of `run`: its command prints the line */
+    if (!options->is_run_worker) snprintf(line, sizeof line, "rocmforge: " MODEL_FILE_LOST "\n", options->model);
+    catch_lost_model_file(line, options->is_run_worker ? CLI_LOST_MODEL_FILE : CLI_FAILED);
 }
 
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
     RF_PARAMS(struct rf_runtime_params, log);
     RF_PARAMS(struct rf_engine_params, params);
-    if (options->here) {
-        FILE *report = cli_worker_report(); /* so that it ends with its command; there is nothing to report */
+    if (options->in_worker) {
+        FILE *report = cli_worker_report(); /* so that it dies with its command; there is nothing to report */
         if (report) fclose(report);
     }
     struct progress progress = {.terminal = !options->quiet && isatty(STDERR_FILENO)};
-    signal(SIGINT, SIG_DFL); /* a worker's parent ignores it */
-    expect_unreadable(options);
+    signal(SIGINT, SIG_DFL); /* the command that started a worker ignores it */
+    watch_model_file(options);
     log.log = cli_log;
     char host_budget[256] = "";
     const char *overrides[] = {host_budget, NULL};
@@ -157,7 +159,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
     parse_kv(options->kv, &params.kv);
     if (!status) status = rf_engine_open(&params, engine);
     if (status) {
-        clear_progress(&progress); /* what is said next begins a line */
+        clear_progress(&progress); /* so that the next message begins a line */
         rf_runtime_destroy(runtime);
         return status;
     }

@@ -1,8 +1,8 @@
 /* See placement.h.
  *
- * The last layers and the output are on the device, the first ones on the CPU; the embedding is where the first layer
- * is. What spilled costs reading its weights from host memory for every token: how fast that goes is measured, for
- * some milliseconds and only where something spilled. */
+ * The last layers and the output are on the device, the first layers on the CPU; the embedding is where the first
+ * layer is. Weights that spilled are read from host memory for every token. How fast that is gets measured, for some
+ * milliseconds, and only if something spilled. */
 #include "placement.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SAMPLE_BYTES ((size_t)32 << 20) /* for each thread: more than its share of any cache */
+#define SAMPLE_BYTES ((size_t)32 << 20) /* per thread: more than its share of any cache */
 #define PASSES 2
 enum { THREADS_MAX = 16 };
 
@@ -62,16 +62,16 @@ static double seconds_now(void) {
 
 static void *read_sample(void *user) {
     struct sample *sample = user;
-    memset(sample->memory, 1, SAMPLE_BYTES); /* so that it is there */
+    memset(sample->memory, 1, SAMPLE_BYTES); /* so that its pages exist */
     double start = seconds_now();
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t i = 0; i < SAMPLE_BYTES / sizeof(uint64_t); i += 8)
-            sample->seen |= sample->memory[i] ^ (uint64_t)pass; /* a line at a time */
+            sample->seen |= sample->memory[i] ^ (uint64_t)pass; /* one cache line at a time */
     sample->seconds = seconds_now() - start;
     return NULL;
 }
 
-/* Bytes a second that the CPU's threads read together; 0: it could not be measured. */
+/* Bytes per second that the CPU's threads read together; 0: it could not be measured. */
 static double host_rate(void) {
     struct sample samples[THREADS_MAX] = {{0}};
     double rate = 0;
@@ -128,39 +128,39 @@ void placement_show(FILE *to, const struct rf_engine_info *info) {
     fputc('\n', to);
 }
 
-void placement_json(struct json *json, const struct rf_engine_info *info, const char *notice) {
+void placement_json(struct rf_json *json, const struct rf_engine_info *info, const char *notice) {
     struct part parts[2];
     size_t count = split(info, parts);
     double rate = info->spilled_weight_bytes ? host_rate() : 0;
-    json_open_object(json, "placement");
-    json_text(json, "device", info->device);
-    json_uint(json, "budget_bytes", info->budget_bytes);
-    json_uint(json, "driver_bytes", info->driver_bytes);
-    json_uint(json, "scratch_bytes", info->scratch_bytes);
-    json_uint(json, "host_budget_bytes", info->host_budget_bytes);
-    json_uint(json, "host_used_bytes", info->host_used_bytes);
-    json_uint(json, "context", info->context);
-    json_uint(json, "trained_context", info->trained_context);
-    json_text(json, "kv", kv_name(info->kv));
-    json_open_array(json, "parts");
+    rf_json_open_object(json, "placement");
+    rf_json_text(json, "device", info->device);
+    rf_json_uint(json, "budget_bytes", info->budget_bytes);
+    rf_json_uint(json, "driver_bytes", info->driver_bytes);
+    rf_json_uint(json, "scratch_bytes", info->scratch_bytes);
+    rf_json_uint(json, "host_budget_bytes", info->host_budget_bytes);
+    rf_json_uint(json, "host_used_bytes", info->host_used_bytes);
+    rf_json_uint(json, "context", info->context);
+    rf_json_uint(json, "trained_context", info->trained_context);
+    rf_json_text(json, "kv", kv_name(info->kv));
+    rf_json_open_array(json, "parts");
     for (size_t i = 0; i < count; i++) {
-        json_open_object(json, NULL);
-        json_text(json, "where", parts[i].on_device ? "gpu" : "cpu");
-        json_uint(json, "first_layer", parts[i].first);
-        json_uint(json, "layers", parts[i].count);
-        json_bool(json, "embedding", parts[i].embedding);
-        json_bool(json, "output", parts[i].output);
-        json_uint(json, "weight_bytes", parts[i].weight_bytes);
-        json_uint(json, "kv_bytes", parts[i].kv_bytes);
-        json_close(json);
+        rf_json_open_object(json, NULL);
+        rf_json_text(json, "where", parts[i].on_device ? "gpu" : "cpu");
+        rf_json_uint(json, "first_layer", parts[i].first);
+        rf_json_uint(json, "layers", parts[i].count);
+        rf_json_bool(json, "embedding", parts[i].embedding);
+        rf_json_bool(json, "output", parts[i].output);
+        rf_json_uint(json, "weight_bytes", parts[i].weight_bytes);
+        rf_json_uint(json, "kv_bytes", parts[i].kv_bytes);
+        rf_json_close(json);
     }
-    json_close(json);
-    json_bool(json, "degraded", info->degraded);
-    json_text(json, "notice", *notice ? notice : NULL);
-    json_uint(json, "spilled_weight_bytes", info->spilled_weight_bytes);
+    rf_json_close(json);
+    rf_json_bool(json, "degraded", info->degraded);
+    rf_json_text(json, "notice", *notice ? notice : NULL);
+    rf_json_uint(json, "spilled_weight_bytes", info->spilled_weight_bytes);
     if (rate > 0)
-        json_double(json, "spilled_ms_per_token", 1e3 * (double)info->spilled_weight_bytes / rate);
+        rf_json_double(json, "spilled_ms_per_token", 1e3 * (double)info->spilled_weight_bytes / rate);
     else
-        json_null(json, "spilled_ms_per_token");
-    json_close(json);
+        rf_json_null(json, "spilled_ms_per_token");
+    rf_json_close(json);
 }

@@ -1,4 +1,5 @@
-/* A conversation: a line, an answer, and so on. The history is kept here, so it outlives a worker. */
+/* A conversation: a line, an answer, and so on. The command keeps the history, so it survives the loss of a worker.
+ */
 #include "run.h"
 
 #include <stdlib.h>
@@ -71,10 +72,11 @@ int run_chat(struct run_source *source, const struct run_options *options) {
     struct run_answer answer = {0};
     int code = CLI_DONE;
     if (options->format && !parse_format(options->format, &format))
-        return cli_fail(CLI_USAGE, "run: --format %s: there are chatml, llama2, llama3, mistral", options->format);
+        return cli_fail(CLI_USAGE, "run: --format %s: the formats are chatml, llama2, llama3, mistral",
+                        options->format);
     if (format == RF_CHAT_NONE)
-        return cli_fail(CLI_FAILED, "run: this model's chat template is not known: choose one with --format chatml, "
-                                    "llama2, llama3 or mistral");
+        return cli_fail(CLI_FAILED, "run: the chat template of this model is not known: choose one with --format "
+                                    "chatml, llama2, llama3 or mistral");
     if (terminal)
         fprintf(stderr, "Chat (%s). An empty line or Ctrl-D ends it, Ctrl-C stops an answer.\n",
                 rf_chat_format_name(format));
@@ -84,7 +86,7 @@ int run_chat(struct run_source *source, const struct run_options *options) {
         run_catch_interrupts(true);
         char *line = first && options->prompt ? strdup(options->prompt) : read_line(terminal);
         run_catch_interrupts(false);
-        if (!line && run_interrupts() && terminal) { /* Ctrl-C gives a line up, not the chat */
+        if (!line && run_interrupts() && terminal) { /* Ctrl-C discards the line and does not end the chat */
             clearerr(stdin);
             fputc('\n', stderr);
             continue;
@@ -102,7 +104,7 @@ int run_chat(struct run_source *source, const struct run_options *options) {
             .messages = history.messages, .message_count = history.count, .format = format};
         rf_status status = run_source_answer(source, &question, &answer, &failure);
         if (status == RF_E_INVALID && terminal) {
-            /* Too long for the context, most likely: said, and the chat goes on without it. */
+            /* Most likely too long for the context: the failure is shown, and the chat goes on without it. */
             run_show_failure(&failure);
             forget(&history, before);
         } else if (status) {

@@ -1,7 +1,7 @@
-/* Answers by an engine in this process: the CPU's in the command itself, the GPU's in its worker.
+/* Answers from an engine in this process. The command uses it for the CPU, its worker for the GPU.
  *
- * A prompt is evaluated in the parts that the engine itself would make of it, so that signs of life come in between;
- * the same question gives the same bits either way. */
+ * A prompt is evaluated in the same parts that the engine would split it into, so that signs of life can be sent in
+ * between; the same question gives the same bits either way. */
 #include "run.h"
 
 #include <stdarg.h>
@@ -100,18 +100,18 @@ static rf_status encode(const struct run_local *local, const struct run_question
     if (status) return run_fail_status(failure, status);
     if (!*count)
         return run_fail(failure, RF_E_INVALID, CLI_USAGE,
-                        "the prompt is empty, and this model has no token to begin with");
+                        "the prompt is empty, and this model has no beginning token");
     return RF_OK;
 }
 
-/* What the session does not hold yet. A stop that came behind the last answer's end is not meant for this one, but
- * the session may still remember it. */
+/* Evaluates what the session does not hold yet. A stop that came after the end of the last answer is not meant for
+ * this one, but the session may still remember it. */
 static rf_status evaluate(struct run_local *local, const int32_t *ids, size_t count,
                           const struct rf_engine_info *info, const struct run_listener *listener,
                           uint64_t *evaluated) {
     size_t most = info->batch ? info->batch : 1;
     uint32_t same = rf_session_common(local->session, ids, count);
-    if (same == count) same--; /* the last token's logits are wanted */
+    if (same == count) same--; /* the logits of the last token are needed */
     *evaluated = count - same;
     if (count > info->context) most = count; /* refused as a whole */
     rf_status status = rf_session_rewind(local->session, same);
@@ -146,7 +146,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
         status = encode(local, question, &made, &count, failure);
         ids = made;
     }
-    /* A copy: the listener may add to the answer that it was begun with. */
+    /* A copy, because the callbacks may add to the answer in so_far. */
     size_t total = count + so_far->token_count;
     if (!status && !(all = malloc(total * sizeof *all)))
         status = run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for %zu tokens", total);
@@ -165,8 +165,8 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
     generate.text = listener->text;
     generate.token = listener->token;
     generate.user = listener->user;
-    /* The last token of a full context is given out and not held: after that one the answer was over, and only its
-     * text may not have come. */
+    /* The last token of a full context is returned but not kept in the context. After that token the answer was
+     * complete, and only its text may not have arrived. */
     if (so_far->token_count && total == (size_t)info.context + 1) generate.max_tokens = (uint32_t)so_far->token_count;
     bool over = generate.max_tokens && so_far->token_count >= generate.max_tokens;
 

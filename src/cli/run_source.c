@@ -1,9 +1,9 @@
 /* Where answers come from, and how they are shown: see run.h.
  *
- * A worker with the GPU answers as long as it lives and its device works. Then this process opens the model on the
- * CPU and goes on behind the last token that came: the worker was killed, nothing that it says is heard any more, so
- * nothing is shown twice. What is wrong with the input is never taken for a loss: it would be wrong on the CPU too.
- */
+ * A worker with the GPU answers as long as it lives and its device works. After that this process opens the model on
+ * the CPU and continues after the last token that arrived. By then the worker has been killed and nothing more is
+ * read from it, so nothing is shown twice. An error in the input is never taken for a loss: it would fail on the CPU
+ * too. */
 #include "run.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 /* ---- Ctrl-C ---- */
 
-/* Reached from the signal's handler, on any thread. */
+/* Used by the signal handler, on any thread. */
 static struct run_local *volatile answering;
 static volatile sig_atomic_t interrupts;
 
@@ -36,7 +36,7 @@ void run_forget_interrupts(void) {
     interrupts = 0;
 }
 
-/* ---- an answer, kept and shown ---- */
+/* ---- keeping and showing an answer ---- */
 
 static bool grow(void **bytes, size_t count, size_t *capacity, size_t more, size_t each) {
     if (*capacity - count >= more) return true;
@@ -68,7 +68,7 @@ struct shown {
 static bool keep_prompt(void *user, const int32_t *ids, size_t count) {
     struct shown *shown = user;
     struct run_answer *answer = shown->answer;
-    if (answer->id_count) return true; /* it goes on */
+    if (answer->id_count) return true; /* it continues an answer */
     if (!grow((void **)&answer->ids, 0, &answer->id_capacity, count, sizeof *ids)) shown->no_memory = true;
     if (shown->no_memory) return false;
     memcpy(answer->ids, ids, count * sizeof *ids);
@@ -109,45 +109,45 @@ static void show_stats(const struct run_info *info, const struct run_stats *stat
 
 /* ---- from the worker to the CPU ---- */
 
-/* Of the device, not of what was asked of it. */
+/* Whether the device failed, and not the request. */
 static bool is_device_failure(rf_status status) {
     return status == RF_E_DEVICE_LOST || status == RF_E_TIMEOUT || status == RF_E_DRIVER ||
            status == RF_E_DEVICE_MEMORY || status == RF_E_BUDGET;
 }
 
-/* The model in this process, on the CPU, as the worker had it. */
-static rf_status open_here(struct run_source *source, bool in_answer, struct run_failure *failure) {
+/* Opens the model in this process, on the CPU, with the context length that the worker had. */
+static rf_status open_locally(struct run_source *source, bool in_answer, struct run_failure *failure) {
     struct model_options model = source->options->model;
-    uint32_t context = source->remote.info.context;
+    uint32_t context = source->worker.info.context;
     model.device = "cpu";
     model.layers = 0;
-    model.quiet = in_answer; /* the text so far stands there */
+    model.quiet = in_answer; /* the terminal shows the text so far */
     if (context) model.context = context;
-    /* Ctrl-C is meant for the answer, and waits until there is one again. */
+    /* Ctrl-C is meant for the answer, so it is held back until the answer continues. */
     sigset_t interrupt, before;
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);
     pthread_sigmask(SIG_BLOCK, &interrupt, &before);
     rf_status status = run_local_open(&source->local, source->options, &model, &source->info, failure);
     if (status && model.context != source->options->model.context) {
-        /* The GPU's memory had room for so long a context, ours has not. */
+        /* The GPU had memory for a context of this length; the host does not. */
         model.context = source->options->model.context;
         status = run_local_open(&source->local, source->options, &model, &source->info, failure);
     }
     run_catch_interrupts(false);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    source->is_remote = false;
+    source->uses_worker = false;
     return status;
 }
 
-/* On a terminal the text so far stands on the same line. */
+/* On a terminal the text so far may be on the same line, so a new line is begun. */
 static void show_notice(const struct run_answer *answer, const char *what, const char *why) {
     bool line_open = answer && answer->text_bytes && answer->text[answer->text_bytes - 1] != '\n';
     if (line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) fputc('\n', stderr);
     size_t tokens = answer ? answer->token_count : 0;
     char where[64] = "";
     if (tokens) snprintf(where, sizeof where, " after %zu token%s of the answer", tokens, tokens == 1 ? "" : "s");
-    fprintf(stderr, "rocmforge: note: %s%s; going on with the CPU: %s\n", what, where, why);
+    fprintf(stderr, "rocmforge: note: %s%s; continuing on the CPU: %s\n", what, where, why);
 }
 
 rf_status run_source_open(struct run_source *source, const struct run_options *options, struct run_failure *failure) {
@@ -157,28 +157,29 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
         run_catch_interrupts(false);
         return status;
     }
-    source->is_remote = true;
+    source->uses_worker = true;
     run_catch_interrupts(false);
-    enum run_outcome outcome = run_remote_open(&source->remote, options, failure);
-    source->info = source->remote.info;
+    enum run_outcome outcome = run_worker_open(&source->worker, options, failure);
+    source->info = source->worker.info;
     if (outcome == RUN_DONE) return RF_OK;
     bool automatic = !strcmp(options->model.device, "auto"), lost = outcome == RUN_LOST;
     if (outcome == RUN_STOPPED) run_fail(failure, RF_E_CANCELLED, CLI_FAILED, "interrupted");
-    bool unreadable = lost && source->remote.unreadable;
-    if (lost) run_fail(failure, unreadable ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->remote.why);
-    run_remote_kill(&source->remote);
-    if (outcome == RUN_STOPPED || unreadable || !automatic) return failure->status;
-    /* Layers that were asked for and do not fit are the user's to change; a model or a device may be unsupported. */
+    bool lost_file = lost && source->worker.lost_file;
+    if (lost) run_fail(failure, lost_file ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->worker.why);
+    run_worker_kill(&source->worker);
+    if (outcome == RUN_STOPPED || lost_file || !automatic) return failure->status;
+    /* If --gpu-layers was given and they do not fit, the user must change it. A model or a device may be unsupported.
+     */
     bool device_failed =
         lost || (is_device_failure(failure->status) && !(failure->status == RF_E_BUDGET && options->model.layers));
     if (!device_failed && failure->status != RF_E_UNSUPPORTED && failure->status != RF_E_BUSY &&
         failure->status != RF_E_NO_DEVICE && failure->status != RF_E_NO_DRIVER)
         return failure->status;
-    struct run_failure here;
-    rf_status status = open_here(source, false, &here);
+    struct run_failure local_failure;
+    rf_status status = open_locally(source, false, &local_failure);
     if (status && device_failed) cli_fail(CLI_FAILED, "run: the GPU cannot be used: %s", failure->line);
     if (status) {
-        if (device_failed) *failure = here;
+        if (device_failed) *failure = local_failure;
         return failure->status;
     }
     show_notice(NULL, "the GPU cannot be used", failure->line);
@@ -187,50 +188,50 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
 
 /* ---- answering ---- */
 
-static rf_status answer_here(struct run_source *source, const struct run_question *question,
-                             const struct run_answer *so_far, const struct run_listener *listener,
-                             struct run_stats *stats, struct run_failure *failure) {
+static rf_status answer_locally(struct run_source *source, const struct run_question *question,
+                                const struct run_answer *so_far, const struct run_listener *listener,
+                                struct run_stats *stats, struct run_failure *failure) {
     run_local_begin(&source->local);
     answering = &source->local;
-    if (interrupts) run_local_stop(&source->local); /* it came while there was nobody to stop */
+    if (interrupts) run_local_stop(&source->local); /* it came when there was nothing to stop yet */
     rf_status status = run_local_answer(&source->local, question, so_far, listener, stats, failure);
     answering = NULL;
     return status;
 }
 
-/* By the worker. LOST: it is dead now; what to say of that is in remote.why. */
-static enum run_outcome answer_there(struct run_source *source, const struct run_question *question,
-                                     const struct run_listener *listener, struct run_stats *stats,
-                                     struct run_failure *failure) {
-    struct run_remote *remote = &source->remote;
-    enum run_outcome outcome = run_remote_answer(remote, question, listener, stats, failure);
+/* LOST: the worker is dead now, and worker.why says why. */
+static enum run_outcome answer_by_worker(struct run_source *source, const struct run_question *question,
+                                         const struct run_listener *listener, struct run_stats *stats,
+                                         struct run_failure *failure) {
+    struct run_worker *worker = &source->worker;
+    enum run_outcome outcome = run_worker_answer(worker, question, listener, stats, failure);
     if (outcome == RUN_FAILED && source->info.has_device && is_device_failure(failure->status)) {
-        run_remote_kill(remote);
-        snprintf(remote->why, sizeof remote->why, "%s", failure->line);
+        run_worker_kill(worker);
+        snprintf(worker->why, sizeof worker->why, "%s", failure->line);
         outcome = RUN_LOST;
     }
-    /* An answer that was to end has ended; that the worker has too is the next one's to find out. */
+    /* The user wanted the answer to end, and it has. The next question will notice that the worker is gone. */
     return outcome == RUN_LOST && interrupts ? RUN_STOPPED : outcome;
 }
 
 static rf_status get_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
                             const struct run_listener *listener, struct run_stats *stats,
                             struct run_failure *failure) {
-    if (source->is_remote) {
-        struct run_remote *remote = &source->remote;
-        enum run_outcome outcome = answer_there(source, question, listener, stats, failure);
+    if (source->uses_worker) {
+        struct run_worker *worker = &source->worker;
+        enum run_outcome outcome = answer_by_worker(source, question, listener, stats, failure);
         if (outcome == RUN_FAILED) return failure->status;
         if (outcome != RUN_LOST) return RF_OK;
-        run_remote_kill(remote); /* what is left of it */
-        /* One that had no GPU, or no file any more, has nothing that this process could do better. */
-        if (remote->unreadable) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", remote->why);
-        if (!source->info.has_device && !remote->ended)
-            return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", remote->why);
-        show_notice(answer, remote->ended ? "the worker process is gone" : "the GPU was lost", remote->why);
-        rf_status status = open_here(source, true, failure);
+        run_worker_kill(worker); /* release what is left of it */
+        /* If the worker had no GPU, or lost the model file, this process could do no better. */
+        if (worker->lost_file) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", worker->why);
+        if (!source->info.has_device && !worker->ended)
+            return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", worker->why);
+        show_notice(answer, worker->ended ? "the worker process is gone" : "the GPU was lost", worker->why);
+        rf_status status = open_locally(source, true, failure);
         if (status) return status;
     }
-    return answer_here(source, question, answer, listener, stats, failure);
+    return answer_locally(source, question, answer, listener, stats, failure);
 }
 
 rf_status run_source_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
@@ -244,20 +245,20 @@ rf_status run_source_answer(struct run_source *source, const struct run_question
     if (shown.no_memory) return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
     if (status) return status;
     fputc('\n', stdout);
-    fflush(stdout); /* whoever listens at a pipe waits for the line's end */
+    fflush(stdout); /* a reader at the other end of a pipe waits for the end of the line */
     if (source->options->stats && !ferror(stdout)) show_stats(&source->info, &stats, answer);
     return RF_OK;
 }
 
 rf_status run_source_close(struct run_source *source, struct run_failure *failure) {
     rf_status status = RF_OK;
-    if (source->is_remote) {
-        enum run_outcome outcome = run_remote_close(&source->remote, failure);
-        /* All that was asked for is there: a GPU that is lost while it is closed costs nothing but a word. */
+    if (source->uses_worker) {
+        enum run_outcome outcome = run_worker_close(&source->worker, failure);
+        /* The answers are complete, so a GPU that is lost while it is closed is worth only a note. */
         bool lost = outcome == RUN_LOST || (outcome == RUN_FAILED && is_device_failure(failure->status));
         if (lost)
-            fprintf(stderr, "rocmforge: note: the GPU was lost behind the end; nothing is missing: %s\n",
-                    outcome == RUN_LOST ? source->remote.why : failure->line);
+            fprintf(stderr, "rocmforge: note: the GPU was lost after the last answer; nothing is missing: %s\n",
+                    outcome == RUN_LOST ? source->worker.why : failure->line);
         else if (outcome == RUN_FAILED)
             status = failure->status;
     } else {

@@ -9,7 +9,7 @@
 
 enum { MAGIC = 0x52465257, READ_BYTES = 64 << 10 };
 
-/* Room for so many bytes behind those that are there. */
+/* Makes room for more bytes after the first count. */
 static bool grow(unsigned char **bytes, size_t count, size_t *capacity, size_t more) {
     if (*capacity - count >= more) return true;
     if (more > SIZE_MAX / 4 - count) return false;
@@ -46,7 +46,7 @@ void wire_begin(struct wire_out *out, enum wire_kind kind) {
     out->count = 0;
     out->failed = false;
     wire_put_u32(out, kind);
-    wire_put_u32(out, 0); /* the length, known when it is sent */
+    wire_put_u32(out, 0); /* the length, filled in when the frame is sent */
 }
 
 bool wire_send(int channel, struct wire_out *out) {
@@ -98,7 +98,7 @@ uint64_t wire_take_u64(struct wire_body *body) {
     return number;
 }
 
-/* The bytes of a text: none of them is zero. */
+/* The bytes of a text, none of which may be zero. */
 static const void *take_text(struct wire_body *body, size_t *length) {
     uint64_t count = wire_take_u64(body);
     const void *from = count <= WIRE_BODY_MAX ? wire_take(body, (size_t)count) : NULL;
@@ -152,30 +152,30 @@ enum wire_state wire_next(struct wire_in *in, struct wire_body *body) {
         memcpy(&kind, head, sizeof kind);
         memcpy(&length, head + 4, sizeof length);
         if (!kind || kind >= WIRE_KINDS || length > WIRE_BODY_MAX)
-            return refuse(in, kind, length, "what came is no frame");
+            return refuse(in, kind, length, "this is not a frame");
         if (!in->greeted && (kind != WIRE_HELLO || length != 8))
-            return refuse(in, kind, length, "what came first is no greeting");
-        if (in->greeted && kind == WIRE_HELLO) return refuse(in, kind, length, "a second greeting came");
+            return refuse(in, kind, length, "the first frame is not a greeting");
+        if (in->greeted && kind == WIRE_HELLO) return refuse(in, kind, length, "a second greeting");
         if (in->count - in->first - WIRE_HEAD_BYTES < length) return WIRE_MORE;
         head += WIRE_HEAD_BYTES;
         *body = (struct wire_body){.kind = (enum wire_kind)kind, .at = head, .end = head + length};
         in->first += WIRE_HEAD_BYTES + length;
         if (kind != WIRE_HELLO) return WIRE_FRAME;
         if (wire_take_u32(body) != MAGIC || wire_take_u32(body) != WIRE_VERSION)
-            return refuse(in, kind, length, "the greeting is another program's, or another version's");
+            return refuse(in, kind, length, "the greeting is from another program or another version");
         in->greeted = true;
     }
 }
 
 enum wire_state wire_read(int channel, struct wire_in *in, bool wait) {
-    if (in->first) { /* what was taken makes room */
+    if (in->first) { /* reuse the room of what was read */
         memmove(in->bytes, in->bytes + in->first, in->count - in->first);
         in->count -= in->first;
         in->first = 0;
     }
     for (;;) {
         if (!grow(&in->bytes, in->count, &in->capacity, READ_BYTES)) {
-            snprintf(in->why, sizeof in->why, "no memory for what came (%zu bytes)", in->count);
+            snprintf(in->why, sizeof in->why, "no memory for more than the %zu bytes received", in->count);
             return WIRE_BAD;
         }
         ssize_t count = recv(channel, in->bytes + in->count, READ_BYTES, wait ? 0 : MSG_DONTWAIT);

@@ -1,12 +1,12 @@
-/* What `rocmforge run` and its worker say to each other: frames of a kind, a length and a body, over a socket pair.
+/* The frames that `rocmforge run` and its worker exchange over a socket pair: a kind, a length and a body.
  *
- * Both ends are the same program on the same machine, so numbers are in its own byte order. Whoever reads trusts
- * nothing all the same: the other end may have been struck in the middle of a word.
+ * Both ends are the same program on the same machine, so numbers are in native byte order. The reader still trusts
+ * nothing: the other end may have died or been corrupted in the middle of a frame.
  *
  *     the command                              the worker
  *     HELLO
  *                                              HELLO, then READY or FAILED
- *     ASK, with its number                     PROMPT, then BEATs while it is read, TOKEN and TEXT, END or FAILED
+ *     ASK, with its number                     PROMPT, BEATs while it is evaluated, TOKEN and TEXT, END or FAILED
  *     CANCEL, with that number, at any time
  *     QUIT                                     CLOSED or FAILED
  */
@@ -36,8 +36,8 @@ enum wire_kind {
 
 /* ---- writing ---- */
 
-/* A frame in the making; zero-initialised is empty, and it is kept for the next one. Want of memory shows when it is
- * sent. */
+/* A frame that is being built; zero-initialised: empty. Its memory is reused for the next frame. If memory runs out,
+ * sending fails. */
 struct wire_out {
     unsigned char *bytes;
     size_t count, capacity;
@@ -47,16 +47,16 @@ void wire_begin(struct wire_out *out, enum wire_kind kind);
 void wire_put(struct wire_out *out, const void *bytes, size_t count);
 void wire_put_u32(struct wire_out *out, uint32_t number);
 void wire_put_u64(struct wire_out *out, uint64_t number);
-void wire_put_text(struct wire_out *out, const char *text); /* its length, then its bytes */
-/* All of it, waiting for the other end to take it; false: that is gone, or there was no memory. */
+void wire_put_text(struct wire_out *out, const char *text); /* writes its length, then its bytes */
+/* Sends the whole frame, waiting for the other end to take it; false: the other end is gone, or memory ran out. */
 bool wire_send(int channel, struct wire_out *out);
 bool wire_send_hello(int channel, struct wire_out *out);
 void wire_out_finish(struct wire_out *out);
 
 /* ---- reading ---- */
 
-/* A frame's body as it is taken apart. Too little of it, or something that is not as it must be, makes it bad for
- * good, and all that is taken from then on is zero or empty. */
+/* The body of a frame while it is read. If it is too short, or something in it is malformed, it stays bad, and
+ * everything read from then on is zero or empty. */
 struct wire_body {
     enum wire_kind kind;
     const unsigned char *at, *end;
@@ -65,25 +65,25 @@ struct wire_body {
 const void *wire_take(struct wire_body *body, size_t count);
 uint32_t wire_take_u32(struct wire_body *body);
 uint64_t wire_take_u64(struct wire_body *body);
-/* Into text, ended by zero; what does not fit makes it bad. */
+/* Copies a text, ended by zero; a text that does not fit makes the body bad. */
 void wire_take_text(struct wire_body *body, char *text, size_t size);
-/* A copy, ended by zero, with no zero in it; NULL: bad, or no memory. The caller frees. */
+/* A copy, ended by zero; text that holds a zero byte is bad. NULL: bad, or no memory. The caller frees it. */
 char *wire_take_copy(struct wire_body *body);
-/* Whether all was well and nothing is left. */
+/* Whether nothing was malformed and the whole body was read. */
 bool wire_taken(const struct wire_body *body);
 
-/* What came and was not taken yet; zero-initialised is empty. */
+/* What was received and not yet read; zero-initialised: empty. */
 struct wire_in {
     unsigned char *bytes;
     size_t first, count, capacity;
-    bool greeted; /* HELLO has come */
+    bool greeted; /* HELLO was received */
     char why[160];
 };
 enum wire_state { WIRE_FRAME, WIRE_MORE, WIRE_OVER, WIRE_BAD };
-/* The next whole frame, its body borrowed until the next call; MORE: it is not all there. BAD: this is no frame, it
- * is not the turn of one, or there is no memory; in->why says so. HELLO is read here and not handed out. */
+/* The next complete frame; its body is borrowed until the next call. MORE: it is not complete yet. BAD: this is not a
+ * frame, it is out of order, or memory ran out; in->why says which. HELLO is handled here and not returned. */
 enum wire_state wire_next(struct wire_in *in, struct wire_body *body);
-/* Reads what is there, waiting for it if told to: MORE, or OVER at the end. */
+/* Receives what has arrived, waiting for it if wait is true. Returns MORE, or OVER at the end of the channel. */
 enum wire_state wire_read(int channel, struct wire_in *in, bool wait);
 void wire_in_finish(struct wire_in *in);
 

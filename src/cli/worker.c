@@ -1,9 +1,8 @@
-/* The worker: this program again, as a process that may die of its GPU. A vendor's runtime can
- * abort the process or hang in a call that no deadline reaches; the command outlives it and
- * says what happened.
+/* The worker: this program again, as a process that its GPU may take down. A vendor's runtime can abort the process,
+ * or hang in a call that no deadline reaches; the command survives and says what happened.
  *
- * Must not block in waitpid: a process that hangs inside the kernel is not even ended by
- * SIGKILL, and whoever killed it goes on. */
+ * Must not block in waitpid: a process that hangs inside the kernel does not even end on SIGKILL, and the command
+ * that killed it must go on. */
 #include "cli.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 #include <unistd.h>
 
 #define TICK_MS 10
-#define SERVER_END_MS 2000
+#define END_MS 2000
 
 extern char **environ;
 
@@ -31,9 +30,9 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A server speaks through its end alone: it reads no input, what it or a driver prints goes to
- * standard error, and Ctrl-C, which reaches every process at the terminal, is its command's. */
-static int start(const char *const *arguments, int end, bool server, pid_t *pid) {
+/* A worker with a channel talks through that alone: it reads no input, what it or a driver prints goes to standard
+ * error, and Ctrl-C, which the terminal sends to all processes, is left to its command. */
+static int start(const char *const *arguments, int end, bool with_channel, pid_t *pid) {
     size_t count = 0;
     while (arguments[count]) count++;
     const char **argv = malloc((count + 2) * sizeof *argv);
@@ -50,7 +49,7 @@ static int start(const char *const *arguments, int end, bool server, pid_t *pid)
     }
     error = posix_spawnattr_init(&attributes);
     if (!error) error = posix_spawn_file_actions_adddup2(&actions, end, CLI_REPORT_FD);
-    if (!error && server) {
+    if (!error && with_channel) {
         pthread_sigmask(SIG_SETMASK, NULL, &blocked);
         sigaddset(&blocked, SIGINT);
         posix_spawnattr_setsigmask(&attributes, &blocked);
@@ -66,12 +65,12 @@ static int start(const char *const *arguments, int end, bool server, pid_t *pid)
 }
 
 FILE *cli_worker_report(void) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody waits for a worker whose command is gone */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a worker must not outlive its command */
     if (fcntl(CLI_REPORT_FD, F_SETFD, FD_CLOEXEC) != 0) return NULL;
     return fdopen(CLI_REPORT_FD, "w");
 }
 
-/* Why a worker ended that should not have; status as waitpid gives it. */
+/* Why a worker ended that should not have; wait_status is the one of waitpid. */
 static void explain_end(int wait_status, char why[256]) {
     if (WIFSIGNALED(wait_status)) {
         const char *name = sigabbrev_np(WTERMSIG(wait_status));
@@ -82,8 +81,8 @@ static void explain_end(int wait_status, char why[256]) {
     }
 }
 
-rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
-                     char why[256]) {
+rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
+                         char why[256]) {
     int ends[2] = {-1, -1};
     size_t length = 0;
     pid_t pid;
@@ -117,7 +116,9 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
         }
         struct pollfd polled = {.fd = ends[0], .events = POLLIN};
         open = poll(&polled, 1, TICK_MS) <= 0 || (polled.revents & POLLIN);
-        if (!open) nanosleep(&(struct timespec){0, TICK_MS * 1000000}, NULL); /* the pipe has ended, the worker not */
+        if (!open)
+            nanosleep(&(struct timespec){0, TICK_MS * 1000000},
+                      NULL); /* the worker closed the pipe but has not ended */
     }
     close(ends[0]);
     if (report && size) report[length] = 0;
@@ -127,7 +128,7 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
         return RF_E_TIMEOUT;
     }
     if (WIFSIGNALED(wait_status)) {
-        if (WTERMSIG(wait_status) == SIGPIPE) { /* whoever read its output had enough */
+        if (WTERMSIG(wait_status) == SIGPIPE) { /* the reader of its output closed the pipe */
             *exit_code = CLI_FAILED;
             return RF_OK;
         }
@@ -142,57 +143,57 @@ rf_status cli_worker(const char *const *arguments, int64_t timeout_ms, char *rep
     return RF_OK;
 }
 
-/* ---- one that serves ---- */
+/* ---- with a channel ---- */
 
-rf_status cli_server_start(const char *const *arguments, struct cli_server *server, char why[256]) {
+rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[256]) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         snprintf(why, 256, "no socket for the worker process: %s", strerror(errno));
         return RF_E_IO;
     }
     fflush(NULL);
-    int error = start(arguments, ends[1], true, &server->pid);
+    int error = start(arguments, ends[1], true, &worker->pid);
     close(ends[1]);
     if (error) {
         close(ends[0]);
         snprintf(why, 256, "the worker process could not start: %s", strerror(error));
         return RF_E_IO;
     }
-    server->channel = ends[0];
+    worker->channel = ends[0];
     return RF_OK;
 }
 
-bool cli_server_end(struct cli_server *server, bool at_once, char why[256]) {
-    int64_t deadline = now_ms() + SERVER_END_MS;
+bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[256]) {
+    int64_t deadline = now_ms() + END_MS;
     bool clean = false, known = false, killed = false;
     int wait_status;
     snprintf(why, 256, "the worker process was killed");
-    if (server->pid <= 0) return false;
-    close(server->channel); /* a server that waits for its command sees that it is gone */
+    if (worker->pid <= 0) return false;
+    close(worker->channel); /* a worker that waits for its command notices that it is gone */
     while (!known) {
-        pid_t ended = waitpid(server->pid, &wait_status, WNOHANG);
+        pid_t ended = waitpid(worker->pid, &wait_status, WNOHANG);
         if (ended < 0 && errno == EINTR) continue;
-        known = ended == server->pid;
-        if (known || ended < 0) break; /* below zero: somebody else's wait has it */
+        known = ended == worker->pid;
+        if (known || ended < 0) break; /* below zero: it was reaped by another wait */
         if (at_once || now_ms() >= deadline) {
-            if (killed) break; /* not even that helps; it goes when the kernel lets it */
-            kill(server->pid, SIGKILL);
+            if (killed) break; /* it hangs inside the kernel, and ends when the kernel lets it */
+            kill(worker->pid, SIGKILL);
             killed = true;
             at_once = false;
-            deadline = now_ms() + SERVER_END_MS;
+            deadline = now_ms() + END_MS;
         }
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
-    *server = (struct cli_server){.channel = -1, .exit_code = -1};
+    *worker = (struct cli_worker){.channel = -1, .exit_code = -1};
     if (known && !killed) {
-        if (WIFEXITED(wait_status)) server->exit_code = WEXITSTATUS(wait_status);
-        clean = server->exit_code == CLI_DONE;
+        if (WIFEXITED(wait_status)) worker->exit_code = WEXITSTATUS(wait_status);
+        clean = worker->exit_code == CLI_DONE;
         explain_end(wait_status, why);
     }
     return clean;
 }
 
-int cli_server_channel(void) {
+int cli_worker_channel(void) {
     int type = 0;
     socklen_t size = sizeof type;
     if (getsockopt(CLI_REPORT_FD, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return -1;

@@ -1,5 +1,5 @@
-/* The public view of a model file: <rocmforge/model.h>. Values as text that is safe to print, and
- * what the parts of a model need.
+/* The public view of a model file: <rocmforge/model.h>. Shows values as text that is safe to print, and says how much
+ * memory the parts of a model need.
  *
  * Invariant: what is shown is one line of printable, valid UTF-8, whatever the file holds. */
 #include "gguf/gguf_impl.h"
@@ -7,17 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
+
 #define ELLIPSIS "\xe2\x80\xa6"
 
 static void fill_metadata(const struct rf_gguf_value *value, struct rf_gguf_metadata *out);
 
 /* ---- values as text ---- */
 
-/* A line of bounded length; what does not fit whole is left out and `full` says so. */
+/* A line of bounded length. A piece that does not fit as a whole is left out, and `full` is set. */
 struct line {
     char *text;
-    size_t used, most; /* most: bytes of text, without the zero */
-    size_t reserve;    /* of these, kept for what ends the line */
+    size_t used, most; /* most: bytes of text, without the final zero */
+    size_t reserve;    /* of these, bytes kept for the end of the line */
     bool full;
 };
 #define LINE(array) ((struct line){.text = (array), .most = sizeof(array) - 1, .reserve = 4})
@@ -33,7 +35,7 @@ static bool line_add(struct line *line, const char *piece, size_t bytes) {
     return true;
 }
 
-/* Adds what ends a line: a mark where something was left out, then the last bytes. */
+/* Ends a line: an ellipsis if something was left out, then the last bytes. */
 static void line_end(struct line *line, const char *ending) {
     bool cut = line->full;
     line->full = false;
@@ -42,38 +44,29 @@ static void line_end(struct line *line, const char *ending) {
     line_add(line, ending, strlen(ending));
 }
 
-/* Bytes of the valid UTF-8 character that begins here; 0: none, or one that must not be printed
- * as it is. */
-static size_t printable_bytes(const unsigned char *text, size_t left) {
-    unsigned char first = text[0];
-    if (first < 0x80) return first >= 0x20 && first != 0x7f;
-    size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
-    if (!length || length > left || first > 0xf4) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    if (first == 0xc2 && text[1] < 0xa0) return 0;  /* control characters */
-    if (first == 0xe0 && text[1] < 0xa0) return 0;  /* too long a form */
-    if (first == 0xed && text[1] >= 0xa0) return 0; /* half of a surrogate pair */
-    if (first == 0xf0 && text[1] < 0x90) return 0;  /* too long a form */
-    if (first == 0xf4 && text[1] >= 0x90) return 0; /* past the last character */
-    if (first == 0xe2 && text[1] == 0x80 && (text[2] == 0xa8 || text[2] == 0xa9)) return 0; /* line ends */
-    return length;
+/* Bytes of the valid UTF-8 character that begins here; 0: none does, or it must not be printed as it is (a control
+ * character, or U+2028 and U+2029, which end lines). */
+static size_t printable_bytes(const char *text, size_t left) {
+    size_t taken;
+    uint32_t code = rf_utf8_decode(text, left, &taken);
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    return control || code == 0x2028 || code == 0x2029 || code == RF_CODE_INVALID ? 0 : taken;
 }
 
 static void line_add_string(struct line *line, struct rf_gguf_string string) {
     for (size_t i = 0; i < string.bytes && !line->full;) {
-        const unsigned char *at = (const unsigned char *)string.text + i;
+        const char *at = string.text + i;
         size_t bytes = printable_bytes(at, string.bytes - i);
         char escape[8];
         if (bytes) {
-            line_add(line, (const char *)at, bytes);
+            line_add(line, at, bytes);
             i += bytes;
             continue;
         }
         if (*at == '\n' || *at == '\t' || *at == '\r')
             snprintf(escape, sizeof escape, "\\%c", *at == '\n' ? 'n' : *at == '\t' ? 't' : 'r');
         else
-            snprintf(escape, sizeof escape, "\\x%02x", *at);
+            snprintf(escape, sizeof escape, "\\x%02x", (unsigned char)*at);
         line_add(line, escape, strlen(escape));
         i++;
     }
@@ -124,7 +117,7 @@ static void line_add_array(struct line *line, const struct rf_gguf_array *array)
     line_end(line, "]");
 }
 
-/* A key's text, shortened; nothing where it is absent or no text. */
+/* Copies the text of a key, shortened; nothing if the key is absent or not a string. */
 static void copy_text(const struct rf_gguf *gguf, const char *key, struct line line) {
     const struct rf_gguf_value *value = rf_gguf_find(gguf, key);
     if (!value || value->type != RF_GGUF_STRING) return;

@@ -1,8 +1,10 @@
-/* A plan for people and for scripts: what went where, why, what it is expected to cost; and the arenas of tensors as
- * a chart, time from left to right, offsets from bottom to top. */
+/* A plan as text and as JSON: where each node and tensor was placed, why, and what it is expected to cost; and the
+ * arenas of tensors as a chart, with time from left to right and offsets from bottom to top. */
 #include "graph/plan.h"
 
 #include <stdio.h>
+
+#include "base/json.h"
 
 enum { CHART_COLUMNS = 100, CHART_ROWS = 24, LEGEND_MAX = 62 };
 
@@ -60,83 +62,82 @@ static void dump_text(const struct rf_plan *plan, struct rf_writer *out) {
 
 /* ---- JSON ---- */
 
-static void json_text(struct rf_writer *out, const char *text) {
-    char piece[256];
-    size_t used = 0;
-    rf_writer_print(out, "\"");
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (used + 8 > sizeof piece) {
-            rf_writer_print(out, "%.*s", (int)used, piece);
-            used = 0;
-        }
-        if (c == '"' || c == '\\') {
-            piece[used++] = '\\';
-            piece[used++] = (char)c;
-        } else if (c < 32) {
-            used += (size_t)snprintf(piece + used, sizeof piece - used, "\\u%04x", c);
-        } else {
-            piece[used++] = (char)c;
-        }
-    }
-    rf_writer_print(out, "%.*s\"", (int)used, piece);
+static void json_place(struct rf_json *json, const struct rf_plan_place *place) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "name", place->backend->name);
+    rf_json_text(json, "kind", place->backend->table->kind);
+    rf_json_uint(json, "nodes", place->node_count);
+    rf_json_uint(json, "kept_bytes", place->kept_bytes);
+    rf_json_uint(json, "result_bytes", place->result_bytes);
+    rf_json_uint(json, "live_bytes", place->live_bytes);
+    rf_json_uint(json, "workspace_bytes", place->workspace_bytes);
+    if (place->limit == UINT64_MAX)
+        rf_json_null(json, "limit_bytes");
+    else
+        rf_json_uint(json, "limit_bytes", place->limit);
+    rf_json_close(json);
+}
+
+static void json_node(struct rf_json *json, const struct rf_plan *plan, uint32_t node) {
+    const struct rf_graph *graph = plan->graph;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "name", graph->nodes[node].name);
+    rf_json_text(json, "op", graph->nodes[node].op->name);
+    rf_json_int(json, "place", plan->node_place[node]);
+    rf_json_int(json, "expected_ns", rf_plan_node_ns(plan, node, plan->node_place[node]));
+    rf_json_text(json, "why", plan->node_why[node]);
+    rf_json_close(json);
+}
+
+static void json_tensor(struct rf_json *json, const struct rf_plan *plan, uint32_t tensor, int place) {
+    const struct rf_graph *graph = plan->graph;
+    const struct rf_plan_home *home = rf_plan_home(plan, tensor, place);
+    if (!home->present) return;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "name", graph->tensors[tensor].name);
+    rf_json_text(json, "role", roles[graph->tensors[tensor].role]);
+    rf_json_int(json, "place", place);
+    rf_json_uint(json, "bytes", graph->tensors[tensor].bytes);
+    rf_json_bool(json, "borrowed", home->borrowed);
+    rf_json_uint(json, "offset", home->offset);
+    rf_json_close(json);
+}
+
+static void json_copy(struct rf_json *json, const struct rf_plan *plan, const struct rf_plan_copy *copy) {
+    const struct rf_graph *graph = plan->graph;
+    uint64_t bytes = graph->tensors[copy->tensor].bytes;
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "tensor", graph->tensors[copy->tensor].name);
+    rf_json_int(json, "from", copy->from);
+    rf_json_int(json, "to", copy->to);
+    rf_json_uint(json, "after", copy->after);
+    rf_json_uint(json, "before", copy->before);
+    rf_json_uint(json, "bytes", bytes);
+    rf_json_int(json, "expected_ns", rf_plan_copy_ns(plan, bytes, copy->from, copy->to));
+    rf_json_close(json);
 }
 
 static void dump_json(const struct rf_plan *plan, struct rf_writer *out) {
     const struct rf_graph *graph = plan->graph;
-    bool first = true;
-    rf_writer_print(out, "{\"graph\":");
-    json_text(out, graph->name);
-    rf_writer_print(out, ",\"expected_ns\":%lld,\"degraded\":%s,\"places\":[", (long long)plan->expected_ns,
-                    plan->degraded ? "true" : "false");
-    for (int p = 0; p < plan->place_count; p++) {
-        const struct rf_plan_place *place = &plan->places[p];
-        rf_writer_print(out, "%s{\"name\":", p ? "," : "");
-        json_text(out, place->backend->name);
-        rf_writer_print(
-            out,
-            ",\"kind\":\"%s\",\"nodes\":%zu,\"kept_bytes\":%llu,\"result_bytes\":%llu,\"live_bytes\":%llu,"
-            "\"workspace_bytes\":%llu,\"limit_bytes\":",
-            place->backend->table->kind, place->node_count, (unsigned long long)place->kept_bytes,
-            (unsigned long long)place->result_bytes, (unsigned long long)place->live_bytes,
-            (unsigned long long)place->workspace_bytes);
-        if (place->limit == UINT64_MAX)
-            rf_writer_print(out, "null}");
-        else
-            rf_writer_print(out, "%llu}", (unsigned long long)place->limit);
-    }
-    rf_writer_print(out, "],\"nodes\":[");
-    for (uint32_t at = 0; at < graph->node_count; at++) {
-        uint32_t node = plan->order[at];
-        rf_writer_print(out, "%s{\"name\":", at ? "," : "");
-        json_text(out, graph->nodes[node].name);
-        rf_writer_print(out, ",\"op\":\"%s\",\"place\":%d,\"expected_ns\":%lld,\"why\":\"%s\"}",
-                        graph->nodes[node].op->name, plan->node_place[node],
-                        (long long)rf_plan_node_ns(plan, node, plan->node_place[node]), plan->node_why[node]);
-    }
-    rf_writer_print(out, "],\"tensors\":[");
-    for (uint32_t v = 0; v < graph->tensor_count; v++)
-        for (int p = 0; p < plan->place_count; p++) {
-            const struct rf_plan_home *home = rf_plan_home(plan, v, p);
-            if (!home->present) continue;
-            rf_writer_print(out, "%s{\"name\":", first ? "" : ",");
-            first = false;
-            json_text(out, graph->tensors[v].name);
-            rf_writer_print(out, ",\"role\":\"%s\",\"place\":%d,\"bytes\":%llu,\"borrowed\":%s,\"offset\":%llu}",
-                            roles[graph->tensors[v].role], p, (unsigned long long)graph->tensors[v].bytes,
-                            home->borrowed ? "true" : "false", (unsigned long long)home->offset);
-        }
-    rf_writer_print(out, "],\"copies\":[");
-    for (size_t i = 0; i < plan->copy_count; i++) {
-        const struct rf_plan_copy *copy = &plan->copies[i];
-        uint64_t bytes = graph->tensors[copy->tensor].bytes;
-        rf_writer_print(out, "%s{\"tensor\":", i ? "," : "");
-        json_text(out, graph->tensors[copy->tensor].name);
-        rf_writer_print(out, ",\"from\":%d,\"to\":%d,\"after\":%u,\"before\":%u,\"bytes\":%llu,\"expected_ns\":%lld}",
-                        copy->from, copy->to, copy->after, copy->before, (unsigned long long)bytes,
-                        (long long)rf_plan_copy_ns(plan, bytes, copy->from, copy->to));
-    }
-    rf_writer_print(out, "]}\n");
+    struct rf_json json;
+    rf_json_begin(&json, out->write, out->user, RF_JSON_COMPACT);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "graph", graph->name);
+    rf_json_int(&json, "expected_ns", plan->expected_ns);
+    rf_json_bool(&json, "degraded", plan->degraded);
+    rf_json_open_array(&json, "places");
+    for (int p = 0; p < plan->place_count; p++) json_place(&json, &plan->places[p]);
+    rf_json_close(&json);
+    rf_json_open_array(&json, "nodes");
+    for (uint32_t at = 0; at < graph->node_count; at++) json_node(&json, plan, plan->order[at]);
+    rf_json_close(&json);
+    rf_json_open_array(&json, "tensors");
+    for (uint32_t t = 0; t < graph->tensor_count; t++)
+        for (int p = 0; p < plan->place_count; p++) json_tensor(&json, plan, t, p);
+    rf_json_close(&json);
+    rf_json_open_array(&json, "copies");
+    for (size_t i = 0; i < plan->copy_count; i++) json_copy(&json, plan, &plan->copies[i]);
+    if (!rf_json_end(&json)) out->stopped = true;
 }
 
 /* ---- chart ---- */

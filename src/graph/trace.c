@@ -1,11 +1,13 @@
-/* Times of nodes in Chrome's trace format (chrome://tracing, Perfetto): one line for each place, complete events.
+/* The times of nodes in Chrome's trace format (chrome://tracing, Perfetto): one row for each place, complete events.
  *
- * Kept in memory while graphs run, at most a million events, and written at the end. */
+ * Events are kept in memory while graphs run, at most a million, and written at the end. */
 #include "graph/executor_impl.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "base/json.h"
 
 enum { EVENTS_MAX = 1000000, NAME_BYTES = 64 };
 
@@ -28,7 +30,7 @@ rf_status rf_trace_create(const char *path, struct rf_trace **out) {
     struct rf_trace *trace = calloc(1, sizeof *trace);
     if (!trace) return rf_fail(RF_E_NO_MEMORY, "no host memory for a trace");
     trace->path = strdup(path);
-    /* Opened at once: that it cannot be written is to be known before the work, not after it. */
+    /* Opened now, so that a path that cannot be written is refused before the work and not after it. */
     trace->file = trace->path ? fopen(path, "we") : NULL;
     if (!trace->file) {
         rf_status status = trace->path ? rf_fail(RF_E_IO, "trace '%s' cannot be written: %s", path, strerror(errno))
@@ -64,39 +66,53 @@ void rf_trace_add(struct rf_trace *trace, const char *name, const char *kind, in
     event->elapsed_ns = elapsed_ns;
 }
 
-static void write_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') fputc('\\', file);
-        if (c < 32)
-            fprintf(file, "\\u%04x", c);
-        else
-            fputc(c, file);
-    }
-    fputc('"', file);
+/* Chrome's metadata events name the process and its threads; a place is a thread. place < 0: the process. */
+static void write_name(struct rf_json *json, int place, const char *name) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "ph", "M");
+    rf_json_text(json, "name", place < 0 ? "process_name" : "thread_name");
+    rf_json_int(json, "pid", 1);
+    if (place >= 0) rf_json_int(json, "tid", place);
+    rf_json_open_object(json, "args");
+    rf_json_text(json, "name", name);
+    rf_json_close(json);
+    rf_json_close(json);
+}
+
+static void write_event(struct rf_json *json, const struct event *event) {
+    rf_json_open_object(json, NULL);
+    rf_json_text(json, "ph", "X");
+    rf_json_text(json, "name", event->name);
+    rf_json_text(json, "cat", event->kind);
+    rf_json_int(json, "pid", 1);
+    rf_json_int(json, "tid", event->place);
+    rf_json_fixed(json, "ts", (double)event->start_ns / 1e3, 3); /* microseconds */
+    rf_json_fixed(json, "dur", (double)event->elapsed_ns / 1e3, 3);
+    rf_json_close(json);
+}
+
+/* One event per line. */
+static void write_events(const struct rf_trace *trace) {
+    struct rf_json json;
+    rf_json_begin_file(&json, trace->file, RF_JSON_COMPACT);
+    rf_json_open_object(&json, NULL);
+    rf_json_text(&json, "displayTimeUnit", "ns");
+    rf_json_set_layout(&json, RF_JSON_LINES);
+    rf_json_open_array(&json, "traceEvents");
+    rf_json_set_layout(&json, RF_JSON_COMPACT);
+    write_name(&json, -1, "rocmforge");
+    for (int p = 0; p < RF_PLACES_MAX; p++)
+        if (*trace->places[p]) write_name(&json, p, trace->places[p]);
+    write_name(&json, RF_PLACES_MAX, "copies between places");
+    for (size_t i = 0; i < trace->count; i++) write_event(&json, &trace->events[i]);
+    rf_json_end(&json);
 }
 
 rf_status rf_trace_destroy(struct rf_trace **pointer) {
     if (!pointer || !*pointer) return RF_OK;
     struct rf_trace *trace = *pointer;
     rf_status status = RF_OK;
-    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", trace->file);
-    for (int p = 0; p <= RF_PLACES_MAX; p++) {
-        const char *name = p < RF_PLACES_MAX ? trace->places[p] : "copies between places";
-        if (!*name) continue;
-        fprintf(trace->file, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", p);
-        write_text(trace->file, name);
-        fputs("}},\n", trace->file);
-    }
-    for (size_t i = 0; i < trace->count; i++) {
-        const struct event *event = &trace->events[i];
-        fputs("{\"ph\":\"X\",\"name\":", trace->file);
-        write_text(trace->file, event->name);
-        fprintf(trace->file, ",\"cat\":\"%s\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f},\n", event->kind,
-                event->place, (double)event->start_ns / 1e3, (double)event->elapsed_ns / 1e3);
-    }
-    fputs("{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"rocmforge\"}}\n]}\n", trace->file);
+    write_events(trace);
     bool failed = ferror(trace->file);
     if (fclose(trace->file) || failed)
         status = rf_fail(RF_E_IO, "trace '%s' could not be written whole: %s", trace->path, strerror(errno));

@@ -1,6 +1,6 @@
 /* Memory figures: what a device has, what the desktop, this process and others hold, and when freed memory is
- * reported back. All under the driver's lock; with shared= also under the shared file's, for the moment of deciding.
- */
+ * reported back. All of it runs under the driver's lock; with shared= a decision is also made under the lock of the
+ * shared file. */
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static uint64_t own_bytes(const struct sim_device *device) {
     return device->allocated + own + device->config->grows * (device->allocated >> 30);
 }
 
-/* What was freed so recently that reports still count it; forgets the rest. */
+/* Bytes that were freed so recently that reports still count them; forgets older ones. */
 static uint64_t late_bytes(struct sim_device *device) {
     int64_t now = sim_now_ns();
     uint64_t sum = 0;

@@ -45,7 +45,7 @@ static void set_defaults(struct sim_config *config) {
 bool sim_config_parse(const char *text, struct sim_config *config, char *why, size_t size) {
     struct parser parser = {.config = config, .why = why, .why_size = size};
     set_defaults(config);
-    /* First what is for all devices, then what is for one. */
+    /* First the settings for all devices, then those for one device. */
     for (int pass = 0; pass < 2; pass++) {
         char *copy = strdup(text ? text : "");
         if (!copy) return fail(&parser, "out of memory");
@@ -221,7 +221,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
     if (strcmp(key, "vram") == 0) return parse_bytes(value, &device->vram) && device->vram > 0;
     if (strcmp(key, "desktop") == 0) return parse_bytes(value, &device->desktop);
     if (strncmp(key, "desktop@", 8) == 0) {
-        char copy[128]; /* a setting for all devices is applied several times, and parsing writes */
+        char copy[128]; /* a setting for all devices is applied several times, and parsing changes the text */
         return copy_text(copy, sizeof copy, value) && apply_desktop_step(device, key + 8, copy);
     }
     if (strcmp(key, "context") == 0) return parse_bytes(value, &device->context);
@@ -354,7 +354,7 @@ static bool apply(struct parser *parser, int device, const char *key, char *valu
         int first = device < 0 ? 0 : device, last = device < 0 ? SIM_MAX_DEVICES - 1 : device;
         for (int i = first; i <= last; i++) {
             good = apply_device(parser, i, key, value, &known);
-            /* One bus address cannot be for all. */
+            /* One bus address cannot be the setting of all devices. */
             if (good && device < 0 && strcmp(key, "pci") == 0) break;
             if (!good) break;
         }

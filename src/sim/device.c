@@ -95,7 +95,7 @@ hipError_t hipSetDevice(int index) {
     struct sim_device *device = sim_device_at(index);
     if (!device) return SIM_INVALID_DEVICE;
     sim_lock(&sim.lock);
-    if (!atomic_load(&device->lost)) /* choosing a lost device is allowed, using it is not */
+    if (!atomic_load(&device->lost)) /* a lost device may be chosen, but not used */
         code = sim_charge_context(device);
     sim_unlock(&sim.lock);
     if (!code) sim_set_current(index);
@@ -237,7 +237,7 @@ hipError_t hipGetDevicePropertiesR0600(void *out, int index) {
     return SIM_OK;
 }
 
-/* ---- errors; asking for a name is no driver call and is not counted ---- */
+/* ---- errors; asking for a name is not a driver call and is not counted ---- */
 
 static const struct {
     int code;

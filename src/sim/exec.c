@@ -29,7 +29,7 @@ extern void __tsan_acquire(void *address) __attribute__((weak));
 #define STACK_BYTES_CHECKED ((size_t)(256 << 10)) /* address sanitizer widens frames */
 #define MAX_SITES 64
 #define CANARY UINT64_C(0x5afe57ac5afe57ac)
-#define POISON_WORD 0x7fc0deadu /* a NaN as a float, large as an integer */
+#define POISON_WORD 0x7fc0deadu /* a NaN as a float, a large number as an integer */
 
 enum lane_state { QUEUED, RUNNING, AT_BARRIER, AT_SHUFFLE, AT_BALLOT, DONE };
 static const char *const state_names[] = {"ready",        "running",     "in a barrier",
@@ -50,7 +50,7 @@ struct wave {
 struct sim_executor {
     struct sim_device *device;
     uint64_t random;
-    struct sim_fiber thread; /* the worker's own stack */
+    struct sim_fiber thread; /* the stack of the stream's thread */
     struct sim_fiber *fibers[SIM_MAX_THREADS];
     uint32_t fiber_count;
     struct sim_fiber *idle;
@@ -65,7 +65,7 @@ struct sim_executor {
     uint32_t queue_first, queue_count;
     uint32_t current;
     bool in_kernel;
-    uint32_t idle_turns; /* of a lane that spins alone */
+    uint32_t idle_turns; /* how long a lane has been spinning alone */
 
     struct {
         const void *site;
@@ -83,7 +83,7 @@ struct sim_executor {
     char why[400];
 };
 
-static _Thread_local struct sim_executor *executor; /* of this stream's thread */
+static _Thread_local struct sim_executor *executor; /* per stream thread */
 
 static void fiber_body(void *user);
 static void run_block(struct sim_executor *e, struct rfk_dim block);
@@ -119,7 +119,7 @@ int sim_execute(struct sim_executor *e, const struct sim_launch *launch) {
                     .thread = {x, y, z}, .block_dim = block, .grid_dim = launch->grid, .lane = i % e->wave_size};
     uint64_t blocks = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z, step = 1, first = 0;
     if (sim.config.shuffle) {
-        /* Another order of blocks too: a walk with a step that has no factor in common with their number. */
+        /* Also another order of blocks: a walk whose step has no factor in common with their number. */
         first = sim_random(&e->random) % blocks;
         do step = 1 + sim_random(&e->random) % blocks;
         while (greatest_common_divisor(step, blocks) != 1);
@@ -145,8 +145,8 @@ static void enqueue(struct sim_executor *e, uint32_t lane) {
     e->queue[(e->queue_first + e->queue_count++) % SIM_MAX_THREADS] = (uint16_t)lane;
 }
 
-/* Ahead of the others: a wave that can go on does so while its stacks are warm, and its fibers are soon free again.
- */
+/* Placed ahead of the others: a wave that can continue does so while its stacks are in the cache, and its fibers are
+ * soon free again. */
 static void enqueue_first(struct sim_executor *e, uint32_t lane) {
     e->lanes[lane].state = QUEUED;
     e->queue_first = (e->queue_first + SIM_MAX_THREADS - 1) % SIM_MAX_THREADS;
@@ -154,7 +154,7 @@ static void enqueue_first(struct sim_executor *e, uint32_t lane) {
     e->queue[e->queue_first] = (uint16_t)lane;
 }
 
-/* The lane that runs next; -1: none can. */
+/* The lane to run next; -1: none can run. */
 static int dequeue(struct sim_executor *e) {
     if (!e->queue_count) return -1;
     uint16_t *first = &e->queue[e->queue_first % SIM_MAX_THREADS];
@@ -183,7 +183,7 @@ static struct sim_fiber *take_fiber(struct sim_executor *e) {
         return NULL;
     }
     *(uint64_t *)(void *)stack = CANARY;
-    /* Staggered: stacks that end at equal offsets would all compete for the same few lines of the caches. */
+    /* Staggered, because stacks that end at equal offsets would all compete for the same few cache lines. */
     size_t usable = e->stack_bytes - e->fiber_count % 32 * 256;
     if (!sim_fiber_init(fiber, stack, usable, fiber_body, e)) {
         munmap(stack, e->stack_bytes);
@@ -194,7 +194,7 @@ static struct sim_fiber *take_fiber(struct sim_executor *e) {
     return fiber;
 }
 
-/* Ends the block: from a fiber, never to come back to it; or on the worker's own stack. */
+/* Ends the block: called from a fiber, which is never switched to again, or on the thread's own stack. */
 static void __attribute__((format(printf, 3, 4))) give_up(struct sim_executor *e, int code, const char *format, ...) {
     if (!e->fault) {
         va_list args;
@@ -207,7 +207,7 @@ static void __attribute__((format(printf, 3, 4))) give_up(struct sim_executor *e
     if (fiber) sim_fiber_switch(fiber, &e->thread);
 }
 
-/* Runs 'lane' in place of the fiber 'from', which may be a lane that waits or an idle fiber. */
+/* Switches from the fiber 'from', which may be a waiting lane or an idle fiber, to 'lane'. */
 static void switch_to_lane(struct sim_executor *e, struct sim_fiber *from, uint32_t next) {
     struct lane *lane = &e->lanes[next];
     struct sim_fiber *fiber = lane->fiber ? lane->fiber : take_fiber(e);
@@ -230,7 +230,7 @@ static void report_divergence(struct sim_executor *e) {
             e->lane_count, counts[AT_BARRIER], counts[AT_SHUFFLE], counts[AT_BALLOT], counts[DONE]);
 }
 
-/* The running lane waits; returns when it is its turn again. */
+/* Lets the running lane wait; returns when it is its turn again. */
 static void wait_turn(struct sim_executor *e) {
     struct lane *lane = &e->lanes[e->current];
     int next = dequeue(e);
@@ -274,7 +274,7 @@ static void settle_wave(struct sim_executor *e, uint32_t wave) {
         if (kind == AT_BALLOT && lanes[i].value) ballot |= UINT64_C(1) << i;
     }
     w->waiting = 0;
-    /* All answers before anyone runs: a lane that runs may already write its next value. */
+    /* All answers are computed before any lane runs, because a lane that runs may already write its next value. */
     for (uint32_t i = 0; i < w->size; i++) {
         if (lanes[i].state == DONE) continue;
         uint32_t source = lanes[i].source & (e->wave_size - 1);
@@ -339,7 +339,7 @@ static void *shared_static(const void *site, size_t bytes, size_t align) {
     e->sites[e->site_count].site = site;
     e->sites[e->site_count].memory = memory;
     e->sites[e->site_count++].bytes = bytes;
-    /* Under address sanitizer a gap of poison between arrays; elsewhere they are packed as on a GPU. */
+    /* Under address sanitizer there is a poisoned gap between arrays; otherwise they are packed as on a GPU. */
     e->shared_used = offset + bytes + (__asan_poison_memory_region ? 32 : 0);
     return memory;
 }
@@ -359,7 +359,7 @@ static void relax(void) {
         return;
     }
     if (!e->queue_count) {
-        /* Nobody else in this block: leave the processor to other streams, soon for longer. */
+        /* No other lane of this block can run: yields the processor to other streams, after a while for longer. */
         if (++e->idle_turns < 64)
             sched_yield();
         else
@@ -390,13 +390,13 @@ static void finish_lane(struct sim_executor *e, struct sim_fiber *fiber) {
     lane->state = DONE;
     e->live--;
     e->waves[wave].live--;
-    /* Others may have been waiting for this lane alone. */
+    /* Other lanes may have been waiting for this one only. */
     settle_wave(e, wave);
     settle_barrier(e);
     lane->fiber = NULL;
 }
 
-/* A fiber's life: lanes, one after the other. */
+/* What a fiber runs: lanes, one after the other. */
 static void fiber_body(void *user) {
     struct sim_executor *e = user;
     struct sim_fiber *fiber = e->lanes[e->current].fiber;
@@ -424,7 +424,7 @@ static void fiber_body(void *user) {
     }
 }
 
-/* After a block that was given up: every fiber begins anew. */
+/* After a block that was given up, every fiber starts over. */
 static void reset_fibers(struct sim_executor *e) {
     e->idle = NULL;
     for (uint32_t i = 0; i < e->fiber_count; i++) {
@@ -479,7 +479,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
         before->sa_handler(number);
     } else {
-        signal(number, SIG_DFL); /* and again, this time for good */
+        signal(number, SIG_DFL); /* the fault repeats, now with its default effect */
     }
 }
 
@@ -491,7 +491,7 @@ static void install_handler_once(void) {
     sigaction(SIGBUS, &action, &earlier[1]);
 }
 
-/* A sanitizer's own report says more: under one, its handler stays. */
+/* Under a sanitizer its own handler stays, because its report says more. */
 static void install_fault_handler(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!__asan_poison_memory_region && !__tsan_acquire) pthread_once(&once, install_handler_once);

@@ -1,7 +1,8 @@
-/* Fibers: a block's threads take turns on one operating system thread.
+/* Fibers: the threads of a block take turns on one operating system thread.
  *
- * A switch saves what the calling convention says a callee keeps, and nothing else: some ten instructions. Address
- * sanitizer is told of every switch. Thread sanitizer is not: each stream is one of its threads, lanes included. */
+ * A switch saves the registers that a callee must preserve by the calling convention, and nothing else: about ten
+ * instructions. Address sanitizer is told of every switch. Thread sanitizer is not: it sees each stream, with all its
+ * lanes, as one thread. */
 #include "sim/sim.h"
 
 #include <pthread.h>

@@ -19,7 +19,7 @@
 #define QUARANTINE 256
 
 struct sim_capture {
-    struct sim_capture *next; /* all that are under way */
+    struct sim_capture *next; /* all captures in progress */
     struct sim_stream *stream;
     pthread_t thread;
     int mode;
@@ -29,13 +29,14 @@ struct sim_capture {
     uint64_t serial;
 };
 
-/* A graph, or with EXEC_MAGIC an executable one. What a program abandons stays in the list: no leak of this process.
- */
+/* A graph or, with EXEC_MAGIC, an executable graph. What a program abandons stays in the list, so that it is not
+ * reported as a leak of this process. */
 struct sim_graph {
     uint32_t magic;
-    int refs; /* the handle's; of a graph, one per executable one; of an executable one, one per run under way */
+    int refs; /* one for the handle; a graph has one more per executable graph, an executable graph one more per run
+                 in progress */
     struct sim_device *device;
-    struct sim_graph *origin; /* of an executable one: whose nodes it runs */
+    struct sim_graph *origin; /* for an executable graph: the graph whose nodes it runs */
     struct sim_work *first;
     size_t count;
     uint64_t bytes; /* of device memory */
@@ -88,7 +89,7 @@ static void free_nodes(struct sim_work *node) {
     }
 }
 
-/* Takes the capture away from its stream; its nodes are the caller's. */
+/* Takes the capture away from its stream; its nodes then belong to the caller. */
 static void unlink_capture(struct sim_capture *capture) {
     struct sim_capture **link = &captures;
     while (*link != capture) link = &(*link)->next;
@@ -104,7 +105,8 @@ void sim_capture_drop(struct sim_stream *stream) {
     free(capture);
 }
 
-/* A thread's own captures forbid unless relaxed, other threads' only if global. */
+/* A capture of the calling thread forbids the call unless it is relaxed; one of another thread only if it is global.
+ */
 int sim_capture_forbids(void) {
     int code = SIM_OK;
     sim_lock(&sim.lock);
@@ -121,7 +123,8 @@ int sim_capture_forbids(void) {
 hipError_t hipStreamBeginCapture(hipStream_t handle, hipStreamCaptureMode mode) {
     int code = sim_enter(SIM_ENTRY_hipStreamBeginCapture);
     if (code) return code;
-    if (!handle) return SIM_CAPTURE_UNSUPPORTED; /* the default stream waits for others: nothing to record */
+    if (!handle)
+        return SIM_CAPTURE_UNSUPPORTED; /* the default stream waits for the others, so there is nothing to record */
     struct sim_stream *stream = sim_stream_of(handle);
     if (!stream) return SIM_INVALID_HANDLE;
     if ((int)mode < SIM_CAPTURE_GLOBAL || (int)mode > SIM_CAPTURE_RELAXED) return SIM_INVALID_VALUE;
@@ -300,7 +303,7 @@ hipError_t hipGraphLaunch(hipGraphExec_t handle, hipStream_t stream_handle) {
     return sim_submit(stream, work, false);
 }
 
-/* What a run needs is there since the graph was instantiated: the handles are checked, nothing else is to do. */
+/* Everything that a run needs was allocated when the graph was instantiated; only the handles are checked here. */
 hipError_t hipGraphUpload(hipGraphExec_t handle, hipStream_t stream_handle) {
     int code = sim_enter(SIM_ENTRY_hipGraphUpload);
     if (code) return code;

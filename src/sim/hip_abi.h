@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #ifndef SIM_ABI_CHECK
-typedef int hipError_t; /* an enum there: the same register, the same numbers */
+typedef int hipError_t; /* an enum in the vendor's header: the same register, the same numbers */
 typedef int hipDevice_t;
 typedef int hipDeviceAttribute_t;
 typedef int hipFunction_attribute;

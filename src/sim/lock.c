@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the process only where thread sanitizer is. */
+/* Present only in a process with thread sanitizer. */
 extern void __tsan_acquire(void *address) __attribute__((weak));
 extern void __tsan_release(void *address) __attribute__((weak));
 extern void AnnotateIgnoreReadsBegin(const char *file, int line) __attribute__((weak));
@@ -19,8 +19,8 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
     return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-/* What is done under the lock is the driver's own business: thread sanitizer would otherwise see it through the
- * library functions that it replaces (memcpy, free), but not the lock that makes it right. */
+/* What happens under the lock is internal to the driver. Otherwise thread sanitizer would see it through the library
+ * functions that it replaces (memcpy, free), but would not see the lock that makes it correct. */
 void sim_lock(struct sim_lock *lock) {
     uint32_t expected = 0;
     if (!atomic_compare_exchange_strong_explicit(&lock->state, &expected, 1, memory_order_acquire,

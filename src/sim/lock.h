@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct sim_lock {
-    _Atomic uint32_t state; /* 0 free, 1 held, 2 held and somebody sleeps */
+    _Atomic uint32_t state; /* 0: free, 1: held, 2: held, and a thread sleeps */
 };
 void sim_lock(struct sim_lock *lock);
 void sim_unlock(struct sim_lock *lock);
@@ -23,12 +23,13 @@ struct sim_signal {
 /* Gives the lock up, sleeps until sim_wake or until_ns (CLOCK_MONOTONIC; negative: no limit), takes it again.
  * May return early: test the condition in a loop. */
 void sim_wait(struct sim_signal *signal, struct sim_lock *lock, int64_t until_ns);
-void sim_wake(struct sim_signal *signal); /* everybody; the lock is held */
+void sim_wake(struct sim_signal *signal); /* wakes all; the lock is held */
 
 int64_t sim_now_ns(void);
 void sim_sleep_ns(int64_t ns);
 
-/* What one thread did before giving happens before what another does after taking, by the same address. */
+/* What one thread did before sim_order_give happens before what another does after sim_order_take with the same
+ * address. */
 void sim_order_give(void *address);
 void sim_order_take(void *address);
 

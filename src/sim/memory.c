@@ -22,7 +22,7 @@ static struct sim_allocation *allocations;
 static size_t allocation_count, allocation_capacity;
 static int garbage_file = -1;
 
-static size_t position_of(const void *pointer) { /* of the first that begins after it */
+static size_t position_of(const void *pointer) { /* index of the first allocation that begins after it */
     size_t low = 0, high = allocation_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -59,7 +59,7 @@ static void insert(const struct sim_allocation *added) { /* after reserve_entry 
     allocation_count++;
 }
 
-/* Takes out the allocation that begins at pointer. */
+/* Removes the allocation that begins at pointer. */
 static bool take_out(const void *pointer, bool pinned, struct sim_allocation *taken) {
     size_t position = position_of(pointer);
     if (!position || allocations[position - 1].base != pointer || (allocations[position - 1].device < 0) != pinned)
@@ -104,7 +104,7 @@ static bool map_large(struct sim_allocation *allocation) {
     int file = open_garbage_file();
     uint64_t usable = (allocation->bytes + PAGE - 1) / PAGE * PAGE;
     if (file < 0) return false;
-    /* A page of no access behind it catches what runs over the end. */
+    /* An inaccessible page after it catches overruns. */
     char *base = mmap(NULL, usable + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return false;
     for (uint64_t at = 0; at < usable; at += GARBAGE_FILE_BYTES) {
@@ -300,7 +300,8 @@ hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void *from, size_t bytes, hipSt
     if (!from || !is_device(to, bytes)) return SIM_INVALID_VALUE;
     /* A captured copy reads its source when it runs, whatever kind of memory that is. */
     if (host_kind(from, bytes) == HOST_PINNED || stream->capture) return copy(to, from, bytes, stream, NULL, false);
-    /* The caller may reuse pageable memory as soon as this returns: a little is staged, much is waited for. */
+    /* The caller may reuse pageable memory as soon as this returns: small copies are staged, large ones are waited
+     * for. */
     if (bytes > STAGED_BYTES) return copy(to, from, bytes, stream, NULL, true);
     void *staging = malloc(bytes);
     if (!staging) return SIM_OUT_OF_MEMORY;

@@ -23,7 +23,7 @@ struct sim_function {
     char *name;
     const struct rfk_kernel *kernel; /* NULL: in no kernel library */
     const struct rfk_table *table;
-    int dynamic_shared; /* as set */
+    int dynamic_shared; /* as the program set it */
 };
 
 struct sim_module {
@@ -31,7 +31,8 @@ struct sim_module {
     struct sim_device *device;
     struct sim_function *functions;
     size_t count;
-    struct sim_module *next; /* all that were ever loaded: the unloaded stay, so that stale handles are recognised */
+    struct sim_module
+        *next; /* all modules that were ever loaded; unloaded ones stay, so that stale handles are recognised */
 };
 
 static struct sim_module *modules;
@@ -285,8 +286,8 @@ hipError_t hipFuncGetAttribute(int *value, hipFunction_attribute attribute, hipF
     }
 }
 
-/* HIP's parameter is a kernel's host symbol, CUDA's a function handle; here it is the handle. As on AMD there is no
- * less of the shared memory without asking: what is set is checked, kept, and changes nothing. */
+/* In HIP the parameter is the host symbol of a kernel, in CUDA a function handle; here it is the handle. As on AMD,
+ * all shared memory is available without asking: what is set is checked and kept, and changes nothing. */
 hipError_t hipFuncSetAttribute(const void *handle, hipFuncAttribute attribute, int value) {
     int code = sim_enter(SIM_ENTRY_hipFuncSetAttribute);
     if (code) return code;
@@ -324,7 +325,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
         return SIM_NOT_SUPPORTED;
     }
     if (kernel->arg_count && !args) return SIM_INVALID_VALUE;
-    /* Arguments are read now and belong to the work, each aligned to 16 bytes. */
+    /* Arguments are read now and stored with the work, each aligned to 16 bytes. */
     size_t bytes = (kernel->arg_count + 1) * sizeof(void *);
     for (uint32_t i = 0; i < kernel->arg_count; i++) bytes += (kernel->arg_bytes[i] + 31u) & ~(size_t)15;
     struct sim_work *work = sim_work_create(SIM_WORK_LAUNCH, bytes);

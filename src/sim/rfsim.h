@@ -13,7 +13,7 @@ struct rfsim_stats {
     uint64_t faults;        /* injected faults that were delivered */
     uint64_t launches;      /* kernels that ran */
     uint64_t blocks;        /* blocks that ran */
-    uint64_t copied_bytes;  /* by copies and fills that ran */
+    uint64_t copied_bytes;  /* bytes of copies and fills that ran */
     uint64_t device_bytes;  /* device memory held now, as asked, all devices */
     uint64_t charged_bytes; /* the same, rounded to the granularity, contexts not included */
     uint64_t pinned_bytes;  /* pinned host memory held now */
@@ -28,14 +28,14 @@ struct rfsim_stats {
 
 #define RFSIM_EXPORT __attribute__((visibility("default")))
 
-RFSIM_EXPORT const char *rfsim_version(void); /* its presence tells a loader that the driver is simulated */
+RFSIM_EXPORT const char *rfsim_version(void); /* a loader recognises the simulated driver by this symbol */
 RFSIM_EXPORT void rfsim_stats(struct rfsim_stats *stats);
 RFSIM_EXPORT uint64_t rfsim_call_count(void);
 RFSIM_EXPORT uint64_t rfsim_entry_count(const char *entry); /* calls of "hipMalloc"; UINT64_MAX: no such entry */
 RFSIM_EXPORT uint64_t rfsim_trap_count(void);
 RFSIM_EXPORT const char *rfsim_last_trap(void);                  /* the entry last trapped; "" if none */
 RFSIM_EXPORT const char *rfsim_last_message(void);               /* why something failed; "" if nothing did */
-RFSIM_EXPORT void rfsim_set_desktop(int device, uint64_t bytes); /* others hold so much from now on */
-RFSIM_EXPORT void rfsim_release_hangs(void); /* injected hangs end now; the work or call then goes on */
+RFSIM_EXPORT void rfsim_set_desktop(int device, uint64_t bytes); /* from now on others hold this much */
+RFSIM_EXPORT void rfsim_release_hangs(void); /* ends injected hangs; the work or call then continues */
 
 #endif

@@ -64,7 +64,7 @@ bool sim_shared_open(const char *path, char *why, size_t size) {
         snprintf(why, size, "shared=%s: made by another version", path);
         return false;
     }
-    /* A free one; failing that, one whose owner is dead. */
+    /* A free slot or, if there is none, one whose owner is dead. */
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < SLOTS && mine < 0; i++)
             if ((pass || !table->slots[i].taken) && range(F_SETLK, F_WRLCK, 1 + i) == 0) mine = i;

@@ -39,7 +39,7 @@
 
 enum sim_entry_flag {
     SIM_PLAIN = 0,
-    SIM_INIT = 1,        /* answers 3 before hipInit */
+    SIM_INIT = 1,        /* returns 3 before hipInit */
     SIM_CONTEXT = 2 | 1, /* uses the current device: its loss and its context */
 };
 
@@ -124,8 +124,8 @@ enum sim_fault_kind {
 struct sim_fault {
     int entry; /* -1: any */
     uint64_t nth;
-    bool onwards; /* from the nth call on, not only then */
-    bool in_work; /* strikes the work that the call submits, not the call */
+    bool onwards; /* from the nth call on, not only at the nth */
+    bool in_work; /* hits the work that the call submits, not the call */
     enum sim_fault_kind kind;
     int code; /* error code or exit status */
 };
@@ -142,12 +142,12 @@ struct sim_device_config {
     uint64_t vram, desktop, context, grows, granularity;
     uint64_t graph; /* bytes per node of an executable graph */
     int64_t late_ns;
-    uint64_t pace_ns; /* a block takes so long by the clock of events; 0: as long as it does */
+    uint64_t pace_ns; /* how long a block takes by the clock of events; 0: its real time */
     bool integrated, display;
     bool blind; /* hipMemGetInfo does not see the desktop */
     struct sim_desktop_step steps[SIM_MAX_STEPS];
     int step_count;
-    uint64_t walk_every, walk_seed, walk_low, walk_high; /* every so many calls another level; 0: none */
+    uint64_t walk_every, walk_seed, walk_low, walk_high; /* a new level after this many calls; 0: never */
 };
 
 struct sim_config {
@@ -155,7 +155,7 @@ struct sim_config {
     struct sim_device_config devices[SIM_MAX_DEVICES];
     struct sim_fault faults[SIM_MAX_FAULTS];
     int fault_count;
-    uint64_t seed; /* of the garbage in fresh memory */
+    uint64_t seed; /* seed of the garbage in fresh memory */
     bool shuffle;
     uint64_t shuffle_seed;
     uint64_t delay_seed, delay_max_ns; /* 0: none */
@@ -169,7 +169,7 @@ bool sim_config_parse(const char *text, struct sim_config *config, char *why, si
 /* 110000 for gfx1100; 0 for no such name. */
 int sim_arch_version(const char *arch);
 
-/* ---- the driver's state (entry.c) ---- */
+/* ---- the driver's state (driver_call.c) ---- */
 
 struct sim_stream;
 struct sim_work;
@@ -185,15 +185,15 @@ struct sim_device {
     int index;
     const struct sim_device_config *config;
     uint64_t desktop;                    /* now */
-    uint64_t allocated;                  /* by hipMalloc here, rounded */
+    uint64_t allocated;                  /* allocated by hipMalloc in this process, rounded */
     bool context;                        /* charged */
-    uint64_t graph_bytes, graph_charged; /* of executable graphs: asked, and in whole granules */
+    uint64_t graph_bytes, graph_charged; /* for executable graphs: as asked, and in whole granules */
     _Atomic int lost;                    /* 0, or the code that every call returns */
     uint64_t walk_state;
     int next_step;
     struct sim_late *late;
     size_t late_count, late_capacity;
-    struct sim_stream *streams; /* every live one */
+    struct sim_stream *streams; /* all live ones */
     struct sim_stream *default_stream;
     unsigned pci_domain, pci_bus, pci_device, pci_function;
 };
@@ -203,7 +203,7 @@ struct sim {
     struct sim_config config;
     bool configured, config_bad, initialised;
     _Atomic bool forked;
-    _Atomic bool released; /* injected hangs end */
+    _Atomic bool released; /* ends injected hangs */
     int64_t start_ns;
     struct sim_device devices[SIM_MAX_DEVICES];
     uint64_t counts[SIM_ENTRY_COUNT];
@@ -229,16 +229,16 @@ void sim_play(const struct sim_fault *fault);
 /* The calling thread's device. */
 struct sim_device *sim_current(void);
 void sim_set_current(int index);
-struct sim_device *sim_device_at(int index); /* NULL: no such */
+struct sim_device *sim_device_at(int index); /* NULL: there is no such device */
 uint64_t sim_random(uint64_t *state);
 
 /* ---- memory figures (account.c); the lock is held ---- */
 
 struct sim_figures {
-    uint64_t total, used_now, used_reported; /* late memory counts in the second only */
+    uint64_t total, used_now, used_reported; /* memory that comes back late counts only in the second */
     uint64_t desktop;
 };
-void sim_account_start(void); /* at hipInit, after the configuration is there */
+void sim_account_start(void); /* at hipInit, after the configuration was read */
 void sim_figures(struct sim_device *device, struct sim_figures *figures);
 int sim_charge_context(struct sim_device *device);
 int sim_charge(struct sim_device *device, uint64_t bytes, uint64_t *charged); /* 0 or out of memory */
@@ -278,20 +278,21 @@ const struct sim_allocation *sim_find_allocation(const void *pointer, uint64_t b
 
 struct sim_event {
     uint32_t magic;
-    int refs; /* the handle's own, and one per work that uses it */
+    int refs; /* one for the handle, and one per work that uses it */
     struct sim_device *device;
     bool timing;
     uint64_t recorded, done; /* generations: submitted records, and the last that ran */
     uint64_t captured;       /* the capture that it was last recorded in; 0: in none */
     int64_t time_ns;
     struct sim_signal signal;
-    struct sim_event *previous, *next; /* all live ones: what a program abandons is no leak of this process */
+    struct sim_event *previous,
+        *next; /* all live ones; what a program abandons must not look like a leak of this process */
     struct sim_event *next_dead;
 };
 
 struct sim_stream {
     uint32_t magic;
-    int refs; /* the handle's, the worker's, and one per waiter */
+    int refs; /* one for the handle, one for the thread, and one per waiter */
     struct sim_device *device;
     struct sim_stream *next;
     bool non_blocking, ending, has_worker;
@@ -299,10 +300,10 @@ struct sim_stream {
     uint64_t launches_pending;
     struct sim_work *head, *tail;
     struct sim_capture *capture; /* NULL: work is queued, not kept */
-    struct sim_signal wake;      /* work came, or the end */
-    struct sim_signal progress;  /* work was done */
+    struct sim_signal wake;      /* signals that work came, or the end */
+    struct sim_signal progress;  /* signals that work was done */
     uint64_t delay_state;
-    uint64_t paced_ns; /* by blocks that ran here; the worker's own */
+    uint64_t paced_ns; /* time of the blocks that ran on this stream; used by its thread only */
     uint64_t serial;
     struct sim_stream *next_dead;
 };
@@ -357,7 +358,7 @@ struct sim_work {
 /* Making and submitting are separate so that a capture can keep what was made. NULL: no memory. */
 struct sim_work *sim_work_create(enum sim_work_kind kind, size_t extra_bytes);
 void sim_work_destroy(struct sim_work *work);
-/* Takes the work, in any case. wait: until it is done. */
+/* Takes ownership of the work in any case. wait: until it is done. */
 int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait);
 /* NULL handle: the current device's default stream. NULL: not a stream of this device. The lock is not held. */
 struct sim_stream *sim_stream_of(hipStream_t handle);
@@ -366,12 +367,12 @@ int sim_drain(struct sim_device *device);
 
 /* ---- capture and graphs (graph.c) ---- */
 
-/* Whether a capture under way forbids the calling thread's call that a capture cannot see, which spoils it then: 0 or
- * the code. The lock is not held. */
+/* Whether a capture in progress forbids a call by this thread that a capture cannot record; if so, the capture is
+ * invalidated. 0 or the code. The lock is not held. */
 int sim_capture_forbids(void);
 /* The rest with the lock held. Keeps work as the next node; 0, or the work stays the caller's. */
 int sim_capture_keep(struct sim_stream *stream, struct sim_work *work);
-int sim_capture_spoil(struct sim_stream *stream, int code);   /* gives the code back */
+int sim_capture_spoil(struct sim_stream *stream, int code);   /* returns the code */
 uint64_t sim_capture_serial(const struct sim_stream *stream); /* 0: none */
 /* Whether using the default stream would make a capture depend on it: 0 or the code. */
 int sim_capture_refuses_default(struct sim_device *device);
@@ -384,7 +385,7 @@ void sim_graph_release(struct sim_graph *graph);
 struct sim_executor;
 struct sim_executor *sim_executor_create(struct sim_device *device, uint64_t serial);
 void sim_executor_destroy(struct sim_executor *executor);
-/* 0, or the fatal code of what went wrong, with a message. */
+/* 0, or the fatal code of the failure, with a message. */
 int sim_execute(struct sim_executor *executor, const struct sim_launch *launch);
 extern const struct rfk_services sim_services;
 
@@ -405,7 +406,7 @@ struct sim_fiber {
 /* Prepares a fiber to run entry(user) at the first switch to it; entry never returns. */
 bool sim_fiber_init(struct sim_fiber *fiber, char *stack, size_t bytes, void (*entry)(void *user), void *user);
 void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to);
-/* The first thing a fiber does, and what every switch does for itself. */
+/* Called first by every fiber, and by every switch for itself. */
 void sim_fiber_arrived(struct sim_fiber *fiber);
 /* Describes the thread's own stack, so that fibers can switch back to it. */
 void sim_fiber_adopt_thread(struct sim_fiber *fiber);

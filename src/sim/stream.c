@@ -27,7 +27,7 @@ void sim_work_destroy(struct sim_work *work) {
     free(work);
 }
 
-/* Gives back what the work refers to; the lock is held. */
+/* Releases what the work refers to; the lock is held. */
 static void unreference(struct sim_work *work) {
     if (work->kind == SIM_WORK_RECORD || work->kind == SIM_WORK_WAIT)
         release_event(work->event.event);
@@ -43,7 +43,7 @@ static bool start_worker(struct sim_stream *stream) {
     sigset_t all, before;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    /* The process's signals are not for a driver's threads; faults of their own are. */
+    /* Signals for the process are blocked in the driver's threads; their own faults are not. */
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
@@ -208,7 +208,7 @@ static void *worker(void *argument) {
     struct sim_stream *stream = argument;
     struct sim_device *device = stream->device;
     struct sim_executor *executor = NULL;
-    /* As drivers do: whoever lists the threads of a process can tell whose they are. */
+    /* Threads are named, as drivers do, so that whoever lists the threads of a process can tell them apart. */
     pthread_setname_np(pthread_self(), "rfsim-stream");
     sim_lock(&sim.lock);
     for (;;) {
@@ -256,7 +256,7 @@ static void *worker(void *argument) {
 
 int sim_drain(struct sim_device *device) {
     sim_lock(&sim.lock);
-    /* What is submitted by others while this waits is not waited for. */
+    /* Work that others submit during the wait is not waited for. */
     struct sim_stream *stream = device->streams;
     size_t count = 0, i = 0;
     for (struct sim_stream *s = stream; s; s = s->next) count++;
@@ -363,7 +363,7 @@ hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 
 hipError_t hipStreamCreateWithPriority(hipStream_t *handle, unsigned int flags, int priority) {
-    (void)priority; /* any is taken, as real drivers clamp it; every thread gets the same share */
+    (void)priority; /* any value is accepted, as real drivers clamp it; every thread gets the same share */
     int code = sim_enter(SIM_ENTRY_hipStreamCreateWithPriority);
     if (code) return code;
     if (!handle || (flags & ~SIM_STREAM_NON_BLOCKING)) return SIM_INVALID_VALUE;
@@ -398,7 +398,7 @@ hipError_t hipStreamDestroy(hipStream_t handle) {
     return SIM_OK;
 }
 
-/* A stream that is captured has no state that could be asked for: asking spoils the capture. */
+/* A capturing stream has no state to query: asking invalidates the capture. */
 static int refuse_captured(struct sim_stream *stream) {
     sim_lock(&sim.lock);
     int code = stream->capture ? sim_capture_spoil(stream, SIM_CAPTURE_UNSUPPORTED) : SIM_OK;
@@ -453,7 +453,7 @@ static int wait_in_capture(struct sim_stream *stream, struct sim_event *event, b
     *queued = !serial && !event->captured;
     if (!*queued && event->captured != serial) {
         if (!serial)
-            code = SIM_NOT_SUPPORTED; /* would take the stream into the capture */
+            code = SIM_NOT_SUPPORTED; /* it would draw the stream into the capture */
         else if (event->recorded || event->captured)
             code = sim_capture_spoil(stream, SIM_CAPTURE_ISOLATION);
     }
@@ -476,7 +476,7 @@ hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t event_handle
     sim_lock(&sim.lock);
     event->refs++;
     work->event.event = event;
-    work->event.generation = event->recorded; /* as of now; 0: never recorded, nothing to wait for */
+    work->event.generation = event->recorded; /* the records so far; 0: never recorded, nothing to wait for */
     sim_unlock(&sim.lock);
     return sim_submit(stream, work, false);
 }
@@ -526,7 +526,7 @@ hipError_t hipEventRecord(hipEvent_t event_handle, hipStream_t stream_handle) {
     if (!work) return SIM_OUT_OF_MEMORY;
     sim_lock(&sim.lock);
     event->captured = sim_capture_serial(stream);
-    if (event->captured) { /* names a place in the graph, and makes no node of it */
+    if (event->captured) { /* marks a place in the graph without making a node */
         sim_unlock(&sim.lock);
         sim_work_destroy(work);
         return SIM_OK;

@@ -26,7 +26,7 @@ static void make_folders(char *path) {
     }
 }
 
-/* Writes a file under the root, making its folders; true if that worked. */
+/* Writes a file under the root and makes its folders; true if that worked. */
 static bool __attribute__((format(printf, 2, 3))) put(const char *text, const char *format, ...) {
     char path[1100];
     va_list args;
@@ -35,7 +35,7 @@ static bool __attribute__((format(printf, 2, 3))) put(const char *text, const ch
     vsnprintf(path + length, sizeof path - (size_t)length, format, args);
     va_end(args);
     make_folders(path);
-    /* Not emptied first: other processes of a shared tree read it meanwhile. */
+    /* Not truncated first, because other processes of a shared tree read it meanwhile. */
     int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return false;
     size_t bytes = strlen(text);
@@ -55,7 +55,7 @@ static void write_figure(int file, uint64_t value) {
     char text[32];
     int length = snprintf(text, sizeof text, "%-22llu\n", (unsigned long long)value);
     if (file >= 0 && pwrite(file, text, (size_t)length, 0) < 0)
-        return; /* a full disk: the reader sees the old figure */
+        return; /* on a full disk the reader sees the old figure */
 }
 
 static unsigned gpu_id(const struct sim_device *device) {
@@ -126,7 +126,7 @@ bool sim_sysfs_open(const char *dir, char *why, size_t size) {
 void sim_sysfs_update(struct sim_device *device, const struct sim_figures *figures, uint64_t own) {
     if (!root[0]) return;
     int i = device->index;
-    /* With shared= another process may have written another figure meanwhile. */
+    /* With shared= another process may have written another figure in the meantime. */
     if (used_written[i] != figures->used_reported || sim.config.shared[0])
         write_figure(used_file[i], figures->used_reported);
     if (own_written[i] != own) write_figure(own_file[i], own);
@@ -140,7 +140,7 @@ void sim_sysfs_close(void) {
         char path[1100];
         snprintf(path, sizeof path, "%s/vram_%u", process_folder, gpu_id(&sim.devices[i]));
         unlink(path);
-        /* The process is going, and its memory with it. */
+        /* The process ends, and its memory is released. */
         struct sim_figures now;
         struct sim_device *device = &sim.devices[i];
         device->allocated = 0;

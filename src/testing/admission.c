@@ -1,12 +1,11 @@
 /* The gate: the runner's share of the GPU, and the parts of it that tests get.
  *
- * The runner takes one exclusive share of one GPU, which keeps other runners of this user off
- * it, and lends parts to the test processes through RF_BUDGET; RF_TEST_DEVICE names the GPU.
- * A runner that itself lives on a part (a test that runs the runner) has its turn already: it
- * shares that part out without asking for another.
+ * The runner takes one exclusive share of one GPU, which keeps other runners of this user off it, and lends parts of
+ * it to the test processes through RF_BUDGET; RF_TEST_DEVICE names the GPU. A runner that itself runs on such a part
+ * (a test that runs the runner) already has its turn: it divides that part without asking for another share.
  *
- * Invariants: what is lent never exceeds the share; a part is taken back only when the process
- * that had it is gone; nothing here blocks but the probe, once, by its own deadline. */
+ * Invariants: what is lent never exceeds the share; a part is taken back only when the process that had it is gone;
+ * nothing here blocks except the probe, once, with its own deadline. */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 #define ASK_EVERY_NS INT64_C(100000000)
 #define RECLAIM_TRIES 100
 #define RECLAIM_PAUSE_NS 10000000
-#define SLACK_BYTES (UINT64_C(16) << 20) /* rounding, staging, what a test did not think of */
+#define SLACK_BYTES (UINT64_C(16) << 20) /* for rounding, staging, and what a test did not declare */
 
 static int fail_open(struct rf_test_gate *gate, const struct rf_test_settings *settings, int code) {
     fprintf(stderr, "%s: %s\n", settings->program, rf_error_text());
@@ -24,7 +23,7 @@ static int fail_open(struct rf_test_gate *gate, const struct rf_test_settings *s
     return code;
 }
 
-/* Finds the GPU; gate->gpu stays false where there is none. */
+/* Finds the GPU; gate->gpu stays false if there is none. */
 static int find_gpu(struct rf_test_gate *gate, const struct rf_test_settings *settings) {
     *gate = (struct rf_test_gate){.device = -1};
     if (rf_runtime_create(NULL, &gate->runtime) != RF_OK) return fail_open(gate, settings, 2);
@@ -45,7 +44,7 @@ static int find_gpu(struct rf_test_gate *gate, const struct rf_test_settings *se
     return 0;
 }
 
-/* Wishes that can never be granted are refused before anything runs. */
+/* A test that wants more memory than it can ever get is refused before anything runs. */
 static int check_wishes(const struct rf_test_gate *gate, const struct rf_test_settings *settings,
                         const struct rf_test_plan *plan) {
     uint64_t most = gate->share ? gate->share_bytes : gate->info.total_bytes;
@@ -76,7 +75,7 @@ int rf_test_gate_open(struct rf_test_gate *gate, const struct rf_test_settings *
     return code;
 }
 
-int rf_test_gate_open_foreign(struct rf_test_gate *gate, const struct rf_test_settings *settings) {
+int rf_test_gate_open_for_command(struct rf_test_gate *gate, const struct rf_test_settings *settings) {
     return find_gpu(gate, settings);
 }
 
@@ -90,7 +89,7 @@ static void give_up(struct rf_test_gate *gate, const char *format, const char *d
     snprintf(gate->why, sizeof gate->why, format, detail);
 }
 
-/* How much the driver takes in every process, and that it works at all, before many start. */
+/* Finds out how much memory the driver takes in every process, and that it works at all, before many start. */
 static void measure(struct rf_test_gate *gate) {
     struct rf_test_health health;
     struct rf_test_part part = {.bytes = gate->share_bytes};
@@ -105,7 +104,7 @@ static void measure(struct rf_test_gate *gate) {
         return;
     }
     gate->driver_bytes = health.driver_bytes;
-    /* Kept back, so that health can be asked while the rest is lent. */
+    /* Kept back, so that a health probe can run while the rest is lent. */
     gate->reserve_bytes = gate->driver_bytes + SLACK_BYTES;
     if (gate->reserve_bytes > gate->share_bytes / 2) gate->reserve_bytes = 0;
 }
@@ -130,7 +129,7 @@ bool rf_test_gate_turn(struct rf_test_gate *gate, const struct rf_test_settings 
         return gate->lost;
     }
     if (status != RF_OK) {
-        rf_test_remark("running GPU tests without a share of the GPU, beside others: %s", rf_error_text());
+        rf_test_remark("running GPU tests without a share of the GPU, next to other programs: %s", rf_error_text());
         gate->without_share = true;
         return true;
     }
@@ -157,14 +156,14 @@ enum rf_test_admission rf_test_gate_lend(struct rf_test_gate *gate, const struct
     if (job->memory_bytes > gate->share_bytes) return RF_TEST_NEVER;
     uint64_t left = gate->share_bytes - gate->reserve_bytes;
     left = left > gate->lent_bytes ? left - gate->lent_bytes : 0;
-    /* Alone it may have everything: nobody else is there to want it. */
+    /* Alone it may have everything, because no other test wants it. */
     bool all = alone && (settings->gpu_jobs == 1 || job->serial);
     uint64_t wanted = all ? left : estimate(gate, settings, job);
     if (alone && wanted > left) wanted = left;
     if (!alone && (wanted > left || left == 0)) return RF_TEST_LATER;
     if (left == 0 || rf_share_lend(gate->share, wanted, part->spec, sizeof part->spec) != RF_OK) {
         if (!alone) return RF_TEST_LATER;
-        /* Parts that never came back: waiting for them would be for ever. */
+        /* Parts that were never given back: waiting for them would take forever. */
         rf_test_remark("%s runs without a part of the GPU's share: %s", job->name,
                        left ? rf_error_text() : "what was lent did not come back");
         *part = (struct rf_test_part){0};

@@ -1,5 +1,5 @@
-/* Assertions about single values: what was found beside what was expected. All end in
- * rf_test_fail. */
+/* Assertions about single values; a failure shows the actual value next to the expected one. All end in rf_test_fail.
+ */
 #include "testing_impl.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* Assertions about device memory. It is read back in pieces on the caller's queue, so a buffer of
- * any size is looked at with little host memory and with the queue's deadline on each piece. */
+/* Assertions about device memory. It is read back in pieces on the caller's queue, so a buffer of any size is checked
+ * with little host memory and with the queue's deadline on each piece. */
 #include "testing_impl.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #define PIECE_BYTES ((uint64_t)1 << 20)
 #define CELLS 64
 
-/* The count of bytes that differ, the first, and how many per cell; false: reading failed. */
+/* How many bytes differ, where the first one is, and how many differ per cell. */
 struct findings {
     uint64_t over, first, cell_over[CELLS];
     unsigned char first_byte;
@@ -24,7 +24,7 @@ static void look(const unsigned char *piece, uint64_t offset, uint64_t bytes, ui
             found->first = offset + i;
             found->first_byte = piece[i];
         }
-        /* in double: offset times cells may pass 64 bits */
+        /* in double, because offset times cells may exceed 64 bits */
         found->cell_over[(size_t)((double)(offset + i) / (double)total * (double)cells)]++;
     }
 }
@@ -72,7 +72,7 @@ void rf_test_buffer(const char *file, int line, bool fatal, const char *what, st
                      rf_dtype_name(dtype), buffer ? rf_buffer_bytes(buffer) : 0);
         return;
     }
-    /* Allocated before anything can leave; freed by hand because an assertion leaves by longjmp. */
+    /* Allocated before any assertion, and freed by hand, because a failing assertion leaves by longjmp. */
     void *actual = malloc(bytes ? bytes : 1);
     rf_status status = actual ? RF_OK : RF_E_NO_MEMORY;
     if (!status && bytes) status = rf_copy_from_device_safe(queue, actual, buffer, 0, bytes);

@@ -1,5 +1,5 @@
-/* Tables of cases: each row becomes a test of its own, "suite.name/label", so that everything
- * which lists, matches, runs or counts tests needs to know nothing of tables. */
+/* Tables of cases: each row becomes a test of its own, "suite.name/label", so that the code that lists, matches, runs
+ * or counts tests need not know about tables. */
 #include "testing_impl.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #define LABEL_BYTES_MAX 100
 
-/* A label is part of a name that is typed in a shell, matched as a pattern and written in lists:
- * what means something there becomes '_'. Returns its length. */
+/* A label is part of a name that is typed in a shell, matched as a pattern and written in lists: characters with a
+ * meaning there become '_'. Returns its length. */
 static size_t write_label(char *text, const char *label) {
     size_t length = 0;
     for (; label[length] && length < LABEL_BYTES_MAX; length++) {
@@ -32,8 +32,8 @@ static size_t write_number(char *text, size_t number) {
 void rf_test_register_rows(const struct rf_test *test, const void *rows, size_t count, size_t row_bytes,
                            size_t label_offset) {
     if (count == 0) return;
-    /* One block for the tests and one for their names, reachable from the registry until the
-     * process ends. Every isolated test runs this for the whole table: no call per row. */
+    /* One block for the tests and one for their names, reachable from the registry until the process ends. Every
+     * isolated test runs this for the whole table, so it makes no call per row. */
     size_t base = strlen(test->name);
     struct rf_test *tests = rf_test_grow(NULL, count * sizeof *tests);
     char *name = rf_test_grow(NULL, count * (base + LABEL_BYTES_MAX + 2));

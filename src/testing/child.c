@@ -1,10 +1,9 @@
-/* A process that may do anything: its record, its output, its deadline, what it leaves behind.
+/* A child process that may do anything: its record, its output, its deadline, and what it leaves behind.
  *
- * Invariants: never blocks on a child; memory for what a child says is bounded; past its
- * deadline it is asked to end (SIGTERM), then killed; when it has ended, its whole process
- * group and every descendant that can be found are killed before it is reaped, while its pid
- * cannot belong to anybody else. Must not wait for the end of a pipe: a process that the child
- * left behind may hold it open. */
+ * Invariants: this code never blocks on a child; the memory for what a child writes is bounded; past its deadline a
+ * child is asked to end (SIGTERM), then killed; when it has ended, its whole process group and every descendant that
+ * can be found are killed before it is reaped, while its pid cannot belong to another process. Must not wait for the
+ * end of a pipe: a process that the child left behind may hold it open. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -20,14 +19,14 @@
 #define HEAD_BYTES ((size_t)64 << 10)
 #define TAIL_BYTES ((size_t)64 << 10)
 #define RECORD_BYTES ((size_t)1 << 20)
-#define TICK_MS 20                    /* where the kernel gives no pid descriptor */
-#define LINGER_TICK_MS 5              /* while the child's own children are given time to end */
-#define LINGER_NS INT64_C(1000000000) /* so much */
-#define ASK_NS INT64_C(1000000000)    /* between asking and killing */
+#define TICK_MS 20                    /* if the kernel provides no pid descriptor */
+#define LINGER_TICK_MS 5              /* while the child's own children get time to end */
+#define LINGER_NS INT64_C(1000000000) /* for this long */
+#define ASK_NS INT64_C(1000000000)    /* between SIGTERM and SIGKILL */
 
 extern char **environ;
 
-/* A pipe whose ends are out of the way of the numbers that a child's files get. */
+/* A pipe whose ends do not collide with the descriptor numbers that a child gets. */
 static int open_pipe(int *read_end, int *write_end) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return errno;
@@ -50,7 +49,7 @@ static bool same_name(const char *variable, const char *other) {
     return strncmp(variable, other, length) == 0 && other[length] == '=';
 }
 
-/* Our environment with the child's own variables in place of ours; the list alone is owned. */
+/* Our environment, with the child's variables replacing ours; only the list is owned. */
 static const char **make_environment(const char *const *more, const char *key) {
     size_t ours = 0, count = 0, added = 0;
     while (environ[ours]) ours++;
@@ -79,7 +78,7 @@ static int start_process(struct rf_test_child *child, const struct rf_test_spawn
     sigaddset(&usual, SIGPIPE);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    if (!spawn->foreign) {
+    if (!spawn->is_command) {
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
         posix_spawn_file_actions_adddup2(&actions, output_fd, 1);
         posix_spawn_file_actions_adddup2(&actions, output_fd, 2);
@@ -92,8 +91,8 @@ static int start_process(struct rf_test_child *child, const struct rf_test_spawn
     char key[RF_TEST_KEY_BYTES + 16];
     snprintf(key, sizeof key, "RF_TEST_KEY=%s", child->key);
     const char **environment = make_environment(spawn->environment, key);
-    int error = (spawn->foreign ? posix_spawnp : posix_spawn)(&child->pid, spawn->argv[0], &actions, &attributes,
-                                                              spawn->argv, (char *const *)environment);
+    int error = (spawn->is_command ? posix_spawnp : posix_spawn)(&child->pid, spawn->argv[0], &actions, &attributes,
+                                                                 spawn->argv, (char *const *)environment);
     free(environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -107,8 +106,8 @@ int rf_test_child_start(struct rf_test_child *child, const struct rf_test_spawn 
     child->user = spawn->user;
     rf_test_orphans_key(child->key);
     int record_end = -1, output_end = -1, error = 0;
-    if (!spawn->foreign) error = open_pipe(&child->record_fd, &record_end);
-    if (!error && !spawn->foreign) error = open_pipe(&child->output_fd, &output_end);
+    if (!spawn->is_command) error = open_pipe(&child->record_fd, &record_end);
+    if (!error && !spawn->is_command) error = open_pipe(&child->output_fd, &output_end);
     child->started_ns = rf_test_now_ns();
     child->deadline_ns = child->started_ns + spawn->timeout_ns;
     if (!error) error = start_process(child, spawn, record_end, output_end);
@@ -124,7 +123,7 @@ int rf_test_child_start(struct rf_test_child *child, const struct rf_test_spawn 
 }
 
 static void add_record(struct rf_test_child *child, const char *data, size_t length) {
-    /* What lies beyond the bound is read and dropped; the verdict is then missing. */
+    /* What exceeds the bound is read and dropped; the verdict is then missing. */
     if (child->record_length + length > child->record_limit) return;
     if (child->record_length + length + 1 > child->record_capacity) {
         child->record_capacity = (child->record_length + length + 1) * 2;
@@ -162,7 +161,7 @@ void rf_test_capture_text(const struct rf_test_capture *capture, char **text, si
     (*text)[*length] = 0;
 }
 
-/* Reads what is there; a bounded number of times, since a child may write without end. */
+/* Reads what has arrived; a bounded number of times, because a child may write without end. */
 static void drain(struct rf_test_child *child, int *fd, bool is_record) {
     char data[16384];
     for (int round = 0; *fd >= 0 && round < 64; round++) {
@@ -179,7 +178,7 @@ static void drain(struct rf_test_child *child, int *fd, bool is_record) {
     }
 }
 
-/* Past the deadline: ask, then kill. */
+/* Past the deadline: SIGTERM, then SIGKILL. */
 static void press(struct rf_test_child *child, int64_t now) {
     if (!child->timed_out && now >= child->deadline_ns) {
         child->timed_out = true;
@@ -203,8 +202,8 @@ static void look_after(struct rf_test_child *child) {
         child->leader_ended = true;
         child->ended_ns = now;
     }
-    /* Dead but not yet reaped: its pid is still its own. What it started and left may be about
-     * to end by itself. */
+    /* It is dead but not yet reaped, so its pid is still its own. Processes that it left behind may be about to end
+     * by themselves. */
     char left[sizeof child->left_behind];
     int count = rf_test_orphans_of(child, false, left, sizeof left);
     if (count && !child->timed_out && now < child->ended_ns + LINGER_NS) return;
@@ -232,7 +231,7 @@ void rf_test_children_serve(struct rf_test_child *const *children, size_t count,
         if (next < until && !child->killed && !child->leader_ended) until = next;
         tick |= child->pid_fd < 0;
         linger |= child->leader_ended;
-        /* The pid descriptor of an ended child stays readable: it would make every wait short. */
+        /* The pid descriptor of an ended child stays readable and would cut every wait short. */
         int fds[] = {child->leader_ended ? -1 : child->pid_fd, child->record_fd, child->output_fd};
         for (int f = 0; f < 3; f++)
             if (fds[f] >= 0) polled[polled_count++] = (struct pollfd){.fd = fds[f], .events = POLLIN};

@@ -1,9 +1,8 @@
-/* Two arrays side by side: whether they agree, and if not, where and by how much, as a numerics
- * person asks it.
+/* Compares two arrays: whether they agree, and if not, where and by how much, in the terms of numerics.
  *
- * Invariants: one pass over the data, nothing allocated; a NaN or an infinity where it is not
- * expected is over every tolerance and counts as infinitely far off, so it is never hidden by a
- * finite difference; NMSE is over the pairs where both are finite. */
+ * Invariants: one pass over the data, nothing allocated; a NaN or an infinity where it is not expected exceeds every
+ * tolerance and counts as infinitely far off, so a finite difference never hides it; NMSE is over the pairs where
+ * both values are finite. */
 #include "testing_impl.h"
 
 #include <inttypes.h>
@@ -13,12 +12,12 @@
 #define CELLS 64
 #define SHOWN 10
 
-/* What one pass finds. Indices are meaningful where their count or difference says so. */
+/* What one pass finds. An index is meaningful if its count or difference is not zero. */
 struct findings {
     size_t count, over, first_over;
-    size_t worst, worst_finite;        /* of those over the tolerance, if any is; else of all */
-    double difference, finite;         /* there; -1: none */
-    uint64_t distance;                 /* there, in ULP */
+    size_t worst, worst_finite;        /* where the largest is: of those over the tolerance, or of all if none is */
+    double difference, finite;         /* the differences there; -1: none */
+    uint64_t distance;                 /* the difference there, in ULP */
     double squared_error, squared_sum; /* of the expected values */
     size_t nan_actual, nan_expected, inf_actual, inf_expected;
     size_t cell_over[CELLS];
@@ -33,7 +32,7 @@ static bool is_float(enum rf_dtype dtype) {
 static uint32_t bits_at(enum rf_dtype dtype, const void *data, size_t index) {
     uint32_t word = 0;
     size_t bytes = rf_dtype_bytes(dtype);
-    memcpy(&word, (const char *)data + index * bytes, bytes); /* little-endian, as all of the library */
+    memcpy(&word, (const char *)data + index * bytes, bytes); /* little-endian, as everywhere in the library */
     return word;
 }
 
@@ -49,8 +48,7 @@ static double value_of(enum rf_dtype dtype, uint32_t bits) {
     }
 }
 
-/* Integers that stand in the order of the values, one apart where no value lies between; 0 and
- * -0 are the same. */
+/* Maps values to integers in the same order, with neighbouring values one apart; 0 and -0 map to the same integer. */
 static int64_t order_of(enum rf_dtype dtype, uint32_t bits) {
     if (!is_float(dtype)) return (int64_t)value_of(dtype, bits);
     uint32_t sign = dtype == RF_F32 ? UINT32_C(0x80000000) : 0x8000;
@@ -60,7 +58,7 @@ static int64_t order_of(enum rf_dtype dtype, uint32_t bits) {
 /* ---- the pass ---- */
 
 struct pair {
-    double difference; /* HUGE_VAL where NaN or infinities do not agree */
+    double difference; /* HUGE_VAL if NaNs or infinities do not agree */
     uint64_t distance;
     bool over;
 };
@@ -79,7 +77,7 @@ static struct pair compare(enum rf_dtype dtype, uint32_t a_bits, uint32_t e_bits
     int64_t a = order_of(dtype, a_bits), e = order_of(dtype, e_bits);
     pair.difference = fabs(actual - expected);
     pair.distance = a > e ? (uint64_t)(a - e) : (uint64_t)(e - a);
-    if (how->rule == RF_COMPARE_NEAR) /* not "greater than": a tolerance that is NaN allows nothing */
+    if (how->rule == RF_COMPARE_NEAR) /* not "greater than", so that a tolerance of NaN allows nothing */
         pair.over = !(pair.difference <= how->absolute + how->relative * fabs(expected));
     else if (how->rule == RF_COMPARE_ULP)
         pair.over = pair.distance > how->ulp;
@@ -118,7 +116,7 @@ static void examine(enum rf_dtype dtype, const void *actual, const void *expecte
             found->squared_error += pair.difference * pair.difference;
             found->squared_sum += e * e;
         }
-        /* What is within the tolerance is of interest only as long as all is. */
+        /* Values within the tolerance matter only as long as all values are. */
         if (pair.over || found->over == 0)
             note_worst(found, i, pair, pair.over && found->over == 0, how->rule == RF_COMPARE_ULP);
         if (!pair.over) continue;
@@ -127,7 +125,7 @@ static void examine(enum rf_dtype dtype, const void *actual, const void *expecte
     }
 }
 
-/* ---- telling ---- */
+/* ---- the message ---- */
 
 struct text {
     char *at;
@@ -192,7 +190,7 @@ static void add_allowed(struct text *text, const struct rf_compare *how) {
         add(text, "by more than %g + %g * |expected|", how->absolute, how->relative);
 }
 
-/* Up to ten values of both, one under the other. */
+/* Up to ten values of both arrays, one row below the other. */
 static void add_values(struct text *text, enum rf_dtype dtype, const void *actual, const void *expected, size_t from,
                        size_t count) {
     char values[2][SHOWN][40];
@@ -227,7 +225,7 @@ static void add_picture(struct text *text, const struct findings *found) {
 
 static double nmse(const struct findings *found) {
     if (found->squared_error == 0) return 0;
-    return found->squared_error / found->squared_sum; /* infinite where all expected values are 0 */
+    return found->squared_error / found->squared_sum; /* infinite if all expected values are 0 */
 }
 
 static void describe(struct text *text, const char *what, enum rf_dtype dtype, const void *actual,
@@ -284,7 +282,7 @@ static void note_agreement(const char *file, int line, const char *what, enum rf
     rf_test_note("%s", line_text);
 }
 
-/* Multiplied out; 0 where there is no shape, UINT64_MAX where it holds too many. */
+/* The product of the dimensions; 0 if there is no shape, UINT64_MAX if it overflows. */
 static uint64_t shape_elements(const struct rf_compare *how) {
     uint64_t elements = how->rank > 0;
     for (int i = 0; i < how->rank; i++)

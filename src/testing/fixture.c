@@ -1,11 +1,11 @@
 /* The fixture: the one device that the tests of a process share.
  *
- * Invariants: opened at most once at a time, by the first thread that asks, with the mutex held;
- * the state and the device change only under the mutex. A queue is used by the thread that asked
- * for it and is destroyed when that thread ends or, at the latest, behind the test it was made in.
- * A forked child never touches the driver: no driver survives a fork.
+ * Invariants: it is opened at most once at a time, by the first thread that asks, with the mutex held; the state and
+ * the device change only under the mutex. A queue is used by the thread that asked for it and is destroyed when that
+ * thread ends or, at the latest, after the test it was made in. A forked child never calls the driver: no driver
+ * survives a fork.
  *
- * Must not decide what a leak is: leaks.c. */
+ * Must not decide what a leak is: leaks.c does. */
 #include "fixture_impl.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@
 enum state { UNTRIED, OPEN, ABSENT, BROKEN };
 
 struct thread_queue {
-    struct rf_queue *queue; /* NULL: destroyed behind a test; owned by the list */
+    struct rf_queue *queue; /* NULL: destroyed after a test; owned by the list */
     uint64_t mark;          /* older than the queue */
     struct thread_queue *previous, *next;
 };
@@ -32,15 +32,15 @@ static struct {
     struct rf_memory_info first;
     uint64_t safe_bytes;
     uint64_t opened_mark, test_mark;
-    char reason[1000];          /* why not OPEN */
-    char lost[1000];            /* where and why, once it was lost; stays */
-    const struct rf_test *test; /* the running one */
+    char reason[1000];          /* why the state is not OPEN */
+    char lost[1000];            /* in which test and why the device was lost; kept from then on */
+    const struct rf_test *test; /* the running test */
     char name[128];             /* outlives the device */
     struct thread_queue *queues;
 } fixture = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* a thread's struct thread_queue */
+static pthread_key_t key; /* the struct thread_queue of each thread */
 
 /* ---- opening ---- */
 
@@ -50,7 +50,7 @@ static void print_log(void *user, enum rf_log_level level, const char *line) {
     fprintf(stderr, "rocmforge: %s%s\n", level <= RF_LOG_DEBUG ? names[level] : "", line);
 }
 
-/* With RF_TEST_DEBUG the library says what it does, unless it was told how much to say. */
+/* With RF_TEST_DEBUG the library logs what it does, unless RF_LOG is set. */
 static rf_status make_runtime(void) {
     const char *options[64];
     size_t count = 0;
@@ -66,17 +66,17 @@ static rf_status make_runtime(void) {
     return rf_runtime_create(&params, &fixture.runtime);
 }
 
-/* What the reason does not say by itself: what to do. */
+/* A hint on what to do, which the reason does not give. */
 static const char *hint(void) {
     const char *driver = getenv("RF_DRIVER");
-    if (driver && strcmp(driver, "none") == 0) return "RF_DRIVER=none asks for no GPU: unset it";
+    if (driver && strcmp(driver, "none") == 0) return "RF_DRIVER=none turns GPUs off: unset it";
     if (access("/dev/kfd", F_OK) == 0 && access("/dev/kfd", R_OK | W_OK) != 0)
-        return "there is no permission for /dev/kfd: join the groups render and video";
+        return "no permission for /dev/kfd: join the groups render and video";
     if (access("/dev/nvidiactl", F_OK) == 0 && access("/dev/nvidiactl", R_OK | W_OK) != 0)
-        return "there is no permission for /dev/nvidiactl";
+        return "no permission for /dev/nvidiactl";
     if (access("/dev/kfd", F_OK) != 0 && access("/dev/nvidiactl", F_OK) != 0)
-        return "no GPU's kernel driver is loaded; RF_DRIVER=sim runs the test on the simulated one";
-    return "rocmforge doctor tells more";
+        return "no kernel driver of a GPU is loaded; RF_DRIVER=sim runs the test on the simulated driver";
+    return "rocmforge doctor shows more";
 }
 
 static void set_absent(const char *reason) {
@@ -156,25 +156,24 @@ static void open_fixture(void) {
                 fixture.name);
 }
 
-/* Opens where that was not tried. NULL with the reason, a copy, where there is none. */
+/* Opens the device if that was not tried yet. NULL, with a copy of the reason, if there is none. */
 static struct rf_device *device_or_reason(char *reason, size_t size) {
     pthread_mutex_lock(&fixture.mutex);
     if (fixture.state == UNTRIED) open_fixture();
     struct rf_device *device = fixture.state == OPEN ? fixture.device : NULL;
-    bool foreign = fixture.process != getpid();
+    bool forked = fixture.process != getpid();
     snprintf(reason, size, "%s", fixture.reason);
     pthread_mutex_unlock(&fixture.mutex);
-    if (foreign)
-        RF_FAIL("the fixture was opened before this process was forked: no driver survives that; start a program "
+    if (forked)
+        RF_FAIL("the fixture was opened before this process was forked: no driver survives a fork; start a program "
                 "instead");
     return device;
 }
 
 static void demand_gpu_test(void) {
     if (fixture.test && !fixture.test->options.gpu && rf_test_is_running())
-        RF_FAIL(
-            "the test uses the GPU test fixture: say so in its options, .gpu = true, or the runner puts it beside "
-            "others");
+        RF_FAIL("the test uses the GPU test fixture: declare it with .gpu = true, or the runner puts it next to "
+                "others");
 }
 
 bool rf_fixture_available(void) {
@@ -267,7 +266,7 @@ static void end_of_thread(void *user) {
 }
 
 static void make_key(void) {
-    if (pthread_key_create(&key, end_of_thread)) abort(); /* a process without a free key */
+    if (pthread_key_create(&key, end_of_thread)) abort(); /* the process has no free key */
 }
 
 struct rf_queue *rf_fixture_queue(void) {

@@ -1,9 +1,8 @@
-/* Is the GPU still good? A process of its own opens it, computes a little and compares: if the
- * driver hangs or takes the process with it, the runner lives on and knows.
+/* The health probe: does the GPU still work? A separate process opens it, computes a little and compares the result;
+ * if the driver hangs or takes that process down, the runner survives and knows.
  *
- * The process is this program again, called as `PROGRAM test --health-probe DEVICE`: the
- * `rocmforge` command finds its subcommand, a test executable takes "test" for a pattern and
- * ignores it. */
+ * The process is this program again, called as `PROGRAM test --health-probe DEVICE`: the `rocmforge` command finds
+ * its subcommand, and a test executable takes "test" for a pattern and ignores it. */
 #include "runner_impl.h"
 
 #include <math.h>
@@ -33,7 +32,7 @@ static rf_status launch(struct rf_queue *queue, struct rf_buffer *out, struct rf
     return rf_queue_launch(queue, &launch);
 }
 
-/* Of equal numbers the softmax is one over their count. */
+/* The softmax of equal numbers is one over their count. */
 static rf_status compute(struct rf_device *device, bool *right, char *why, size_t size) {
     float values[COLUMNS];
     for (int i = 0; i < COLUMNS; i++) values[i] = 3;
@@ -49,7 +48,7 @@ static rf_status compute(struct rf_device *device, bool *right, char *why, size_
     if (status == RF_OK) status = rf_copy_from_device_safe(queue, values, out, 0, sizeof values);
     *right = status == RF_OK;
     for (int i = 0; i < COLUMNS && *right; i++) *right = fabsf(values[i] - 1.0f / COLUMNS) < 1e-6f;
-    if (status != RF_OK) snprintf(why, size, "%s", rf_error_text()); /* clean-up may fail, too */
+    if (status != RF_OK) snprintf(why, size, "%s", rf_error_text()); /* because clean-up may fail, too */
     rf_buffer_destroy(&in);
     rf_buffer_destroy(&out);
     rf_queue_destroy(&queue);

@@ -1,11 +1,10 @@
-/* What tests took before: time and GPU memory, and whether they failed, in one file of this
- * user: $XDG_CACHE_HOME/rocmforge/tests.history, else ~/.cache/rocmforge/tests.history.
+/* What tests needed in earlier runs: time and GPU memory, and whether they failed. It is one file per user:
+ * $XDG_CACHE_HOME/rocmforge/tests.history, else ~/.cache/rocmforge/tests.history.
  *
- * One line a test, the newest last: program, test, microseconds, bytes, failed (0 or 1), with
- * tabs between. Known by the program's base name, so that several build folders share it.
- * Invariants: at most ENTRIES_MAX lines; written as a whole and renamed into place; a line
- * that makes no sense is dropped. It only ever guides (order, guesses, --rerun-failed): a
- * verdict must not depend on it. */
+ * One line per test, the newest last: program, test, microseconds, bytes, failed (0 or 1), separated by tabs. The
+ * program is known by its base name, so that several build folders share the file. Invariants: at most ENTRIES_MAX
+ * lines; the file is written as a whole and renamed into place; a line that makes no sense is dropped. The history
+ * only guides (order, guesses, --rerun-failed): a verdict must not depend on it. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -50,7 +49,7 @@ static struct entry *find(struct book *book, const char *key) {
     return *slot ? &book->entries[*slot - 1] : NULL;
 }
 
-/* A later entry takes an earlier one's place at the end. */
+/* A later entry replaces an earlier one and moves to the end. */
 static struct entry *put(struct book *book, const char *key) {
     size_t *slot = find_slot(book, key);
     if (*slot) book->entries[*slot - 1].dropped = true;
@@ -175,7 +174,7 @@ void rf_test_history_save(const struct rf_test_plan *plan) {
         char key[512];
         make_key(job, key, sizeof key);
         const struct entry *old = find(&book, key);
-        /* A memory figure that this run did not see stays as it was. */
+        /* If this run measured no memory figure, the old one stays. */
         uint64_t bytes = job->peak_bytes ? job->peak_bytes : old ? old->bytes : 0;
         struct entry *entry = put(&book, key);
         entry->elapsed_us = job->elapsed_ns / 1000;

@@ -1,9 +1,8 @@
-/* What a test leaves on the fixture's device: drained, judged, reported, released.
+/* What a test leaves on the device of the fixture: drained, judged, reported, released.
  *
- * Invariants: the verdict on a leak rests on the ledger, which is exact and knows call sites; no
- * tolerance excuses what stands there. The kernel's figure is a second witness for memory that
- * never passed through the ledger. A device that could not be drained is lost, and what it held
- * is abandoned, not leaked. */
+ * Invariants: the verdict on a leak rests on the ledger, which is exact and knows call sites; no tolerance excuses
+ * what it lists. The figure of the kernel is a second witness for memory that never went through the ledger. A device
+ * that could not be drained is lost, and what it held is abandoned, not leaked. */
 #include "fixture_impl.h"
 
 #include <inttypes.h>
@@ -12,20 +11,20 @@
 #include <time.h>
 
 #define SHOWN_MAX 20
-#define LATE_NS INT64_C(2000000000)            /* memory may come back so late */
-#define LATE_DRIVER_BYTES (UINT64_C(64) << 20) /* drivers take some for themselves when first used */
+#define LATE_NS INT64_C(2000000000)            /* memory may come back this late */
+#define LATE_DRIVER_BYTES (UINT64_C(64) << 20) /* drivers take some for themselves at first use */
 
 /* ---- a list of allocations, as text ---- */
 
 struct list {
     uint64_t mark;
     uint64_t count, bytes;
-    struct rf_site site; /* of the first */
+    struct rf_site site; /* call site of the first one */
     char text[4000];
     size_t length;
 };
 
-/* Paths are told from the source root. */
+/* Shows paths relative to the source root. */
 static const char *short_path(const char *file) {
     while (file && strncmp(file, "../", 3) == 0) file += 3;
     return file ? file : "?";
@@ -54,7 +53,7 @@ static void close_list(struct list *list) {
 
 /* ---- after a test ---- */
 
-/* Fails, or where the test has failed already adds to its report, or where it was skipped notes. */
+/* Fails the test; adds to the report of a test that already failed; prints a note for one that was skipped. */
 static void tell_leak(const struct list *list) {
     char text[4400];
     const char *file = list->site.file ? list->site.file : "?";
@@ -68,7 +67,7 @@ static void tell_leak(const struct list *list) {
         rf_test_fail_text(file, list->site.line, false, text);
 }
 
-/* Sweeps what was made after the mark and tells what there is to tell of it. */
+/* Releases what was made after the mark and reports it. */
 static void sweep(uint64_t mark) {
     struct rf_device *device = rf_fixture_peek();
     if (!device || rf_fixture_is_lost()) return;
@@ -93,7 +92,7 @@ static void sweep(uint64_t mark) {
         rf_test_say("lost", "%s", why);
         rf_test_fail(file, line, false, "the GPU was lost: %s", why);
     } else {
-        if (status) rf_test_fail(file, line, false, "behind the test: %s: %s", rf_status_name(status), why);
+        if (status) rf_test_fail(file, line, false, "after the test: %s: %s", rf_status_name(status), why);
         if (list->count) tell_leak(list);
         if (params.handles && rf_test_verdict_so_far() == RF_TEST_PASSED)
             rf_test_fail(file, line, false, "left %" PRIu64 " queues, events or views undestroyed", params.handles);
@@ -111,7 +110,7 @@ void rf_fixture_end(void) {
     sweep(rf_fixture_opened_mark());
     RF_PARAMS(struct rf_memory_info, memory);
     if (!rf_fixture_is_lost() && rf_device_memory_info(device, &memory) == RF_OK)
-        rf_test_say("memory", "%" PRIu64, memory.peak_bytes); /* the runner admits by it next time */
+        rf_test_say("memory", "%" PRIu64, memory.peak_bytes); /* the runner uses it to admit the test next time */
     rf_fixture_drop_queues(0);
     rf_status status = rf_fixture_close();
     if (status && !rf_fixture_is_lost())
@@ -143,10 +142,10 @@ void rf_fixture_run(void (*body)(struct rf_device *device, void *user), void *us
     if (!returned) rf_test_leave();
 }
 
-/* ---- asked for ---- */
+/* ---- rf_fixture_assert_no_leak ---- */
 
-/* How much more than the ledger knows the process, or where that is not known the whole GPU,
- * holds than when the fixture was opened. false: nobody says. */
+/* How much more memory than the ledger knows is in use now than when the fixture was opened: by this process or, if
+ * that is not known, on the whole GPU. False: no source tells. */
 static bool unexplained(const struct rf_memory_info *now, uint64_t *bytes, bool *own) {
     const struct rf_memory_info *first = rf_fixture_first_figures();
     int64_t ledger = (int64_t)now->held_bytes - (int64_t)first->held_bytes, grown;
@@ -162,7 +161,7 @@ static bool unexplained(const struct rf_memory_info *now, uint64_t *bytes, bool 
 void rf_fixture_assert_no_leak_at(double percent, struct rf_site site) {
     struct rf_device *device = rf_fixture();
     if (!(percent >= 0 && percent <= 100))
-        rf_test_fail(site.file, site.line, true, "rf_fixture_assert_no_leak: %g is no percentage from 0 to 100",
+        rf_test_fail(site.file, site.line, true, "rf_fixture_assert_no_leak: %g is not a percentage from 0 to 100",
                      percent);
     struct list *list = rf_test_grow(NULL, sizeof *list);
     int64_t deadline = rf_test_now_ns() + LATE_NS;
@@ -178,7 +177,7 @@ void rf_fixture_assert_no_leak_at(double percent, struct rf_site site) {
         known = unexplained(&now, &extra, &own);
         allowed = (uint64_t)((double)now.total_bytes * percent / 100) + LATE_DRIVER_BYTES;
         over = known && extra > allowed && (own || percent > 0);
-        /* The ledger is never late; the drivers' and the kernel's figures are. */
+        /* The ledger is always up to date; the figures of drivers and of the kernel may lag. */
         if (list->count || !over || rf_test_now_ns() > deadline) break;
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
@@ -191,10 +190,10 @@ void rf_fixture_assert_no_leak_at(double percent, struct rf_site site) {
                      list->bytes, list->count, list->count == 1 ? "" : "s", list->text);
     else if (over)
         rf_test_fail(site.file, site.line, false,
-                     "the ledger is even, but %s %" PRIu64
+                     "the ledger is balanced, but %s %" PRIu64
                      " bytes more than when the fixture was opened, allowed %" PRIu64
-                     " (%g%% of the GPU and what drivers take late): somebody allocates past the ledger",
-                     own ? "this process holds" : "on the whole GPU are in use", extra, allowed, percent);
+                     " (%g%% of the GPU and what drivers take late): something allocates outside the ledger",
+                     own ? "this process holds" : "the whole GPU has in use", extra, allowed, percent);
     else
         failed = false;
     free(list);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As rf_test_find, which sorts all names first: too much for one, ten thousand times over. */
+/* Like rf_test_find, which sorts all names first: too slow for a single name when ten thousand processes do it. */
 static const struct rf_test *find_one(const char *full_name) {
     for (const struct rf_test *test = rf_test_first(); test; test = test->next) {
         size_t suite = strlen(test->suite);
@@ -21,9 +21,9 @@ static const struct rf_test *find_one(const char *full_name) {
     return NULL;
 }
 
-/* The process that the runner started: one test, or a list of them, then the end. */
+/* The process that the runner started: runs one test, or a list of them, and ends. */
 static int run_child(const struct rf_test_settings *settings) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a killed runner leaves nothing running */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if the runner is killed, nothing keeps running */
     if (settings->run_list) {
         setvbuf(stdout, NULL, _IOLBF, 0);
         return rf_test_run_list(settings->run_list, settings->record_fd);
@@ -33,7 +33,7 @@ static int run_child(const struct rf_test_settings *settings) {
         fprintf(stderr, "no test is named %s\n", settings->run_one);
         return 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash should not take the last lines with it */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a crash does not lose the last lines */
     enum rf_test_verdict verdict = rf_test_run_sequence(settings->before, test, settings->record_fd);
     return verdict == RF_TEST_PASSED ? 0 : verdict == RF_TEST_SKIPPED ? 77 : 1;
 }
@@ -63,7 +63,7 @@ static bool write_files(struct files *files, const struct rf_test_settings *sett
     return good;
 }
 
-/* The plan is complete: the rest is the same for own tests and for executables. */
+/* The plan is complete; from here on own tests and executables are handled alike. */
 static int run_and_close(const struct rf_test_settings *settings, struct rf_test_plan *plan,
                          struct rf_test_tally *tally) {
     const struct rf_test_job *twice = rf_test_plan_duplicate(plan);
@@ -75,7 +75,7 @@ static int run_and_close(const struct rf_test_settings *settings, struct rf_test
     rf_test_history_apply(plan, settings->rerun_failed);
     if (plan->count == 0 && tally->failed == 0) {
         if (any) {
-            printf("no test that failed is recorded\n0 passed, 0 failed, 0 skipped\n");
+            printf("no failed test is recorded\n0 passed, 0 failed, 0 skipped\n");
             return 0;
         }
         fprintf(stderr, "%s: no test matches: --list shows the names\n", settings->program);
@@ -115,7 +115,7 @@ static int run_own(const struct rf_test_settings *settings) {
     struct rf_test_settings all = {.timeout_scale = 1};
     struct rf_test_plan plan = {0};
     struct rf_test_tally tally = {0};
-    /* Names that exist twice are refused whichever are asked for. */
+    /* Names that exist twice are refused, whichever tests were asked for. */
     rf_test_plan_own(&plan, &all);
     const struct rf_test_job *twice = rf_test_plan_duplicate(&plan);
     int code = twice ? 2 : 0;
@@ -136,12 +136,12 @@ static int run_own(const struct rf_test_settings *settings) {
 int rf_test_main(int argc, char **argv) {
     struct rf_test_settings settings;
     enum rf_test_parsed parsed = rf_test_settings_parse(&settings, argc, argv, false);
-    /* Programs that a test starts must not hold the runner's pipe. */
+    /* Programs that a test starts must not inherit the runner's pipe. */
     if (settings.record_fd >= 0) fcntl(settings.record_fd, F_SETFD, FD_CLOEXEC);
     int code = 2;
     if (parsed == RF_TEST_HELP) {
-        printf("usage: %s [options] [PATTERN…]\nRuns its tests, each in a process of its own.\n\n%s", argv[0],
-               rf_test_option_help);
+        printf("usage: %s [options] [PATTERN…]\nRuns the tests of this executable, each in its own process.\n\n%s",
+               argv[0], rf_test_option_help);
         code = 0;
     } else if (parsed == RF_TEST_RUN) {
         rf_test_set_seed(settings.seed);
@@ -203,13 +203,14 @@ static int run_executables(const struct rf_test_settings *settings) {
     return code;
 }
 
-static int run_foreign(const struct rf_test_settings *settings) {
-    if (settings->executable_count || !settings->foreign[0]) {
+static int run_any_command(const struct rf_test_settings *settings) {
+    if (settings->executable_count || !settings->command[0]) {
         fprintf(stderr, "%s: %s\n", settings->program,
-                settings->foreign[0] ? "either test executables or, after --, one command" : "no command follows --");
+                settings->command[0] ? "give either test executables or, after --, one command"
+                                     : "no command follows --");
         return 2;
     }
-    return rf_test_run_foreign(settings);
+    return rf_test_run_command(settings);
 }
 
 int rf_test_main_executables(int argc, char **argv) {
@@ -217,18 +218,16 @@ int rf_test_main_executables(int argc, char **argv) {
     enum rf_test_parsed parsed = rf_test_settings_parse(&settings, argc, argv, true);
     int code = 2;
     if (parsed == RF_TEST_HELP) {
-        printf(
-            "usage: rocmforge test [options] EXECUTABLE…\n"
-            "       rocmforge test [options] -- COMMAND [ARGUMENT…]\n"
-            "Runs the tests of executables that are linked with librocmforge-test, each test in a process of its "
-            "own;\n"
-            "or any command, under the same lock of the GPU, with a deadline (--timeout SECONDS, default 600), and\n"
-            "passes its exit status on.\n\n%s",
-            rf_test_option_help);
+        printf("usage: rocmforge test [options] EXECUTABLE…\n"
+               "       rocmforge test [options] -- COMMAND [ARGUMENT…]\n"
+               "Runs the tests of executables that are linked with librocmforge-test, each test in its own process.\n"
+               "The second form runs any command under the same GPU lock, with a deadline (--timeout SECONDS,\n"
+               "default 600), and passes on its exit status.\n\n%s",
+               rf_test_option_help);
         code = 0;
     } else if (parsed == RF_TEST_RUN) {
         code = settings.health    ? rf_test_health_here(settings.health, settings.record_fd)
-               : settings.foreign ? run_foreign(&settings)
+               : settings.command ? run_any_command(&settings)
                                   : run_executables(&settings);
     }
     rf_test_settings_finish(&settings);

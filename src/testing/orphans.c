@@ -1,11 +1,11 @@
-/* The processes that a test left behind.
+/* Finds the processes that a test left behind.
  *
- * While a plan runs, this process is the reaper of its descendants: one whose parent ended
- * becomes its child and is found among them. Whose it was is told by its process group or, if
- * it left that, by RF_TEST_KEY in the environment it was started with; a runner inside a test
- * extends the key, so what it leaves is the test's. What fits neither is not ours to judge.
+ * While a plan runs, this process is the reaper of its descendants: one whose parent ended becomes its child and is
+ * found among its children. Which test it came from is known from its process group or, if it left that, from
+ * RF_TEST_KEY in the environment it was started with; a runner inside a test extends the key, so what it leaves
+ * behind belongs to that test. A process that matches neither is not ours to judge.
  *
- * Must not reap or kill a process that no test left: the program around may have children. */
+ * Must not reap or kill a process that no test left behind: the surrounding program may have children. */
 #include "runner_impl.h"
 
 #include <ctype.h>
@@ -33,7 +33,7 @@ void rf_test_orphans_end(void) {
 void rf_test_orphans_key(char key[RF_TEST_KEY_BYTES]) {
     static unsigned long number;
     const char *above = getenv("RF_TEST_KEY");
-    /* A runner too deep inside others begins anew: better found by its group alone. */
+    /* A runner nested too deep starts a new key: its processes are then found by their group alone. */
     if (!above || strlen(above) > RF_TEST_KEY_BYTES - 48) above = "";
     snprintf(key, RF_TEST_KEY_BYTES, "%.140s/%d.%lu", above, (int)getpid(), ++number);
 }
@@ -49,7 +49,7 @@ static ssize_t read_small(const char *path, char *text, size_t size) {
     return (ssize_t)length;
 }
 
-/* Calls visit for each child of this process; false where the kernel does not list them. */
+/* Calls visit for each child of this process; false if the kernel does not list them. */
 static bool each_listed(void (*visit)(void *user, pid_t pid), void *user) {
     DIR *tasks = opendir("/proc/self/task");
     if (!tasks) return false;
@@ -95,7 +95,7 @@ static void each_scanned(void (*visit)(void *user, pid_t pid), void *user) {
     if (processes) closedir(processes);
 }
 
-/* Was it started with this key, or one below it? */
+/* Whether it was started with this key, or one below it. */
 static bool has_key(pid_t pid, const char *key) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
@@ -117,8 +117,8 @@ static bool has_key(pid_t pid, const char *key) {
 struct search {
     const struct rf_test_child *child;
     bool end;
-    bool again; /* one was seen to have ended: what it left became ours after the list was read */
-    bool dying; /* one has threads that are still to end, and what it left stays theirs until then */
+    bool again; /* one has ended: what it left became our child after the list was read */
+    bool dying; /* one has threads that have not ended yet, and what it left stays their child until then */
     int count;
     char *text;
     size_t size;
@@ -130,7 +130,8 @@ static void judge_one(void *user, pid_t pid) {
     if (pid == child->pid) return;
     char state, name[32];
     pid_t parent;
-    bool ours = getpgid(pid) == child->pid || has_key(pid, child->key); /* a dead one shows no key */
+    bool ours =
+        getpgid(pid) == child->pid || has_key(pid, child->key); /* a dead process has no environment to read */
     bool there = read_stat(pid, &state, &parent, name), dead = there && (state == 'Z' || state == 'X');
     search->again |= !there || dead;
     siginfo_t info = {0};

@@ -1,9 +1,8 @@
-/* The plan: which tests of which executables run, and in which order. An executable is asked
- * once, by running it with --list --machine; it answers on the record's pipe, so what its
- * constructors print does no harm.
+/* The plan: which tests of which executables run, and in which order. Each executable is run once with --list
+ * --machine; it answers on the pipe of the record, so what its constructors print does no harm.
  *
- * A line of the listing: name, timeout in ms, gpu, memory in bytes, serial, group, tags, file,
- * line, with tabs between. */
+ * A line of the listing: name, timeout in ms, gpu, memory in bytes, serial, group, tags, file, line, separated by
+ * tabs. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -30,7 +29,7 @@ static bool is_wanted(const struct rf_test_settings *settings, const char *name,
     return named && (settings->tag_count == 0 || first_tag(settings->tags, settings->tag_count, tags));
 }
 
-/* What a listing says of one test. */
+/* One test of a listing. */
 struct entry {
     const char *name, *group, *tags, *file;
     int timeout_ms, line;
@@ -163,7 +162,7 @@ static void free_job(struct rf_test_job *job) {
     free(job->company);
 }
 
-/* The first line of what it printed, for a message of one line. */
+/* The first line of its output, for a message of one line. */
 static char *first_line(const struct rf_test_capture *output) {
     char *text;
     size_t length, gap_at;
@@ -196,7 +195,7 @@ int rf_test_plan_executable(struct rf_test_plan *plan, const struct rf_test_sett
     size_t before = plan->count;
     if (child.record) rf_test_record_lines(child.record, take_line, &listing);
     bool good = listing.complete && !listing.malformed && child.wait_status == 0;
-    /* It knows our options and refuses: say what it said. */
+    /* It knows our options and refuses to list: show its own message. */
     bool refuses = !good && listing.count == 0 && WIFEXITED(child.wait_status) && WEXITSTATUS(child.wait_status) == 2;
     if (refuses) *trouble = first_line(&child.output);
     rf_test_child_finish(&child);

@@ -1,16 +1,15 @@
-/* What a failure in company means.
+/* Finds out why a test failed in company: while others ran beside it, or before it in the same process (its company).
  *
- * A test that failed while others ran beside it, or before it in the same process, is run
- * alone a few times:
- *   it fails alone, always        it fails
- *   it fails alone, sometimes     it is flaky, n of m
- *   it never fails alone          its company is brought back: if it fails again, it fails only
- *                                 when shared, and the company is reduced to the least that
- *                                 still makes it fail; if it does not, it is flaky
- * In one process the company is the order of the tests before it: first the shortest prefix
- * that still shows the failure is found by halving, then tests are left out of it.
+ * Such a test is run alone a few times:
+ *   it always fails alone         it fails
+ *   it sometimes fails alone      it is flaky, n of m
+ *   it never fails alone          it is run with its company again. If it fails again, it fails only when shared, and
+ *                                 the company is reduced to the smallest that still makes it fail; if it does not, it
+ *                                 is flaky
+ * In one process the company is the sequence of tests before it: first the shortest prefix that still shows the
+ * failure is found by bisection, then single tests are left out of it.
  *
- * Bounded: in tests explained, in runs for each, and in time. */
+ * Bounded: the number of tests explained, the runs for each, and the time. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -21,10 +20,10 @@
 
 #define EXPLAINED_MAX 20
 #define ALONE_RUNS 5
-#define RUNS_MAX 120                      /* with company, for one test */
-#define NS_MAX INT64_C(300000000000)      /* for all */
-#define ALONE_NS_MAX INT64_C(60000000000) /* for one test alone */
-#define BESIDE_TRIES 3                    /* company beside it is a matter of chance */
+#define RUNS_MAX 120                      /* runs with company, for one test */
+#define NS_MAX INT64_C(300000000000)      /* time for all tests */
+#define ALONE_NS_MAX INT64_C(60000000000) /* time for runs alone, for one test */
+#define BESIDE_TRIES 3                    /* repeated, because what happens beside it depends on chance */
 #define NAMED 8
 
 struct inquiry {
@@ -33,7 +32,7 @@ struct inquiry {
     struct rf_test_gate *gate;
     struct rf_test_job *job;
     int64_t until_ns;
-    int runs; /* with company */
+    int runs; /* runs with company so far */
 };
 
 static bool over(const struct inquiry *inquiry) {
@@ -46,7 +45,7 @@ static bool over(const struct inquiry *inquiry) {
 static bool begin(const struct inquiry *inquiry, const struct rf_test_job *job, const char *before, bool alone,
                   struct rf_test_part *part, struct rf_test_child *child) {
     *part = (struct rf_test_part){0};
-    /* A process that ran the tests itself has lent itself the share for good. */
+    /* If this process ran the tests itself, it has lent itself the share for good. */
     bool own = inquiry->settings->in_process && !inquiry->plan->executable_count;
     if (job->gpu && inquiry->gate->gpu && !own &&
         rf_test_gate_lend(inquiry->gate, inquiry->settings, job, alone, part) != RF_TEST_ADMITTED)
@@ -70,7 +69,7 @@ static void conclude(const struct inquiry *inquiry, struct rf_test_child *child,
         bool has_verdict = child->record && strstr(child->record, "verdict\t");
         rf_test_judge(child, inquiry->job->timeout_ms, &attempt, &peak);
         *verdict = attempt.verdict;
-        /* An earlier test of the sequence that ends the process says nothing of this one. */
+        /* If an earlier test of the sequence ends the process, that says nothing about this one. */
         if (!has_verdict && attempt.verdict == RF_TEST_FAILED && !child->record) *verdict = RF_TEST_NONE;
         free(attempt.message);
     }
@@ -85,14 +84,14 @@ static enum rf_test_verdict run_alone(const struct inquiry *inquiry, const char 
     if (!begin(inquiry, inquiry->job, before, true, &part, &child)) return RF_TEST_NONE;
     while (!child.ended && !rf_test_interrupted) rf_test_children_serve(children, 1, INT64_C(200000000));
     conclude(inquiry, &child, &part, child.ended ? &verdict : NULL);
-    /* Alone, a crash without a word is still its own. */
+    /* Alone, a crash without a record is still its own. */
     if (!before && verdict == RF_TEST_NONE && !rf_test_interrupted) verdict = RF_TEST_FAILED;
     return verdict;
 }
 
 /* ---- company ---- */
 
-/* The job after these, in one process. */
+/* Runs the job after these, in one process. */
 static bool fails_after(struct inquiry *inquiry, const size_t *company, size_t count) {
     if (over(inquiry) || inquiry->runs >= RUNS_MAX) return false;
     inquiry->runs++;
@@ -142,7 +141,7 @@ static bool fails_with(struct inquiry *inquiry, const size_t *company, size_t co
     return false;
 }
 
-/* The shortest prefix that still fails, if failing after some means failing after more. */
+/* The shortest prefix that still fails, assuming that a longer prefix fails too. */
 static size_t shortest_prefix(struct inquiry *inquiry, const size_t *company, size_t count) {
     size_t passes = 0, fails = count;
     while (passes + 1 < fails && !over(inquiry)) {
@@ -155,10 +154,10 @@ static size_t shortest_prefix(struct inquiry *inquiry, const size_t *company, si
     return fails;
 }
 
-/* Leaves out pieces, large ones first, as long as it still fails. */
+/* Leaves out pieces, large ones first, as long as the job still fails. */
 static size_t leave_out(struct inquiry *inquiry, size_t *company, size_t count) {
     size_t *rest = rf_test_grow(NULL, (count + 1) * sizeof *rest);
-    /* Most often it is the last one alone. */
+    /* Most often the last one alone is the cause. */
     if (count > 1 && inquiry->settings->in_process && fails_with(inquiry, company + count - 1, 1)) {
         company[0] = company[count - 1];
         count = 1;
@@ -209,7 +208,7 @@ static void explain_one(struct inquiry *inquiry) {
         if (rf_test_interrupted || verdict == RF_TEST_NONE || verdict == RF_TEST_SKIPPED) break;
         alone++;
         failed_alone += verdict == RF_TEST_FAILED;
-        if (alone == 2 && failed_alone == 2) break; /* no doubt */
+        if (alone == 2 && failed_alone == 2) break; /* no rerun is needed */
     }
     if (alone == 0) return;
     if (failed_alone == alone) {
@@ -228,7 +227,7 @@ static void explain_one(struct inquiry *inquiry) {
     size_t *company = rf_test_grow(NULL, (count + 1) * sizeof *company);
     memcpy(company, job->company, count * sizeof *company);
     if (!fails_with(inquiry, company, count)) {
-        snprintf(text, sizeof text, "flaky (%lu of %lu runs failed; not again alone, nor %s the same tests)",
+        snprintf(text, sizeof text, "flaky (%lu of %lu runs failed; did not fail again alone, nor %s the same tests)",
                  failures, runs, where);
         label(job, RF_TEST_FLAKY, text);
     } else {
@@ -236,7 +235,7 @@ static void explain_one(struct inquiry *inquiry) {
         count = leave_out(inquiry, company, count);
         name_company(inquiry, company, count, names, sizeof names);
         snprintf(text, sizeof text, "fails only when shared: passes alone (%u of %u), fails %s %s%s", alone, alone,
-                 where, names, inquiry->runs >= RUNS_MAX || over(inquiry) ? " (perhaps fewer would do)" : "");
+                 where, names, inquiry->runs >= RUNS_MAX || over(inquiry) ? " (fewer may be enough)" : "");
         label(job, RF_TEST_FAILS_SHARED, text);
     }
     free(company);
@@ -264,5 +263,5 @@ void rf_test_explain(const struct rf_test_settings *settings, struct rf_test_pla
             label(job, RF_TEST_FLAKY, text);
         }
     }
-    if (left) rf_test_remark("%zu more failures in company were not run alone", left);
+    if (left) rf_test_remark("%zu more tests that failed in company were not rerun alone", left);
 }

@@ -1,5 +1,5 @@
-/* One live line at the bottom of a terminal: how far, what runs, how long still, how much GPU
- * memory is in use. In a pipe there is none.
+/* One live line at the bottom of a terminal: how far the run is, which tests run, how long it will take, and how much
+ * GPU memory is in use. Not shown if the output is not a terminal.
  *
  * Invariant: the line is cleared before anything else is printed; it never wraps. */
 #include "runner_impl.h"

@@ -1,5 +1,5 @@
-/* Random input: a small deterministic generator (splitmix64), the same numbers for a seed on
- * every machine; the values that break kernels; and the seed of a run. */
+/* Random input: a small deterministic generator (splitmix64) that gives the same numbers for a seed on every machine;
+ * the values that break kernels; and the seed of a run. */
 #include "testing_impl.h"
 
 #include <float.h>
@@ -21,16 +21,16 @@ double rf_random_unit(struct rf_random *random) {
 
 uint64_t rf_random_below(struct rf_random *random, uint64_t bound) {
     if (bound == 0) return 0;
-    /* The lowest 2^64 mod bound values would make some results more likely: drawn again. */
+    /* The lowest 2^64 mod bound values would make some results more likely, so they are drawn again. */
     uint64_t uneven = (0 - bound) % bound, value;
     do value = rf_random_next(random);
     while (value < uneven);
     return value % bound;
 }
 
-/* Twelve uniform numbers less six would be simpler but has no tails; the polar form of two
- * uniform numbers needs a logarithm, a root and a cosine, whose last bits are the machine's. The
- * result is therefore rounded to 32 bits of fraction, far coarser than those differences. */
+/* The sum of twelve uniform numbers less six would be simpler but has no tails. The polar form of two uniform numbers
+ * needs a logarithm, a root and a cosine, whose last bits depend on the machine. So the result is rounded to 32 bits
+ * of fraction, far coarser than those differences. */
 double rf_random_normal(struct rf_random *random) {
     double radius = 1.0 - rf_random_unit(random); /* (0, 1] */
     double angle = rf_random_unit(random);
@@ -67,7 +67,7 @@ void rf_random_specials(struct rf_random *random, float *values, size_t count, u
     if (!choices || !count) return;
     size_t places = one_in > 1 ? count / one_in : count;
     if (places == 0) places = 1;
-    /* Round and round the list from a random start: few places still meet many kinds. */
+    /* Goes through the list from a random start, so that even a few places get many kinds. */
     size_t next = (size_t)rf_random_below(random, choices);
     for (size_t i = 0; i < places; i++) {
         size_t at = (size_t)rf_random_below(random, count);
@@ -84,7 +84,7 @@ static struct {
 } seed;
 
 uint64_t rf_test_draw_seed(void) {
-    uint32_t drawn; /* short enough to type again */
+    uint32_t drawn; /* short enough to retype */
     if (getrandom(&drawn, sizeof drawn, 0) == (ssize_t)sizeof drawn) return drawn;
     return (uint64_t)rf_test_now_ns() & UINT32_MAX;
 }

@@ -1,7 +1,7 @@
-/* The record: what a test says about itself, apart from anything it prints.
+/* The record: what a test reports about itself, apart from what it prints.
  *
- * Invariants: one line is one write() of less than PIPE_BUF bytes, so lines of several threads
- * and processes never mix; text is escaped, so a message cannot make a line of its own. */
+ * Invariants: one line is one write() of less than PIPE_BUF bytes, so lines of several threads and processes never
+ * mix; text is escaped, so a message cannot contain a line break. */
 #include "testing_impl.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static void take_line(void *user, const char *kind, char *value) {
 void rf_test_record_parse(char *text, struct rf_test_record *record) {
     *record = (struct rf_test_record){.message = rf_test_copy("")};
     rf_test_record_lines(text, take_line, record);
-    /* A forked child of the test may have failed where the test itself saw nothing. */
+    /* A forked child of the test may have failed without the test noticing. */
     if (record->failure_seen && record->verdict != RF_TEST_NONE) record->verdict = RF_TEST_FAILED;
 }
 

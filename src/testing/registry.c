@@ -1,9 +1,9 @@
-/* The tests and suites of this executable, as their constructors registered them. Registration
- * happens before main, on one thread; afterwards the lists do not change.
+/* The tests and suites of this executable, as their constructors registered them. Registration happens before main,
+ * on one thread; afterwards the lists do not change.
  *
- * Invariant: an index by name is built when it pays, so that ten thousand tests are found, and
- * found to be different, without comparing each with each; a process that runs one test looks
- * for one name only and does without. */
+ * Invariant: the index by name is built only when it pays off. With it ten thousand tests can be found, and checked
+ * for duplicates, without comparing each with each; a process that runs one test looks up one name and does without.
+ */
 #include "testing_impl.h"
 
 #include <stdlib.h>
@@ -30,8 +30,8 @@ void rf_test_register(struct rf_test *test) {
 void rf_test_register_suite(struct rf_test_suite *suite) {
     const struct rf_test_suite *other = rf_test_find_suite(suite->name);
     if (other) {
-        /* Before main: nothing else will ever look at it. */
-        fprintf(stderr, "%s:%d: the suite %s has its set-up at %s:%d already: join them\n", suite->file, suite->line,
+        /* This runs before main, so nothing else could report it. */
+        fprintf(stderr, "%s:%d: the suite %s already has its set-up at %s:%d: merge them\n", suite->file, suite->line,
                 suite->name, other->file, other->line);
         exit(2);
     }
@@ -64,7 +64,7 @@ static uint64_t hash(const char *text) {
     return value;
 }
 
-/* The slot that holds the name, or the free one where it would be. */
+/* The slot that holds the name, or the free slot where it belongs. */
 static struct rf_test **slot_of(const char *full_name) {
     char name[RF_TEST_NAME_BYTES];
     size_t at = hash(full_name) & (slot_count - 1);

@@ -1,9 +1,8 @@
-/* What a person sees: a line per test, everything about a failure, and the closing line.
+/* The report for people: one line per test, everything about a failure, and the closing line.
  *
- * Invariants: what a test printed is shown indented or with a prefix and with control
- * characters spelled out, so nothing it prints looks like a line of the report. The closing
- * line comes last, once. A run of very many tests shows failures and a line every tenth part
- * of the way instead of a line per test. */
+ * Invariants: what a test printed is shown indented or with a prefix, with control characters spelled out, so nothing
+ * it prints looks like a line of the report. The closing line comes last, once. A run of very many tests shows only
+ * failures and a line after every tenth of the tests instead of a line per test. */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -94,7 +93,7 @@ static char *kept_output(const struct rf_test_capture *output) {
     size_t length, gap_at;
     uint64_t left_out;
     rf_test_capture_text(output, &text, &length, &gap_at, &left_out);
-    if (length > KEPT_OUTPUT) { /* the end says most */
+    if (length > KEPT_OUTPUT) { /* the end is the most informative part */
         memmove(text, text + length - KEPT_OUTPUT, KEPT_OUTPUT);
         length = KEPT_OUTPUT;
         text[length] = 0;
@@ -185,7 +184,7 @@ static void show_verdicts(const struct rf_test_plan *plan) {
     for (size_t i = 0; i < plan->count; i++) {
         const struct rf_test_job *job = &plan->jobs[i];
         if (!job->verdict_text) continue;
-        if (first) printf("\nWhat the failures are:\n");
+        if (first) printf("\nThe failures, explained:\n");
         first = false;
         printf("  %s: %s\n", job->name, job->verdict_text);
     }
@@ -210,7 +209,7 @@ static void show_slowest(const struct rf_test_plan *plan, size_t wanted) {
     free(sorted);
 }
 
-/* Of very many tests the skipped ones were not listed: why, and how many. */
+/* In a run of very many tests the skipped ones were not listed: shows the reasons, with counts. */
 static void show_skips(const struct rf_test_plan *plan) {
     struct {
         const char *reason;

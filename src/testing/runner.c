@@ -1,11 +1,10 @@
-/* Runs a plan in isolated processes: CPU tests fill the cores, GPU tests go through the gate.
+/* Runs a plan in isolated processes: CPU tests fill the cores, GPU tests go through the gate (admission.c).
  *
- * A verdict needs the record and the exit status to agree: a test that passed and then crashed
- * in a destructor, or leaked by a sanitizer's word, has failed. Rounds (--repeat) flow into
- * each other, but a test never runs beside itself.
+ * A verdict needs the record and the exit status to agree: a test that passed and then crashed in a destructor, or
+ * that leaked according to a sanitizer, has failed. Rounds (--repeat) overlap, but a test never runs beside itself.
  *
- * After a GPU test failed, a process of its own asks whether the device is still good; if not,
- * no further GPU test is started and one message says so. */
+ * After a GPU test fails, a separate process checks whether the device still works; if not, no further GPU test is
+ * started, and one message says so. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -38,9 +37,9 @@ struct slot {
     struct rf_test_part part;
     struct rf_test_stream stream;
     char prefix[RF_TEST_NAME_BYTES + 8];
-    char marker[128];      /* --fail-alloc: made when the allocation was refused */
-    unsigned long fail_at; /* --fail-alloc: which */
-    int64_t spent_ns;      /* in earlier attempts of the sweep */
+    char marker[128];      /* --fail-alloc: a file that is made when the allocation was refused */
+    unsigned long fail_at; /* --fail-alloc: the number of the allocation to refuse */
+    int64_t spent_ns;      /* time of the earlier attempts of the sweep */
     uint64_t peak_bytes;   /* seen so far */
     size_t company[COMPANY_MAX];
     size_t company_count;
@@ -59,10 +58,10 @@ struct run {
     struct slot *slots;
     struct rf_test_child **children;
     size_t slot_count, busy, gpu_busy;
-    size_t *order, order_count; /* of this round; jobs that are skipped are not in it */
+    size_t *order, order_count; /* jobs of this round, without those that are skipped */
     size_t next;                /* in order */
     long round;
-    struct pending *deferred; /* what could not start when its turn came */
+    struct pending *deferred; /* jobs that could not start when their turn came */
     size_t deferred_count;
     size_t done;
     int64_t next_sample_ns, expected_ns, average_ns;
@@ -90,7 +89,7 @@ void rf_test_run_plan(const struct rf_test_settings *settings, struct rf_test_pl
         rf_test_report(settings, job, &(struct rf_test_result){.verdict = RF_TEST_SKIPPED, .message = reason}, tally);
     }
     if (settings->in_process && plan->executable_count) {
-        rf_test_run_together(settings, plan, gate, tally);
+        rf_test_run_in_one_child(settings, plan, gate, tally);
     } else if (settings->in_process) {
         rf_test_run_in_process(settings, plan, gate, tally);
     } else {
@@ -169,7 +168,7 @@ void rf_test_judge(struct rf_test_child *child, int timeout_ms, struct rf_test_a
     } else if (record.verdict == RF_TEST_NONE) {
         snprintf(text, sizeof text, "exited with status %d before the test ended", code);
     } else if (code != expected && !(record.failure_seen && (code == 0 || code == 1 || code == 77))) {
-        /* (A failure may come from a process that the test forked and did not hear of.) */
+        /* (A failure may come from a process that the test forked without learning of its failure.) */
         snprintf(text, sizeof text, "exited with status %d%s", code, so_far);
     }
     attempt->clean = !text[0] && !record.leak_seen && !child->left_behind[0];
@@ -212,7 +211,7 @@ static void report(struct run *run, struct slot *slot, enum rf_test_verdict verd
     if (verdict == RF_TEST_FAILED && (run->settings->fail_fast || run->settings->until_fail)) run->stop = true;
 }
 
-/* Starts the process of the slot's job, again in a sweep of allocations. */
+/* Starts the process of the slot's job; called again for each allocation of a sweep. */
 static bool launch(struct run *run, struct slot *slot) {
     char fail_alloc[160];
     if (run->settings->fail_alloc) {
@@ -266,7 +265,7 @@ static void start(struct run *run, struct slot *slot, struct pending what, const
 
 /* ---- choosing ---- */
 
-/* May it run beside what runs now, memory aside? */
+/* Whether it may run beside what runs now, apart from memory. */
 static bool fits_beside(const struct run *run, const struct rf_test_job *job) {
     if (job->gpu && run->gpu_busy >= (size_t)run->settings->gpu_jobs) return false;
     if (job->serial && run->gpu_busy) return false;
@@ -292,7 +291,7 @@ static void not_run(struct run *run, struct rf_test_job *job) {
     run->done++;
 }
 
-/* Starts it in the slot if it may start now. True: it is dealt with. */
+/* Starts the job in the slot if it may start now. True: the job has been handled. */
 static bool try_start(struct run *run, struct slot *slot, struct pending what) {
     struct rf_test_job *job = &run->plan->jobs[what.number];
     struct rf_test_part part = {0};
@@ -348,7 +347,7 @@ static void fill(struct run *run, struct slot *slot) {
         if (slot->job) return;
     }
     struct pending what;
-    /* What waits is kept; not more than a round of it. */
+    /* Jobs that wait are kept, at most one round of them. */
     while (!slot->job && !run->stop && run->deferred_count < run->order_count && take_next(run, &what))
         if (!try_start(run, slot, what)) run->deferred[run->deferred_count++] = what;
 }
@@ -367,7 +366,7 @@ static size_t collect_children(struct run *run, const struct slot *without) {
     return count;
 }
 
-/* After a GPU test failed: is the device still there, and its memory back? */
+/* After a GPU test failed: checks whether the device still works and its memory came back. */
 static void check_device(struct run *run, const struct slot *slot, bool killed) {
     struct rf_test_gate *gate = run->gate;
     if (!gate->gpu || gate->lost || rf_test_interrupted) return;
@@ -375,7 +374,7 @@ static void check_device(struct run *run, const struct slot *slot, bool killed) 
     if (killed && run->gpu_busy == 0 && before > RETURN_TOLERANCE &&
         !rf_test_wait_for_memory(gate->device, before - RETURN_TOLERANCE, &now)) {
         char had[32], has[32];
-        rf_test_remark("after %s the GPU has %s free, %s before the run: not all came back", slot->job->name,
+        rf_test_remark("after %s the GPU has %s free, %s before the run: not all memory came back", slot->job->name,
                        rf_format_bytes(now, has, sizeof has), rf_format_bytes(before, had, sizeof had));
     }
     struct rf_test_part part = {0};
@@ -407,7 +406,7 @@ static void announce_loss(struct run *run) {
     rf_test_report_trouble("the GPU", message, run->tally);
 }
 
-/* One allocation more is to fail. False: the sweep is over and *attempt is its result. */
+/* Continues the sweep with the next allocation. False: the sweep is over, and *attempt is its result. */
 static bool sweep_on(struct run *run, struct slot *slot, struct rf_test_attempt *attempt) {
     bool hit = access(slot->marker, F_OK) == 0;
     if (!hit || slot->fail_at >= FAILED_ALLOCATIONS_MAX) return false;
@@ -417,7 +416,8 @@ static bool sweep_on(struct run *run, struct slot *slot, struct rf_test_attempt 
         return !rf_test_interrupted && !run->stop;
     }
     char text[128];
-    snprintf(text, sizeof text, "this came of refusing allocation number %lu (RF_FAIL_ALLOC)", slot->fail_at);
+    snprintf(text, sizeof text, "this happened when allocation number %lu was refused (RF_FAIL_ALLOC)",
+             slot->fail_at);
     add_line(&attempt->message, text);
     attempt->verdict = RF_TEST_FAILED;
     return false;

@@ -1,22 +1,22 @@
-/* The inside of the runner: everything that happens outside a test's own process.
+/* The inside of the runner: everything that happens outside the process of a test.
  *
- *   child       a process with its record, its output, its deadline and what it left behind
- *   orphans     finds the processes that a child left behind
- *   plan        which tests of which executables run, in which order
- *   history     what tests took before, and which failed last
- *   admission   the GPU's share, and which test may start now
- *   health      is the GPU still good? asked by a process of its own
- *   runner      runs a plan in isolated processes
- *   inprocess   runs a plan in this process, or a sequence of tests in a child
- *   together    runs each executable's tests in one child process
- *   pollution   what a failure in company means
- *   foreign     any command under the same lock and deadline
- *   report      lines for a person; progress, junit, jsonreport: the other ways to say it
- *   settings    the options
- *   main        what the executables call
+ *   child             a process with its record, its output, its deadline and what it left behind
+ *   orphans           finds the processes that a child left behind
+ *   plan              which tests of which executables run, in which order
+ *   history           what tests needed in earlier runs, and which failed last
+ *   admission         the runner's share of the GPU, and which test may start now
+ *   health            whether the GPU still works, found out by a separate process
+ *   runner            runs a plan in isolated processes
+ *   run_in_process    runs a plan in this process, or a sequence of tests in a child
+ *   run_in_one_child  runs the tests of each executable in one child process
+ *   run_command       runs any command under the same lock and deadline
+ *   pollution         finds out why a test failed in company
+ *   report            the report for people; progress: the live line; report_junit, report_json: files for programs
+ *   settings          the options
+ *   main              what the executables call
  *
- * Must use public headers only, and must not touch a driver: GPUs are probed by the library's
- * helper process and used by children. */
+ * Must use only public headers, besides base/json.h and base/utf8.h, and must not call a driver: the helper process
+ * of the library probes GPUs, and children use them. */
 #ifndef RF_RUNNER_IMPL_H
 #define RF_RUNNER_IMPL_H
 
@@ -35,7 +35,7 @@ struct rf_test_capture {
     uint64_t total;
 };
 void rf_test_capture_add(struct rf_test_capture *capture, const char *data, size_t length);
-/* The stored bytes in order, owned by the caller; *left_out: how many lie at *gap_at. */
+/* The stored bytes in order, owned by the caller; *left_out bytes are missing at *gap_at. */
 void rf_test_capture_text(const struct rf_test_capture *capture, char **text, size_t *length, size_t *gap_at,
                           uint64_t *left_out);
 
@@ -51,8 +51,8 @@ struct rf_test_child {
     void (*on_output)(void *user, const char *data, size_t length); /* may be NULL */
     void *user;
     int64_t started_ns, deadline_ns, asked_ns, ended_ns;
-    bool timed_out, killed; /* past its deadline it was asked to end, then killed */
-    bool leader_ended;      /* its process is over; what it left behind is being looked at */
+    bool timed_out, killed; /* past its deadline it got SIGTERM, then SIGKILL */
+    bool leader_ended;      /* its process has ended; what it left behind is being examined */
     bool ended;
     int wait_status;             /* once ended */
     char key[RF_TEST_KEY_BYTES]; /* RF_TEST_KEY in its environment */
@@ -61,53 +61,53 @@ struct rf_test_child {
 
 struct rf_test_spawn {
     char *const *argv;
-    const char *const *environment; /* "NAME=VALUE" beyond ours, ended by NULL; or NULL */
+    const char *const *environment; /* "NAME=VALUE" in addition to our environment, ended by NULL; or NULL */
     int64_t timeout_ns;
     size_t record_limit; /* 0: 1 MiB */
-    bool foreign;        /* keeps our input, output and errors; has no record */
+    bool is_command;     /* a command that is not a test: keeps our input, output and errors, and has no record */
     void (*on_output)(void *user, const char *data, size_t length);
     void *user;
 };
-/* Starts argv[0] in a process group of its own; unless foreign with empty input, captured
- * output and the record's pipe at RF_TEST_RECORD_FD. 0, or an errno. */
+/* Starts argv[0] in its own process group and, unless is_command, with empty input, captured output and the pipe of
+ * the record at RF_TEST_RECORD_FD. Returns 0, or an errno. */
 int rf_test_child_start(struct rf_test_child *child, const struct rf_test_spawn *spawn);
-/* Waits up to wait_ns for any of the children to say something or end, then looks after
- * each: reads what it said, ends it past its deadline, reaps it. */
+/* Waits up to wait_ns until any of the children writes something or ends, then looks after each: reads what it wrote,
+ * ends it past its deadline, reaps it. */
 void rf_test_children_serve(struct rf_test_child *const *children, size_t count, int64_t wait_ns);
-/* Ends it if it runs, with its whole group and what it left behind. */
+/* Ends it if it still runs, with its whole group and what it left behind. */
 void rf_test_child_finish(struct rf_test_child *child);
 
 /* ---- orphans.c ---- */
 
-/* From here on orphaned descendants become this process's children, to be found. */
+/* From here on orphaned descendants become children of this process, so that they can be found. */
 void rf_test_orphans_begin(void);
 void rf_test_orphans_end(void);
-/* The next value of RF_TEST_KEY: this runner's own, then a number. */
+/* The next value of RF_TEST_KEY: the key of this runner, then a number. */
 void rf_test_orphans_key(char key[RF_TEST_KEY_BYTES]);
-/* How many live processes the child left behind, named in text; dead ones are reaped. With
- * end they are killed. -1: none, but a process is still ending and may leave one: look again. */
+/* How many live processes the child left behind, with their names in text; dead ones are reaped. end: kills them. -1:
+ * none, but a process is still ending and may leave one, so look again. */
 int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size);
 
 /* ---- settings.c ---- */
 
 struct rf_test_settings {
-    const char **patterns; /* of names; none: all */
+    const char **patterns; /* of test names; none: all tests */
     size_t pattern_count;
     const char **tags, **skip_tags;
     size_t tag_count, skip_tag_count;
     const char **executables;
     size_t executable_count;
-    char **foreign; /* the command after "--", ended by NULL; NULL: none. Borrowed from argv */
+    char **command; /* the command after "--", ended by NULL; NULL: none. Borrowed from argv */
     int jobs, gpu_jobs;
     long repeat; /* rounds, >= 1 */
-    int slowest; /* -1: five where the run took more than 5 s */
+    int slowest; /* -1: five if the run took more than 5 s */
     double timeout_scale;
-    int64_t timeout_ms;  /* of a foreign command; 0: ten minutes */
-    int64_t gpu_wait_ms; /* for the GPU's turn */
+    int64_t timeout_ms;  /* of a command after "--"; 0: ten minutes */
+    int64_t gpu_wait_ms; /* how long to wait for the GPU's turn */
     uint64_t seed, shuffle_seed;
     bool shuffle, until_fail, fail_fast, rerun_failed, no_rerun, fail_alloc, gpu_only;
     bool in_process, show_output, quiet, verbose, debug, list, machine;
-    const char *check;            /* of RF_CHECK; NULL: as it is */
+    const char *check;            /* value of RF_CHECK; NULL: leave it */
     const char *junit, *json;     /* NULL: none */
     const char *run_one, *before; /* a test, and a file with the names of those to run first */
     const char *run_list;         /* a file of tests to run in this process */
@@ -116,7 +116,7 @@ struct rf_test_settings {
     int record_fd;                /* -1: none */
 };
 enum rf_test_parsed { RF_TEST_RUN, RF_TEST_HELP, RF_TEST_WRONG };
-/* executables: positional arguments are these, not patterns. Says what is wrong. */
+/* executables: positional arguments are executables, not patterns. Prints what is wrong. */
 enum rf_test_parsed rf_test_settings_parse(struct rf_test_settings *settings, int argc, char **argv,
                                            bool executables);
 void rf_test_settings_finish(struct rf_test_settings *settings);
@@ -140,13 +140,13 @@ struct rf_test_job {
     int timeout_ms;
     bool gpu, serial;
     uint64_t memory_bytes;
-    const char *skip_tag; /* the unwanted tag it carries; borrowed from the settings; else NULL */
+    const char *skip_tag; /* the tag because of which it is skipped; borrowed from the settings; else NULL */
 
     /* from the history; 0: unknown */
     int64_t usual_ns;
     uint64_t usual_bytes;
 
-    /* what came of it */
+    /* the results */
     enum rf_test_verdict verdict; /* of the worst round */
     enum rf_test_label label;
     unsigned long passes, failures, skips; /* over the rounds */
@@ -167,83 +167,83 @@ struct rf_test_plan {
     size_t executable_count;
 };
 void rf_test_plan_own(struct rf_test_plan *plan, const struct rf_test_settings *settings);
-/* Lists an executable by running it. 0; 1: it did not list its tests; 2: its tests cannot be
- * run as they are. Else *trouble says why (owned by the caller). */
+/* Lists the tests of an executable by running it. 0: done; 1: it did not list its tests; 2: its tests cannot be run
+ * as they are. Otherwise *trouble says why (owned by the caller). */
 int rf_test_plan_executable(struct rf_test_plan *plan, const struct rf_test_settings *settings, const char *path,
                             char **trouble);
 /* The name that occurs twice in one executable, or NULL. */
 const struct rf_test_job *rf_test_plan_duplicate(const struct rf_test_plan *plan);
 void rf_test_plan_shuffle(struct rf_test_plan *plan, uint64_t seed);
 void rf_test_plan_finish(struct rf_test_plan *plan);
-/* Writes this executable's tests, for a person or (machine) as a record. */
+/* Writes the list of this executable's tests, for people or (machine) as a record. */
 void rf_test_list(const struct rf_test_settings *settings, FILE *to);
 /* "suite.name" of an executable, or the executable's base name. */
 const char *rf_test_job_program(const struct rf_test_job *job);
 
 /* ---- history.c ---- */
 
-/* Fills usual_ns and usual_bytes, and with rerun_failed drops the jobs that did not fail
- * last time. A file that cannot be read or makes no sense counts as empty. */
+/* Fills usual_ns and usual_bytes, and with rerun_failed drops the jobs that did not fail last time. A file that
+ * cannot be read or makes no sense counts as empty. */
 void rf_test_history_apply(struct rf_test_plan *plan, bool rerun_failed);
-/* Notes what this run showed. Failing to is no failure. */
+/* Saves the results of this run. If that does not work, it is not a failure. */
 void rf_test_history_save(const struct rf_test_plan *plan);
 
 /* ---- admission.c ---- */
 
 struct rf_test_gate {
     struct rf_runtime *runtime; /* NULL: no test wants a GPU */
-    bool gpu;                   /* there is a usable one */
+    bool gpu;                   /* there is a usable GPU */
     int device;
     struct rf_device_info info;
-    struct rf_share *share; /* NULL: not (yet) ours */
+    struct rf_share *share; /* NULL: not taken (yet) */
     uint64_t share_bytes, lent_bytes, reserve_bytes, driver_bytes;
-    int64_t asked_ns; /* since when the turn is waited for; 0: not asked */
+    int64_t asked_ns; /* when waiting for the turn began; 0: not asked */
     int64_t next_ask_ns;
     bool said_waiting, without_share;
     bool lost;     /* the device is gone: start no GPU test */
-    char why[512]; /* it is lost or cannot be had */
+    char why[512]; /* why it is lost or not available */
 };
-/* One running test as the gate sees it. */
+/* What the gate lent to one running test. */
 struct rf_test_part {
     uint64_t bytes; /* lent; 0: none */
     char spec[128]; /* for RF_BUDGET */
 };
-/* Probes if the plan wants a GPU. 0, or the exit code after a line that says why. */
+/* Probes if the plan wants a GPU. Returns 0, or the exit code after a line that says why. */
 int rf_test_gate_open(struct rf_test_gate *gate, const struct rf_test_settings *settings,
                       const struct rf_test_plan *plan);
-/* For a command that is no test. */
-int rf_test_gate_open_foreign(struct rf_test_gate *gate, const struct rf_test_settings *settings);
+/* The same for a command that is not a test. */
+int rf_test_gate_open_for_command(struct rf_test_gate *gate, const struct rf_test_settings *settings);
 void rf_test_gate_close(struct rf_test_gate *gate);
-/* Asks for the GPU's turn without waiting. True: it is ours, or not needed. */
+/* Asks for the GPU's turn without waiting. True: we have it, or it is not needed. */
 bool rf_test_gate_turn(struct rf_test_gate *gate, const struct rf_test_settings *settings);
-/* May this GPU job have its memory now? Then *part is lent to it. alone: no other runs. */
+/* Whether this GPU job can have its memory now; if so, *part is lent to it. alone: no other GPU job runs. */
 enum rf_test_admission { RF_TEST_ADMITTED, RF_TEST_LATER, RF_TEST_NEVER };
 enum rf_test_admission rf_test_gate_lend(struct rf_test_gate *gate, const struct rf_test_settings *settings,
                                          const struct rf_test_job *job, bool alone, struct rf_test_part *part);
 void rf_test_gate_reclaim(struct rf_test_gate *gate, struct rf_test_part *part);
-/* What the processes of this user hold on the GPU now; 0 where nobody says. pid: only that one. */
+/* What the processes of this user hold on the GPU now; 0 if that is not known. pid: only that process. */
 uint64_t rf_test_gate_held(struct rf_test_gate *gate, pid_t pid);
 
 /* ---- health.c ---- */
 
 struct rf_test_health {
     bool good;
-    uint64_t free_bytes;   /* before it opened the device */
+    uint64_t free_bytes;   /* free before it opened the device */
     uint64_t driver_bytes; /* what the driver took by itself */
-    char why[400];         /* not good */
+    char why[400];         /* why it is not good */
 };
-/* In the child: opens the device, computes a little, compares; says what it found on the
- * record. Returns the exit code. */
+/* In the child: opens the device, computes a little, compares, and writes what it found to the record. Returns the
+ * exit code. */
 int rf_test_health_here(const char *device, int record_fd);
-/* Runs such a child, looking after others meanwhile. budget: "RF_BUDGET=…" or NULL. */
+/* Runs such a child and looks after the others meanwhile. budget: "RF_BUDGET=…" or NULL. */
 void rf_test_health_probe(int device, const char *budget, struct rf_test_child *const *others, size_t other_count,
                           struct rf_test_health *health);
-/* Free memory by a fresh look of the kernel's; 0: unknown. */
+/* Free memory as the kernel reports it now; 0: unknown. */
 uint64_t rf_test_free_bytes(int device);
-/* Waits, bounded, until so many bytes are free again. False with *now if they are not. */
+/* Waits, with a limit, until this many bytes are free again. False, with *now, if they are not. */
 bool rf_test_wait_for_memory(int device, uint64_t wanted_bytes, uint64_t *now);
 
-/* ---- report.c, progress.c, junit.c, jsonreport.c ---- */
+/* ---- report.c, progress.c, report_junit.c, report_json.c ---- */
 
 struct rf_test_tally {
     unsigned long passed, failed, skipped;
@@ -254,21 +254,21 @@ struct rf_test_result {
     const char *message; /* lines; may be empty */
     int64_t elapsed_ns;
     uint64_t seed;
-    const struct rf_test_capture *output; /* NULL: was not captured */
+    const struct rf_test_capture *output; /* NULL: not captured */
 };
 void rf_test_report_start(const struct rf_test_settings *settings, const struct rf_test_plan *plan);
-/* Counts the result, notes it in the job, and says it. */
+/* Counts the result, stores it in the job, and reports it. */
 void rf_test_report(const struct rf_test_settings *settings, struct rf_test_job *job,
                     const struct rf_test_result *result, struct rf_test_tally *tally);
 void rf_test_report_trouble(const char *what, const char *message, struct rf_test_tally *tally);
-/* A remark on standard error that is no verdict. */
+/* A remark on standard error that is not a verdict. */
 void rf_test_remark(const char *format, ...) RF_PRINTF(1, 2);
-/* Reruns' verdicts, the slowest tests, the closing line. */
+/* The verdicts of reruns, the slowest tests, the closing line. */
 void rf_test_report_end(const struct rf_test_settings *settings, const struct rf_test_plan *plan, int64_t elapsed_ns,
                         const struct rf_test_tally *tally);
 const char *rf_test_label_name(enum rf_test_label label);
 
-/* Streams what a test prints, line by line, each with a prefix. */
+/* Shows what a test prints as it prints it, line by line, each with a prefix. */
 struct rf_test_stream {
     const char *prefix;
     char line[1024];
@@ -284,13 +284,13 @@ struct rf_test_running {
 void rf_test_progress_begin(const struct rf_test_settings *settings, const struct rf_test_plan *plan);
 void rf_test_progress_draw(const struct rf_test_running *running, size_t running_count, size_t done,
                            const struct rf_test_tally *tally, int64_t left_ns, uint64_t gpu_bytes);
-/* Before anything else is printed; then drawn again. Does nothing where there is no terminal. */
+/* Clears the line before anything else is printed; it is drawn again later. Does nothing if there is no terminal. */
 void rf_test_progress_clear(void);
 bool rf_test_progress_shown(void);
 void rf_test_progress_end(void);
 
-/* A report file: made beside its place at once, so that it can be written later; put in
- * place as a whole. */
+/* A report file. A temporary file next to its place is made at once, so that an unwritable folder is noticed early;
+ * it is renamed into place as a whole. */
 struct rf_test_report_file {
     const char *path;
     char *temporary; /* owned; NULL: written in place */
@@ -304,7 +304,7 @@ void rf_test_write_junit(FILE *to, const struct rf_test_plan *plan, int64_t elap
 void rf_test_write_json(FILE *to, const struct rf_test_settings *settings, const struct rf_test_plan *plan,
                         const struct rf_test_tally *tally, int64_t elapsed_ns);
 
-/* ---- runner.c, inprocess.c, together.c, pollution.c, foreign.c ---- */
+/* ---- runner.c, run_in_process.c, run_in_one_child.c, run_command.c, pollution.c ---- */
 
 /* Set by SIGINT and SIGTERM while a plan runs. */
 extern volatile sig_atomic_t rf_test_interrupted;
@@ -313,23 +313,23 @@ void rf_test_run_plan(const struct rf_test_settings *settings, struct rf_test_pl
                       struct rf_test_tally *tally);
 void rf_test_run_in_process(const struct rf_test_settings *settings, struct rf_test_plan *plan,
                             struct rf_test_gate *gate, struct rf_test_tally *tally);
-/* Each executable's tests in one process of its own. */
-void rf_test_run_together(const struct rf_test_settings *settings, struct rf_test_plan *plan,
-                          struct rf_test_gate *gate, struct rf_test_tally *tally);
-/* In its child: the tests of the file, each line a name, a tab and a seed. Returns the exit code. */
+/* The tests of each executable in one process of its own. */
+void rf_test_run_in_one_child(const struct rf_test_settings *settings, struct rf_test_plan *plan,
+                              struct rf_test_gate *gate, struct rf_test_tally *tally);
+/* In its child: runs the tests in the file, one per line: a name, a tab and a seed. Returns the exit code. */
 int rf_test_run_list(const char *path, int record_fd);
-/* In a child: the tests named in the file 'before', then this one; its verdict. */
+/* In a child: runs the tests named in the file 'before', then this one; returns its verdict. */
 enum rf_test_verdict rf_test_run_sequence(const char *before, const struct rf_test *test, int record_fd);
 
-/* What one isolated run of a job came to. */
+/* The result of one isolated run of a job. */
 struct rf_test_attempt {
     enum rf_test_verdict verdict;
     char *message; /* owned */
     bool clean;    /* ended by itself, left nothing behind, reported no leak */
     int64_t elapsed_ns;
 };
-/* The arguments and environment of a job's process. Fills at most 16 of argv and 12 of
- * environment; text is where they lie. */
+/* The arguments and environment of a job's process: at most 16 of argv and 12 of environment, whose text is in
+ * 'text'. */
 struct rf_test_command {
     char *argv[16];
     const char *environment[12];
@@ -338,14 +338,14 @@ struct rf_test_command {
 void rf_test_command_make(struct rf_test_command *command, const struct rf_test_settings *settings,
                           const struct rf_test_gate *gate, const struct rf_test_job *job, uint64_t seed,
                           const struct rf_test_part *part, const char *before, const char *fail_alloc);
-/* What the process's record and end come to. */
+/* Judges by the record of the process and by how it ended. */
 void rf_test_judge(struct rf_test_child *child, int timeout_ms, struct rf_test_attempt *attempt,
                    uint64_t *peak_bytes);
 
-/* Reruns what failed in company and labels it. */
+/* Reruns the tests that failed in company and labels them. */
 void rf_test_explain(const struct rf_test_settings *settings, struct rf_test_plan *plan, struct rf_test_gate *gate);
 
-/* Runs settings->foreign; the exit code to pass on. */
-int rf_test_run_foreign(const struct rf_test_settings *settings);
+/* Runs settings->command; returns the exit code to pass on. */
+int rf_test_run_command(const struct rf_test_settings *settings);
 
 #endif

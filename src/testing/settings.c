@@ -8,39 +8,38 @@
 
 const char rf_test_option_help[] =
     "Which tests\n"
-    "  --list                 show the tests' names and do nothing else\n"
+    "  --list                 only list the names of the tests\n"
     "  --match PATTERN        only tests whose suite.name matches, such as 'budget.*'; may be repeated\n"
     "  --tag TAG              only tests with this tag; may be repeated\n"
     "  --skip-tag TAG         skip tests with this tag; may be repeated\n"
-    "  --gpu-only             only tests that use a GPU; exit status 77 where there is none\n"
+    "  --gpu-only             only tests that use a GPU; exit status 77 if there is none\n"
     "  --rerun-failed         only tests that failed when they last ran\n"
     "How\n"
-    "  --jobs N               so many tests at a time (default: one per core)\n"
-    "  --gpu-jobs N           so many GPU tests at a time, as memory allows (default: 1)\n"
-    "  --gpu-wait SECONDS     wait so long for the GPU's turn (default: 3600)\n"
-    "  --repeat N             run each test N times, each with a seed of its own\n"
+    "  --jobs N               run N tests at a time (default: one per core)\n"
+    "  --gpu-jobs N           run N GPU tests at a time, if memory allows (default: 1)\n"
+    "  --gpu-wait SECONDS     wait at most this long for the GPU (default: 3600)\n"
+    "  --repeat N             run each test N times, each time with another seed\n"
     "  --until-fail           repeat until a test fails\n"
     "  --fail-fast            start no further test after a failure\n"
-    "  --shuffle SEED         in an order drawn from this seed\n"
-    "  --seed N               the seed of random input (default: RF_TEST_SEED, else drawn)\n"
+    "  --shuffle SEED         run in a random order drawn from this seed\n"
+    "  --seed N               seed of random input (default: RF_TEST_SEED, else random)\n"
     "  --timeout-scale X      multiply every time limit\n"
-    "  --no-rerun             do not run alone what failed in company\n"
-    "  --in-process           all tests of an executable in one process; its own process, without time limits, "
-    "where\n"
-    "                         the executable itself is run: for a debugger\n"
+    "  --no-rerun             do not rerun alone the tests that failed in company\n"
+    "  --in-process           run all tests of an executable in one process; if the executable itself is\n"
+    "                         run, in its own process, without time limits, for a debugger\n"
     "Checks\n"
-    "  --check LIST           RF_CHECK for all tests: guard, poison, handle, launch, with commas\n"
+    "  --check LIST           RF_CHECK for all tests: guard, poison, handle, launch, separated by commas\n"
     "  --fail-alloc           refuse each test's first GPU allocation, then its second, and so on: every\n"
     "                         run must end by itself and leave nothing behind\n"
-    "What is shown\n"
+    "Output\n"
     "  --show-output          show what tests print, as they print it\n"
-    "  --debug                more of it: stages, launches, first values (RF_TEST_DEBUG=1, RF_LOG=debug)\n"
-    "  --verbose              a line per test, however many\n"
-    "  --quiet                failures and the closing line only\n"
-    "  --slowest N            the N slowest tests (default: 5 of a run of more than 5 s)\n"
-    "  --junit FILE           a report for other tools, as JUnit writes it\n"
-    "  --json FILE            the same as JSON\n"
-    "  --help                 this text\n"
+    "  --debug                the same, with stages, launches, first values (RF_TEST_DEBUG=1, RF_LOG=debug)\n"
+    "  --verbose              one line per test, however many there are\n"
+    "  --quiet                only failures and the closing line\n"
+    "  --slowest N            list the N slowest tests (default: 5 if the run takes more than 5 s)\n"
+    "  --junit FILE           write a JUnit XML report\n"
+    "  --json FILE            write a JSON report\n"
+    "  --help                 show this help\n"
     "Exit status: 0 no test failed, 1 a test failed, 2 the command line is wrong, 77 --gpu-only without a GPU.\n";
 
 enum long_only {
@@ -186,7 +185,7 @@ static bool take_number(struct rf_test_settings *settings, int option, const cha
     return valid;
 }
 
-/* One option; false where its value is wrong. */
+/* Handles one option; false if its value is wrong. */
 static bool take(struct rf_test_settings *settings, int option, const char *value) {
     switch (option) {
     case LIST: settings->list = true; break;
@@ -228,23 +227,23 @@ enum rf_test_parsed rf_test_settings_parse(struct rf_test_settings *settings, in
                                           .seed = rf_test_seed(),
                                           .program = argv[0],
                                           .record_fd = -1};
-    /* What follows "--" is a command of its own: getopt must not sort it. */
+    /* What follows "--" is a command with its own options: getopt must not touch it. */
     int own = argc;
     for (int i = 1; executables && i < argc && own == argc; i++)
         if (strcmp(argv[i], "--") == 0) own = i;
-    optind = 0; /* glibc: begin afresh */
+    optind = 0; /* glibc: start over */
     opterr = 0;
     int option, index = 0;
     while ((option = getopt_long(own, argv, ":", options, &index)) != -1) {
         if (option == HELP) return RF_TEST_HELP;
         if (option == '?' || option == ':') {
             fprintf(stderr, "%s: %s %s: --help shows the options\n", argv[0],
-                    option == '?' ? "unknown option" : "no value after", argv[optind - 1]);
+                    option == '?' ? "unknown option" : "a value is missing after", argv[optind - 1]);
             return RF_TEST_WRONG;
         }
         if (!take(settings, option, optarg)) {
-            fprintf(stderr, "%s: --%s does not take \"%s\": --help shows the options\n", argv[0], options[index].name,
-                    optarg);
+            fprintf(stderr, "%s: --%s does not accept \"%s\": --help shows the options\n", argv[0],
+                    options[index].name, optarg);
             return RF_TEST_WRONG;
         }
     }
@@ -254,7 +253,7 @@ enum rf_test_parsed rf_test_settings_parse(struct rf_test_settings *settings, in
         else
             add(&settings->patterns, &settings->pattern_count, argv[optind]);
     }
-    if (own < argc) settings->foreign = argv + own + 1;
+    if (own < argc) settings->command = argv + own + 1;
     if (!settings->repeat) settings->repeat = settings->until_fail ? 1000000 : 1;
     return RF_TEST_RUN;
 }

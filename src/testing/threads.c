@@ -1,14 +1,12 @@
-/* Threads that a test started and left running: they would run on into the next test, or hold
- * the process while it ends.
+/* Threads that a test started and left running: they would run into the next test, or keep the process from ending.
  *
- * Drivers and libraries keep threads of their own; those are no leak. A thread counts as the
- * test's if it was not there before, still runs after a moment, was given no name of its own
- * (drivers name theirs, the simulated one too), and began in the executable's own code: the
- * bottom of its stack then holds an address in the executable. Where the stack cannot be found
- * (it runs rather than waits), a thread counts only if no GPU driver is loaded. A sanitizer
- * starts every thread in the executable's code: there the name decides.
+ * Drivers and libraries keep threads of their own; those are not leaks. A thread counts as one of the test if it did
+ * not exist before, still runs after a moment, has no name of its own (drivers name theirs, the simulated one too),
+ * and began in the code of the executable: the bottom of its stack then holds an address in the executable. If the
+ * stack cannot be found (the thread runs rather than waits), it counts only if no GPU driver is loaded. A sanitizer
+ * starts every thread in the code of the executable: there the name decides.
  *
- * Must not stop or signal a thread: it may be a driver's. */
+ * Must not stop or signal a thread: it may belong to a driver. */
 #include "testing_impl.h"
 
 #include <dirent.h>
@@ -23,7 +21,7 @@
 
 #define MOMENT_NS INT64_C(1000000000)
 #define UNSURE_NS INT64_C(200000000)
-#define BOTTOM_BYTES 16384 /* of a stack: the thread's own data and its first frames */
+#define BOTTOM_BYTES 16384 /* bytes of a stack that are read: the thread's own data and its first frames */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -42,7 +40,7 @@ struct threads {
 };
 
 static struct threads before;
-static struct threads ours; /* seen to be the test's: one that runs at a later look shows no stack then */
+static struct threads ours; /* known to belong to the test: a thread that runs at a later look shows no stack then */
 
 static bool has(const struct threads *list, int id) {
     for (size_t i = 0; i < list->count; i++)
@@ -93,7 +91,7 @@ static int is_driver(struct dl_phdr_info *info, size_t size, void *user) {
     return 0;
 }
 
-/* The executable's own code. */
+/* Where the executable's own code lies. */
 struct code {
     uintptr_t low, high;
 };
@@ -105,7 +103,7 @@ static int find_code(struct dl_phdr_info *info, size_t size, void *user) {
         code->low = (uintptr_t)info->dlpi_addr + (uintptr_t)info->dlpi_phdr[i].p_vaddr;
         code->high = code->low + (uintptr_t)info->dlpi_phdr[i].p_memsz;
     }
-    return 1; /* the executable is the first */
+    return 1; /* the executable comes first */
 }
 
 /* Where the stack that holds this address ends. */
@@ -154,8 +152,8 @@ static enum origin judge(int id, char name[32]) {
     return origin != UNKNOWN || driver ? origin : OURS;
 }
 
-/* The count of the test's threads that still run, and a line about the first ones; unsure: of
- * those that cannot be told yet. */
+/* Counts the threads of the test that still run, with a line about the first ones; unsure: those that cannot be told
+ * yet. */
 static size_t find_left(char *text, size_t size, size_t *unsure) {
     struct threads now = list_threads();
     size_t left = 0, length = 0;
@@ -183,7 +181,7 @@ static void *do_nothing(void *user) {
 
 void rf_test_threads_before(void) {
     pthread_t thread;
-    /* Thread sanitizer begins its own with the first of the program's: let it be there before. */
+    /* Thread sanitizer starts its own thread with the first of the program: start it before the list is taken. */
     if (SANITIZED && pthread_create(&thread, NULL, do_nothing, NULL) == 0) pthread_join(thread, NULL);
     forget(&before);
     forget(&ours);
@@ -194,8 +192,8 @@ void rf_test_threads_after(const struct rf_test *test) {
     char text[400];
     int64_t started = rf_test_now_ns();
     size_t unsure, left = find_left(text, sizeof text, &unsure);
-    /* One that was joined may be listed a moment longer; one that began just now runs, and shows
-     * its stack as soon as it waits for something. */
+    /* A thread that was joined may be listed a moment longer; one that just began is running, and shows its stack as
+     * soon as it waits for something. */
     while (rf_test_now_ns() - started < (left ? MOMENT_NS : unsure ? UNSURE_NS : 0)) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         left = find_left(text, sizeof text, &unsure);

@@ -1,16 +1,18 @@
 /* Text as code points with the classes that tokenizers split by.
  *
- * A rune is a code point in the low 21 bits with its classes above them: one word tells both. A
- * byte that is no part of valid UTF-8 is a rune of its own, RF_RUNE_INVALID, which has the classes
- * of U+FFFD: text never gets lost on the way through runes, because each knows its bytes.
+ * A rune is one word: the code point in the low 21 bits and its classes above them. base/utf8.h decodes text into
+ * code points. A byte that is not part of valid UTF-8 becomes a rune of its own, with the code RF_CODE_INVALID and
+ * the classes of U+FFFD. No text is lost on the way through runes, because each rune knows how many bytes it came
+ * from.
  *
  * The table is made by tools/make_unicode_table.py. Must not depend on the locale. */
-#ifndef RF_MODEL_UNICODE_H
-#define RF_MODEL_UNICODE_H
+#ifndef RF_TOKENIZER_UNICODE_H
+#define RF_TOKENIZER_UNICODE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/utf8.h"
 
 enum rf_rune_class {
     RF_RUNE_UPPER = 1u << 21,        /* Lu */
@@ -26,22 +28,12 @@ enum rf_rune_class {
     RF_RUNE_LETTER = 31u << 21,      /* L: any of the five */
 };
 #define RF_RUNE_CODE(rune) ((rune) & 0x1fffffu)
-#define RF_CODE_INVALID 0x110000u /* the code of a byte that is not UTF-8 */
 
-/* The next rune of text (bytes > 0): its code point without classes, and how many bytes it takes.
- * Strict: no overlong forms, no surrogates, nothing above U+10FFFF; RF_CODE_INVALID takes one byte. */
-uint32_t rf_utf8_decode(const char *text, size_t bytes, size_t *taken);
-/* Writes 1 to 4 bytes; code must be a code point. */
-size_t rf_utf8_encode(uint32_t code, char out[4]);
-/* How many bytes a rune came from. */
+/* How many bytes of UTF-8 a rune came from. */
 static inline size_t rf_rune_bytes(uint32_t rune) {
     uint32_t code = RF_RUNE_CODE(rune);
     return code < 0x80 || code == RF_CODE_INVALID ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 }
-
-/* How many bytes at the end of text may be the beginning of a UTF-8 sequence that more bytes would
- * complete: 0 to 3. */
-size_t rf_utf8_unfinished(const char *text, size_t bytes);
 
 /* The code point with its classes. */
 uint32_t rf_rune(uint32_t code);

@@ -65,8 +65,8 @@ RF_TEST(cli, bad_usage_is_one_line) {
     expect_one_line("", "doctor --nonsense", 2, "unknown option --nonsense");
     expect_one_line("", "doctor -x", 2, "unknown option -x");
     expect_one_line("", "doctor extra", 2, "extra");
-    expect_one_line("", "doctor --json=yes", 2, "no value is allowed");
-    expect_one_line("", "demo --device", 2, "no value after --device");
+    expect_one_line("", "doctor --json=yes", 2, "takes no value");
+    expect_one_line("", "demo --device", 2, "a value is missing after --device");
     expect_one_line("", "doctor --budget-of x", 2, "whole number");
     expect_one_line("", "doctor --budget-of 0", 2, "internal");
     expect_one_line("", "test", 2, "executable");

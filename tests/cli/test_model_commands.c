@@ -112,19 +112,19 @@ RF_TEST(model_commands, info_shows_a_placement) {
     RF_ASSERT_INT(run_command("ASAN_OPTIONS=handle_segv=0 %s '%s' info --brief '%s'",
                               simulated("fault=hipModuleLoadData:1:crash"), ROCMFORGE, model()),
                   0);
-    RF_EXPECT_CONTAINS(report, "weights in all");
-    RF_EXPECT_CONTAINS(report, "not known: the worker process died of SIGSEGV");
+    RF_EXPECT_CONTAINS(report, "all weights");
+    RF_EXPECT_CONTAINS(report, "unknown: the worker process died of SIGSEGV");
     /* So does a model that cannot be run. */
     static const struct spec odd = {"odd",      "mamba9",      .layers = 1,        .width = 32,
                                     .heads = 2, .kv_heads = 1, .feed_forward = 32, .vocabulary = 40};
     RF_ASSERT_INT(run_command("RF_DRIVER=none '%s' info --brief '%s'", ROCMFORGE, infer_model(&odd, "odd.gguf")), 0);
-    RF_EXPECT_CONTAINS(report, "weights in all");
-    RF_EXPECT_CONTAINS(report, "not known: ");
+    RF_EXPECT_CONTAINS(report, "all weights");
+    RF_EXPECT_CONTAINS(report, "unknown: ");
     RF_EXPECT_CONTAINS(report, "mamba9");
     expect_one_line("info", "--budget lots", 2, "lots");
     expect_one_line("info", "--device 7", 77, "'7'");
     expect_one_line("info", "--kv f64", 2, "f16, f32 and q8_0");
-    expect_one_line("info", "--here", 2, "internal");
+    expect_one_line("info", "--in-worker", 2, "internal");
 }
 
 /* ---- what makes no sense ---- */
@@ -194,5 +194,5 @@ RF_TEST(model_commands, a_file_that_is_cut_while_it_is_used) {
         1);
     RF_EXPECT_CONTAINS(report, "yes\nrocmforge: ");
     RF_EXPECT_CONTAINS(report, path);
-    RF_EXPECT_CONTAINS(last_line(), "cannot be read any more");
+    RF_EXPECT_CONTAINS(last_line(), "can no longer be read");
 }

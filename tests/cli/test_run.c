@@ -61,9 +61,9 @@ RF_TEST(run_command, chat) {
 }
 
 RF_TEST(run_command, bad_input_is_one_line) {
-    command_expect_one_line("", "run -p hi", 2, "which model?");
+    command_expect_one_line("", "run -p hi", 2, "no model given");
     command_expect_one_line("", "run -m model.gguf", 2, "-p");
-    command_expect_one_line("", "run -m model.gguf -p", 2, "no value after -p");
+    command_expect_one_line("", "run -m model.gguf -p", 2, "a value is missing after -p");
     command_expect_one_line("", "run -m missing.gguf -p '?' --device cpu", 2, "missing.gguf");
     command_expect_one_line("", "run -m text.gguf -p '?' --device cpu", 2, "text.gguf");
     command_expect_one_line("", "run -m cut.gguf -p '?' --device cpu", 2, "cut.gguf");
@@ -147,7 +147,7 @@ RF_TEST(logits_command, writes_rows) {
 }
 
 RF_TEST(logits_command, bad_input_is_one_line) {
-    command_expect_one_line("", "logits --tokens 1 --out bad", 2, "which model?");
+    command_expect_one_line("", "logits --tokens 1 --out bad", 2, "no model given");
     command_expect_one_line("", "logits -m model.gguf", 2, "--tokens and --out");
     command_expect_one_line("", "logits -m model.gguf --tokens 1,,2 --out bad --device cpu", 2, "number 2");
     command_expect_one_line("", "logits -m model.gguf --tokens 1,x --out bad --device cpu", 2, "number 2");
@@ -183,7 +183,7 @@ RF_TEST(bench_command, shows_rates) {
                 "json.load(sys.stdin); print(r[\"gpu_layers\"] == 1 and r[\"prompt_tokens_per_s\"] > 0 and "
                 "r[\"answer_tokens_per_s\"] > 0 and r[\"rounds\"] == 1 and r[\"layers\"] == 1)'");
     RF_EXPECT_TEXT(command_output, "True\n");
-    command_expect_one_line("", "bench", 2, "which model?");
+    command_expect_one_line("", "bench", 2, "no model given");
     command_expect_one_line("", "bench -m none.gguf -p 0 -n 0", 2, "at least one token");
     command_expect_one_line("", "bench -m none.gguf -r 0", 2, "rounds");
     command_expect_one_line("", "bench -m none.gguf -p 20 -n 1 -r 1 --ctx 10 --device cpu", 1, "context holds 10");

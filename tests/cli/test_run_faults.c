@@ -210,13 +210,13 @@ static void run_with_fault(struct expected *expected, uint64_t seed, struct tall
         RF_EXPECT(!strncmp(notice, "rocmforge: note: the GPU ", 25));
         RF_EXPECT(strchr(notice, '\n') == notice + strlen(notice) - 1);
         unsigned tokens = 0;
-        bool behind = strstr(notice, "was lost behind the end") != NULL;
+        bool behind = strstr(notice, "was lost after the last answer") != NULL;
         bool lost = sscanf(notice, "rocmforge: note: the GPU was lost after %u token", &tokens) == 1;
         tally->behind += behind;
         tally->unopened += strstr(notice, "cannot be used") != NULL;
         tally->lost += !behind && strstr(notice, "was lost") != NULL;
         if (!behind) {
-            RF_EXPECT_CONTAINS(notice, "; going on with the CPU: ");
+            RF_EXPECT_CONTAINS(notice, "; continuing on the CPU: ");
             from_gpu = lost ? tokens : 0;
         }
     } else {
@@ -266,7 +266,7 @@ RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 120000) {
                                 : "work/exit");
         RF_TRACE("%s", environment);
         command_expect(environment, "run -m model.gguf -p '?' --temp 0 --stop ' 🌎' -n 13", ANSWER "\n");
-        RF_EXPECT_CONTAINS(command_errors, "; going on with the CPU: ");
+        RF_EXPECT_CONTAINS(command_errors, "; continuing on the CPU: ");
     }
     /* The context's end is where it was. */
     char whole[256];
@@ -275,7 +275,7 @@ RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 120000) {
     snprintf(whole, sizeof whole, "%.255s", command_output);
     command_expect("RF_DRIVER=sim RFSIM=fault=hipGraphLaunch:20:work/abort", "run -m endless.gguf -p '?' --ctx 40",
                    whole);
-    RF_EXPECT_CONTAINS(command_errors, "; going on with the CPU: ");
+    RF_EXPECT_CONTAINS(command_errors, "; continuing on the CPU: ");
 }
 
 RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 120000) {
@@ -289,7 +289,7 @@ RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 120000) {
         snprintf(environment, sizeof environment, PLAIN_CRASHES "RF_DRIVER=sim %s", settings[i]);
         RF_TRACE("%s", environment);
         command_expect(environment, "run -m model.gguf -p '?'", ANSWER "\n");
-        RF_EXPECT_CONTAINS(command_errors, "rocmforge: note: the GPU cannot be used; going on with the CPU: ");
+        RF_EXPECT_CONTAINS(command_errors, "rocmforge: note: the GPU cannot be used; continuing on the CPU: ");
         command_expect_one_line(environment, "run -m missing.gguf -p '?'", 2, "missing.gguf");
         /* Whoever asked for a GPU gets one or none. */
         if (i < 3)
@@ -370,7 +370,7 @@ RF_TEST(run_faults, a_terminal_gets_one_placement, .timeout_ms = 120000) {
     RF_EXPECT_INT(count_parts(terminal_text(), " weights "), 1);
     command_expect("RF_DRIVER=sim RFSIM=fault=hipGraphLaunch:3:abort", arguments, ANSWER "\n");
     const char *text = terminal_text();
-    RF_EXPECT_CONTAINS(text, "; going on with the CPU: ");
+    RF_EXPECT_CONTAINS(text, "; continuing on the CPU: ");
     RF_EXPECT_INT(count_parts(text, " weights "), 1);
     /* Lost before there is an answer: then the table that was not shown yet is. */
     command_expect("RF_DRIVER=sim RFSIM=fault=hipMalloc:1:abort", arguments, ANSWER "\n");

@@ -95,11 +95,11 @@ RF_TEST(run_wire, nonsense_is_refused) {
         uint32_t words[8];
         size_t count;
         const char *why;
-    } bad[] = {{{0, 0}, 2, "no frame (kind 0"},
-               {{WIRE_KINDS, 0}, 2, "no frame"},
-               {{WIRE_ASK, WIRE_BODY_MAX + 1}, 2, "no frame"},
-               {{WIRE_ASK, 0}, 2, "no greeting"},
-               {{WIRE_HELLO, 4}, 2, "no greeting"},
+    } bad[] = {{{0, 0}, 2, "not a frame (kind 0"},
+               {{WIRE_KINDS, 0}, 2, "not a frame"},
+               {{WIRE_ASK, WIRE_BODY_MAX + 1}, 2, "not a frame"},
+               {{WIRE_ASK, 0}, 2, "not a greeting"},
+               {{WIRE_HELLO, 4}, 2, "not a greeting"},
                {{WIRE_HELLO, 8, 0x52465257, WIRE_VERSION + 1}, 4, "another version"},
                {{WIRE_HELLO, 8, 1, WIRE_VERSION}, 4, "another program"},
                {{WIRE_HELLO, 8, 0x52465257, WIRE_VERSION, WIRE_HELLO, 8}, 6, "second greeting"}};
@@ -138,9 +138,9 @@ RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 60000) {
     RF_ASSERT_INT(dup2(ends[1], 197), 197);
     close(ends[1]);
     RF_ASSERT_INT(send(ends[0], nonsense, sizeof nonsense, 0), sizeof nonsense);
-    RF_EXPECT_INT(command_run("RF_DRIVER=none", "run --here -m model.gguf -p '?'"), 1);
+    RF_EXPECT_INT(command_run("RF_DRIVER=none", "run --in-worker -m model.gguf -p '?'"), 1);
     RF_EXPECT_TEXT(command_output, "");
-    RF_EXPECT_CONTAINS(command_errors, "rocmforge: run: the worker process: what came is no frame");
+    RF_EXPECT_CONTAINS(command_errors, "rocmforge: run: the worker process: this is not a frame");
     RF_EXPECT(strchr(command_errors, '\n') == command_errors + strlen(command_errors) - 1);
     close(197);
     close(ends[0]);

@@ -42,14 +42,14 @@ RF_TEST(info, shows_a_model) {
                                         "embedding",
                                         "layers 0 to ",
                                         "output",
-                                        "weights in all",
+                                        "all weights",
                                         "KV cache",
                                         "per 1024 tokens in f16;",
                                         "  token_embd.weight"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) RF_EXPECT_CONTAINS(report, parts[i]);
     RF_ASSERT_INT(run("--brief " MODEL), 0);
     RF_EXPECT(strstr(report, "blk.0.attn_q.weight") == NULL);
-    RF_EXPECT_CONTAINS(report, "weights in all");
+    RF_EXPECT_CONTAINS(report, "all weights");
 }
 
 RF_TEST(info, json_is_json) {

@@ -105,15 +105,15 @@ RF_TEST(leaks, tolerance_is_no_excuse) {
 
 RF_TEST(leaks, second_witness) {
     /* The process's own figure counts without a tolerance; 5% of 16 GiB are more than 512 MiB. */
-    EXPECT(1, simulated_tree(""), "past.leak_0", "the ledger is even, but this process holds 536870912 bytes more",
-           "allocates past the ledger");
+    EXPECT(1, simulated_tree(""), "past.leak_0",
+           "the ledger is balanced, but this process holds 536870912 bytes more", "allocates outside the ledger");
     EXPECT(1, simulated_tree(""), "past.leak_1", "this process holds 536870912 bytes more", "allowed 238907555 (1%");
     EXPECT(0, simulated_tree(""), "past.leak_5", "1 passed");
     /* The whole GPU's figure counts only with one. */
     EXPECT(0, simulated(""), "past.leak_0", "1 passed");
-    EXPECT(1, simulated(""), "past.leak_1", "on the whole GPU are in use 536870912 bytes more");
+    EXPECT(1, simulated(""), "past.leak_1", "the whole GPU has in use 536870912 bytes more");
     EXPECT(0, simulated(""), "past.leak_5", "1 passed");
-    EXPECT(1, simulated(""), "past.wrong_percentage", "-1 is no percentage from 0 to 100");
+    EXPECT(1, simulated(""), "past.wrong_percentage", "-1 is not a percentage from 0 to 100");
 }
 
 RF_TEST(leaks, late_memory_is_waited_for) {
@@ -185,7 +185,7 @@ RF_TEST(lost, fault_is_told_once) {
 }
 
 RF_TEST(fixture, misuse_is_named) {
-    EXPECT(1, simulated(""), "bad.says_nothing_of_a_gpu", "say so in its options, .gpu = true");
+    EXPECT(1, simulated(""), "bad.says_nothing_of_a_gpu", "declare it with .gpu = true");
     EXPECT(1, simulated(""), "bad.configures_late", "the fixture is open already");
-    EXPECT(1, simulated(""), "bad.forks", "no driver survives that", "in the forked process ");
+    EXPECT(1, simulated(""), "bad.forks", "no driver survives a fork", "in the forked process ");
 }

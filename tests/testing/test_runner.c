@@ -276,9 +276,9 @@ RF_TEST(runner, ten_thousand_tests_in_one_process, ENTER, .timeout_ms = 120000) 
     RF_EXPECT(strlen(report) < 4000);
 }
 
-/* ---- foreign commands, without a GPU ---- */
+/* ---- any command, without a GPU ---- */
 
-RF_TEST(foreign, exit_codes_are_passed_on, ENTER) {
+RF_TEST(any_command, exit_codes_are_passed_on, ENTER) {
     RF_EXPECT_INT(run(ROCMFORGE, "test -- true"), 0);
     RF_EXPECT_INT(run(ROCMFORGE, "test -- sh -c 'echo out; echo err >&2; exit 42'"), 42);
     RF_EXPECT_CONTAINS(report, "out\n");

@@ -1,5 +1,5 @@
 /* The runner and the GPU, on the simulated driver: shares, turns, admission by memory, health,
- * checks, allocations that fail, foreign commands. */
+ * checks, allocations that fail, any command. */
 #include "runner_testing.h"
 
 #include <signal.h>
@@ -123,10 +123,10 @@ RF_TEST(fail_alloc, sweeps_every_allocation, ENTER) {
 RF_TEST(fail_alloc, demands_a_clean_end, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "--fail-alloc alloc.crashes_at_the_second"), 1);
     RF_EXPECT_CONTAINS(report, "crash: SIGKILL");
-    RF_EXPECT_CONTAINS(report, "refusing allocation number 2");
+    RF_EXPECT_CONTAINS(report, "allocation number 2 was refused");
     RF_ASSERT_INT(run(SAMPLE, "--fail-alloc alloc.forgets_the_first"), 1);
     RF_EXPECT_CONTAINS(report, "leaked 4194304 bytes");
-    RF_EXPECT_CONTAINS(report, "refusing allocation number 2");
+    RF_EXPECT_CONTAINS(report, "allocation number 2 was refused");
 }
 
 RF_TEST(left, a_thread_beside_a_driver, ENTER) {
@@ -135,12 +135,12 @@ RF_TEST(left, a_thread_beside_a_driver, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "--repeat 5 gpu.computes"), 0);
 }
 
-/* ---- foreign commands ---- */
+/* ---- any command ---- */
 
-RF_TEST(foreign, under_lock_and_witness, ENTER) {
+RF_TEST(any_command, under_lock_and_witness, ENTER) {
     RF_ASSERT_INT(run(ROCMFORGE, "test -- sh -c 'echo $RF_BUDGET $RF_TEST_DEVICE; exit 3'"), 3);
     RF_EXPECT_CONTAINS(report, "part=");
-    RF_EXPECT_CONTAINS(report, "the GPU is good: ");
+    RF_EXPECT_CONTAINS(report, "the GPU works: ");
     RF_ASSERT_INT(run(ROCMFORGE, "test -- %s gpu.computes", SAMPLE), 0);
     RF_EXPECT_CONTAINS(report, "1 passed, 0 failed, 0 skipped\n");
     enter_with("fault=hipModuleLaunchKernel:1+:719");

@@ -120,7 +120,7 @@ RF_TEST(tokenize_command, any_bytes_come_back_through_files) {
 }
 
 RF_TEST(tokenize_command, bad_input_is_one_line) {
-    expect_one_line("tokenize --text x", 2, "which model");
+    expect_one_line("tokenize --text x", 2, "no model given");
     expect_one_line("tokenize -m model.gguf", 2, "either --text or --file");
     expect_one_line("tokenize -m model.gguf --text x --file y", 2, "either --text or --file");
     expect_one_line("tokenize -m model.gguf --file none.txt", 1, "none.txt");
@@ -133,8 +133,8 @@ RF_TEST(tokenize_command, bad_input_is_one_line) {
     expect_one_line("detokenize -m model.gguf --ids 1,x2", 2, "\"x2\"");
     expect_one_line("detokenize -m model.gguf --ids 1,-2", 2, "\"-2\"");
     expect_one_line("detokenize -m model.gguf --ids 1.5", 2, "\"1.5\"");
-    expect_one_line("detokenize -m model.gguf --ids 99999999999999999999", 2, "no token id");
-    expect_one_line("detokenize -m model.gguf --file model.gguf", 2, "no token id");
+    expect_one_line("detokenize -m model.gguf --ids 99999999999999999999", 2, "not a token id");
+    expect_one_line("detokenize -m model.gguf --file model.gguf", 2, "not a token id");
     expect_one_line("detokenize -m empty.gguf --ids 1", 2, "no vocabulary");
     RF_EXPECT_INT(run("tokenize -m model.gguf --text x 2>&1 > /dev/full"), 1);
     RF_EXPECT_CONTAINS(output, "could not be written");

@@ -1,9 +1,8 @@
 /* The test that runs in this process: its set-ups and tear-downs, failing, skipping, tracing.
  *
- * Invariants: failures go to the record the moment they happen, so a later crash does not lose
- * them. A fatal failure leaves the running function by longjmp on the test's own thread, ends any
- * other thread, and ends a forked child, which must never run the rest of the runner. Whatever
- * was left, tear-down and the fixture's clean-up follow. */
+ * Invariants: a failure goes to the record the moment it happens, so a later crash does not lose it. A fatal failure
+ * leaves the running function by longjmp on the thread of the test, ends any other thread, and ends a forked child,
+ * which must never run the rest of the runner. Tear-down and the clean-up of the fixture follow in every case. */
 #include "testing_impl.h"
 
 #include <errno.h>
@@ -16,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FAILURES_MAX 50        /* told in words; the rest is counted */
-#define TEXT_BYTES_MAX 6000    /* of one failure, its traces included */
+#define FAILURES_MAX 50        /* reported in full; further ones are only counted */
+#define TEXT_BYTES_MAX 6000    /* text of one failure, including its traces */
 #define RECORD_TEXT_BYTES 1700 /* in one line of the record */
 
-/* Where an assertion that fails goes; the innermost is current.leave. */
+/* Where a failing assertion jumps to; the innermost is current.leave. */
 struct leave {
     jmp_buf target;
     struct leave *outer;
@@ -34,8 +33,8 @@ static struct {
     atomic_bool running, skipped;
     atomic_uint failures;
     bool keep_process, debug;
-    char why[600];         /* the last failure or skip, for the tests after a set-up that failed */
-    pthread_mutex_t mutex; /* of why, and of a failure of several lines */
+    char why[600];         /* the last failure or skip; tests after a failed set-up of the suite repeat it */
+    pthread_mutex_t mutex; /* guards why, and a failure of several lines */
 } current = {.fd = -1, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct rf_trace *trace;
@@ -92,7 +91,7 @@ static void call_body(void *user) {
         test->run();
 }
 
-/* Runs the set-up that is due; false, with the test failed or skipped, where it did not succeed. */
+/* Runs the set-up that is due; false, with the test failed or skipped, if it did not succeed. */
 static bool enter_suite(struct rf_test_suite *suite) {
     if (suite->state == SUITE_NEW || suite->state == SUITE_ENDED) {
         suite->state = SUITE_READY;
@@ -187,7 +186,7 @@ bool rf_test_protected(void (*call)(void *user), void *user) {
         returned = true;
     }
     current.leave = here.outer;
-    trace = outer_trace; /* the frames inside are gone */
+    trace = outer_trace; /* the frames inside no longer exist */
     return returned;
 }
 
@@ -197,7 +196,7 @@ static void leave_with(int exit_status) {
         _exit(exit_status);
     }
     if (!pthread_equal(pthread_self(), current.thread)) pthread_exit(NULL);
-    if (!current.leave) return; /* between set-up, body and tear-down: nothing to leave */
+    if (!current.leave) return; /* between set-up, body and tear-down there is nothing to leave */
     longjmp(current.leave->target, 1);
 }
 
@@ -207,13 +206,13 @@ void rf_test_leave(void) {
 
 /* ---- failing and skipping ---- */
 
-/* Paths are told from the source root: the build folder's "../" says nothing. */
+/* Shows paths relative to the source root: the "../" of the build folder says nothing. */
 static const char *short_path(const char *file) {
     while (strncmp(file, "../", 3) == 0) file += 3;
     return file;
 }
 
-/* Not in a forked child: another thread may have held it when the child was made. */
+/* Not in a forked child: another thread may have held it at the fork. */
 static bool lock(void) {
     return getpid() == current.process && pthread_mutex_lock(&current.mutex) == 0;
 }
@@ -230,8 +229,8 @@ static void keep_why(const char *text) {
     unlock(locked);
 }
 
-/* In pieces that fit a line of the record, cut between lines where there are any, and together
- * even where another thread fails at the same time. */
+/* Written in pieces that fit a line of the record, cut between lines if possible, and kept together even if another
+ * thread fails at the same time. */
 static void record_failure(const char *text) {
     int fd = atomic_load(&current.fd);
     bool locked = lock();
@@ -248,7 +247,7 @@ static void record_failure(const char *text) {
     unlock(locked);
 }
 
-/* "file:line: text", where on which thread, and the traces, innermost first. */
+/* "file:line: text", the thread if it is another one, and the traces, innermost first. */
 static void compose(char *whole, size_t size, const char *file, int line, const char *text) {
     size_t length = (size_t)snprintf(whole, size, "%s:%d: %s", short_path(file), line, text);
     if (length < size && getpid() != current.process)
@@ -264,8 +263,8 @@ void rf_test_fail_text(const char *file, int line, bool fatal, const char *text)
     char whole[TEXT_BYTES_MAX];
     compose(whole, sizeof whole, file, line, text);
     if (!atomic_load(&current.running)) {
-        /* Used without the runner, or by a thread that outlived its test: say it and, where the
-         * test should end, end. */
+        /* Called without the runner, or by a thread that outlived its test: prints it and, if the test should end,
+         * ends. */
         fprintf(stderr, "%s\n", whole);
         if (!fatal) return;
         if (current.process == getpid() && !pthread_equal(pthread_self(), current.thread)) pthread_exit(NULL);
@@ -337,7 +336,7 @@ void rf_trace_leave(struct rf_trace *frame) {
     trace = frame->outer;
 }
 
-/* ---- what all of the harness uses ---- */
+/* ---- used by the whole harness ---- */
 
 int64_t rf_test_now_ns(void) {
     struct timespec now;

@@ -1,9 +1,9 @@
-/* Any command under the same lock, deadline, health probe and memory witness as a test: a
- * cmocka, GoogleTest, pytest or cargo test binary.
+/* Runs any command under the same lock, deadline, health probe and memory check as a test: a cmocka, GoogleTest,
+ * pytest or cargo test binary.
  *
- * Its input, output, errors and exit code are its own; what the runner has to say goes to
- * standard error. It gets the whole share through RF_BUDGET, which only a program that uses
- * this library heeds; the GPU is named by RF_TEST_DEVICE. */
+ * The command keeps its own input, output, errors and exit code; what the runner has to say goes to standard error.
+ * It gets the whole share through RF_BUDGET, which only programs that use this library respect; RF_TEST_DEVICE names
+ * the GPU. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void on_interrupt(int number) {
     rf_test_interrupted = 1;
 }
 
-/* Waits for the turn; false if it does not come. */
+/* Waits for the GPU's turn; false if it does not come. */
 static bool take_turn(struct rf_test_gate *gate, const struct rf_test_settings *settings) {
     while (!rf_test_gate_turn(gate, settings) && !rf_test_interrupted)
         nanosleep(&(struct timespec){0, TURN_PAUSE_NS}, NULL);
@@ -41,7 +41,7 @@ static void probe(struct rf_test_gate *gate, struct rf_test_health *health) {
     rf_test_gate_reclaim(gate, &part);
 }
 
-/* Afterwards: is the device good, and did its memory come back? False if not. */
+/* After the command: checks that the device works and that its memory came back. False: the device is lost. */
 static bool look_after(struct rf_test_gate *gate, const struct rf_test_health *before) {
     struct rf_test_health after;
     char had[32], has[32];
@@ -60,7 +60,7 @@ static bool look_after(struct rf_test_gate *gate, const struct rf_test_health *b
     if (after.free_bytes + TOLERANCE_BYTES < before->free_bytes)
         rf_test_remark("GPU memory did not come back: %s free before, %s after", had, has);
     else
-        rf_test_remark("the GPU is good: %s free before, %s after", had, has);
+        rf_test_remark("the GPU works: %s free before, %s after", had, has);
     return true;
 }
 
@@ -87,17 +87,17 @@ static int run_command(const struct rf_test_settings *settings, struct rf_test_g
     }
     environment[count] = NULL;
     struct rf_test_child child, *children[] = {&child};
-    struct rf_test_spawn spawn = {.argv = settings->foreign,
+    struct rf_test_spawn spawn = {.argv = settings->command,
                                   .environment = environment,
                                   .timeout_ns = (int64_t)((double)timeout_ms * 1e6 * settings->timeout_scale),
-                                  .foreign = true};
+                                  .is_command = true};
     int error = rf_test_child_start(&child, &spawn);
     if (error) {
         rf_test_gate_reclaim(gate, &part);
-        fprintf(stderr, "%s: %s cannot be run: %s\n", settings->program, settings->foreign[0], strerror(error));
+        fprintf(stderr, "%s: %s cannot be run: %s\n", settings->program, settings->command[0], strerror(error));
         return 2;
     }
-    /* In a group of its own it could not read the terminal: make it the terminal's. */
+    /* In its own process group it could not read the terminal, so it becomes the foreground group. */
     bool terminal = isatty(0) && tcgetpgrp(0) == getpgrp();
     void (*old_ttou)(int) = signal(SIGTTOU, SIG_IGN);
     if (terminal) tcsetpgrp(0, child.pid);
@@ -121,7 +121,7 @@ static int run_command(const struct rf_test_settings *settings, struct rf_test_g
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Can it be run at all? Asked before the GPU is. */
+/* Whether it can be run at all; checked before the GPU is opened. */
 static bool can_run(const char *command) {
     if (strchr(command, '/')) return access(command, X_OK) == 0;
     const char *path = getenv("PATH");
@@ -136,14 +136,14 @@ static bool can_run(const char *command) {
     return false;
 }
 
-int rf_test_run_foreign(const struct rf_test_settings *settings) {
-    if (!can_run(settings->foreign[0])) {
-        fprintf(stderr, "%s: %s cannot be run: %s\n", settings->program, settings->foreign[0], strerror(errno));
+int rf_test_run_command(const struct rf_test_settings *settings) {
+    if (!can_run(settings->command[0])) {
+        fprintf(stderr, "%s: %s cannot be run: %s\n", settings->program, settings->command[0], strerror(errno));
         return 2;
     }
     struct rf_test_gate gate;
     struct rf_test_health before = {.good = false};
-    int code = rf_test_gate_open_foreign(&gate, settings);
+    int code = rf_test_gate_open_for_command(&gate, settings);
     if (code) return code;
     struct sigaction action = {.sa_handler = on_interrupt}, old_int, old_term;
     rf_test_interrupted = 0;

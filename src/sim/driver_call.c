@@ -1,5 +1,5 @@
-/* How every driver call begins: counting, faults, initialisation, loss. Also the banned entry points, what tests may
- * ask (rfsim.h), and the process's beginning and end.
+/* What every driver call does first: counting, faults, initialisation, loss. Also the banned entry points, the
+ * questions that tests may ask (rfsim.h), and the beginning and end of the process.
  *
  * Counting is exact: one call of one entry point is one count, whatever threads and streams do, so that a scenario on
  * one thread can be made to fail at its first, second, ... call. */
@@ -33,7 +33,7 @@ static void configure(void);
 static int deliver(const struct sim_fault *fault);
 
 int sim_enter(enum sim_entry entry) {
-    if (atomic_load(&sim.forked)) return SIM_NOT_INITIALIZED; /* as real drivers say in a forked child */
+    if (atomic_load(&sim.forked)) return SIM_NOT_INITIALIZED; /* what real drivers return in a forked child */
     work_fault.kind = SIM_FAULT_NONE;
     struct sim_fault fault = {0};
     sim_lock(&sim.lock);
@@ -88,8 +88,8 @@ struct sim_fault sim_take_work_fault(void) {
 
 /* ---- faults ---- */
 
-/* After these a real driver's context is gone: an uncorrectable memory error, a bad address, a timeout, an assertion,
- * and the exceptions of a kernel from 714 (stack) to 719 (any other). */
+/* After one of these errors the context of a real driver is gone: an uncorrectable memory error, a bad address, a
+ * timeout, an assertion, and the exceptions of a kernel from 714 (stack) to 719 (any other). */
 bool sim_is_fatal(int code) {
     return code == 214 || code == SIM_ILLEGAL_ADDRESS || code == SIM_LAUNCH_TIMEOUT || code == 710 ||
            (code >= 714 && code <= SIM_LAUNCH_FAILURE) || code == SIM_UNKNOWN;
@@ -98,7 +98,7 @@ bool sim_is_fatal(int code) {
 void sim_lose(struct sim_device *device, int code) {
     if (atomic_load(&device->lost)) return;
     atomic_store(&device->lost, code);
-    /* Whoever waits for this device's work must notice. */
+    /* Threads that wait for work of this device must notice. */
     for (struct sim_stream *stream = device->streams; stream; stream = stream->next) {
         sim_wake(&stream->progress);
         sim_wake(&stream->wake);
@@ -171,7 +171,7 @@ void sim_message(const char *format, ...) {
     sim_unlock(&sim.lock);
 }
 
-/* splitmix64: any seed will do, zero included. */
+/* splitmix64: any seed works, zero included. */
 uint64_t sim_random(uint64_t *state) {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -235,7 +235,7 @@ hipError_t hipInit(unsigned int flags) {
     return sim.config.device_count ? SIM_OK : SIM_NO_DEVICE;
 }
 
-/* Streams may still be running and may hang for ever: nothing is joined, nothing is freed. */
+/* Streams may still be running and may hang forever: nothing is joined, nothing is freed. */
 __attribute__((destructor)) static void at_exit(void) {
     if (!sim.configured || atomic_load(&sim.forked)) return;
     sim_sysfs_close();
@@ -316,7 +316,7 @@ const char *rfsim_last_trap(void) {
     return sim.last_trap ? sim.last_trap : "";
 }
 
-/* Each thread gets a copy of its own, so that another thread's failure cannot change it while it is read. */
+/* Each thread gets its own copy, so that a failure in another thread cannot change it while it is read. */
 const char *rfsim_last_message(void) {
     static _Thread_local char text[sizeof sim.message];
     sim_lock(&sim.lock);

@@ -1,5 +1,5 @@
-/* f16 and bf16 as raw bits. Rounding is to nearest, ties to even, as GPUs do it; every value has
- * its exact float. No compiler type is used: none is available everywhere. */
+/* f16 and bf16 as raw bits. Rounding is to nearest, ties to even, as GPUs do it; every f16 and bf16 converts to float
+ * exactly. No compiler type is used, because none is available everywhere. */
 #include "testing_impl.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
-/* All tests in this process, one after another: for a debugger, and to find what tests do to
- * each other. Without time limits; a crash ends the run.
+/* Runs all tests in this process, one after another: for a debugger, and to find out how tests affect each other.
+ * There are no time limits, and a crash ends the run.
  *
- * Also the child's side of finding that out: some tests first, then the one that is asked for. */
+ * Also what the child does when a failure in company is examined: it runs some tests first, then the one in question.
+ */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 #define TURN_PAUSE_NS 50000000
 
-/* The environment that isolated tests get, for this process; no driver was touched so far. */
+/* Gives this process the environment that isolated tests get; no driver has been called so far. */
 static void set_up(const struct rf_test_settings *settings, struct rf_test_gate *gate) {
     while (!rf_test_gate_turn(gate, settings) && !rf_test_interrupted)
         nanosleep(&(struct timespec){0, TURN_PAUSE_NS}, NULL);
@@ -48,7 +49,7 @@ static char *read_record(int fd) {
 
 static void run_test(struct rf_test_job *job, uint64_t seed, int fd, struct rf_test_record *record,
                      int64_t *elapsed_ns) {
-    /* The record in a file of memory: forked children of the test write to it as well. */
+    /* The record is a file in memory, because forked children of the test write to it as well. */
     if (ftruncate(fd, 0) == 0) lseek(fd, 0, SEEK_SET);
     rf_test_set_seed(seed);
     int64_t started = rf_test_now_ns();
@@ -106,7 +107,7 @@ void rf_test_run_in_process(const struct rf_test_settings *settings, struct rf_t
     if (fd >= 0) {
         if (ftruncate(fd, 0) == 0) lseek(fd, 0, SEEK_SET);
         struct rf_test_record record;
-        rf_test_end_process(fd); /* suites are torn down, the fixture is closed */
+        rf_test_end_process(fd); /* tears down the suites and closes the fixture */
         char *text = read_record(fd);
         rf_test_record_parse(text, &record);
         if (record.verdict == RF_TEST_FAILED) rf_test_report_trouble("the end of the process", record.message, tally);
@@ -128,6 +129,6 @@ enum rf_test_verdict rf_test_run_sequence(const char *before, const struct rf_te
         if (earlier) rf_test_run_here(earlier, -1);
     }
     if (names) fclose(names);
-    rf_test_keep_process(false); /* the end of this one is the end */
+    rf_test_keep_process(false); /* the process ends with this test */
     return rf_test_run_here(test, record_fd);
 }

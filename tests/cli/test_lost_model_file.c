@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../src/cli/unreadable.h"
+#include "../../src/cli/lost_model_file.h"
 #include "gguf/gguf.h"
 
 enum { GONE = 66, EARLIER = 7, EARLIER_PLAIN = 8, WENT_ON = 9, FAILED = 10 };
@@ -45,8 +45,8 @@ static void child(const char *model, const char *other, enum touch touch, enum h
         action.sa_handler = had == PLAIN_HANDLER ? earlier_plain : had == IGNORED ? SIG_IGN : SIG_DFL;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     sigaction(SIGBUS, &action, NULL);
-    catch_unreadable("the first line\n", FAILED);
-    catch_unreadable("gone\n", GONE); /* what was said last holds, and nobody is his own predecessor */
+    catch_lost_model_file("the first line\n", FAILED);
+    catch_lost_model_file("gone\n", GONE); /* what was said last holds, and nobody is his own predecessor */
     struct rf_gguf *gguf = NULL;
     if (rf_gguf_open(model, &gguf)) _exit(FAILED);
     const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(gguf, rf_gguf_tensor_count(gguf) - 1);
@@ -96,7 +96,7 @@ static int run_child(enum touch touch, enum had had, char text[64]) {
     return status;
 }
 
-RF_TEST(unreadable, a_model_file_is_one_line) {
+RF_TEST(lost_model_file, a_model_file_is_one_line) {
     char text[64];
     static const enum had all[] = {DEFAULT, IGNORED, HANDLER, PLAIN_HANDLER};
     for (size_t i = 0; i < RF_COUNT(all); i++) {
@@ -106,7 +106,7 @@ RF_TEST(unreadable, a_model_file_is_one_line) {
     }
 }
 
-RF_TEST(unreadable, anything_else_is_whose_it_was) {
+RF_TEST(lost_model_file, anything_else_is_whose_it_was) {
     static const struct {
         enum touch touch;
         enum had had;

@@ -1,9 +1,9 @@
-/* All tests of an executable in one process, a child of the runner: as test suites without
- * isolation run, but the runner outlives it.
+/* Runs all tests of an executable in one child process: as test suites without isolation do, except that the runner
+ * survives a crash.
  *
- * The child is given the order and says on the record which test begins; the runner keeps each
- * test's deadline. When the process dies, the test that ran has failed and the rest goes on in
- * a new one. Company, for what fails, is what ran before it in the same process. */
+ * The child gets the order and writes to the record which test begins; the runner enforces the deadline of each test.
+ * When the process dies, the test that ran has failed, and the rest continues in a new process. The company of a test
+ * that fails is what ran before it in the same process. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -15,24 +15,24 @@
 #include <unistd.h>
 
 #define WAIT_NS INT64_C(500000000)
-#define END_TIMEOUT_NS INT64_C(60000000000) /* for suites' tear-downs and closing the fixture */
+#define END_TIMEOUT_NS INT64_C(60000000000) /* for the tear-downs of suites and closing the fixture */
 #define TURN_PAUSE_NS 50000000
-#define QUEUED_MAX ((size_t)200000) /* tests for one process */
+#define QUEUED_MAX ((size_t)200000) /* most tests for one process */
 
 struct entry {
     size_t number; /* of the job */
     long round;
 };
 
-struct together {
+struct one_child {
     const struct rf_test_settings *settings;
     struct rf_test_plan *plan;
     struct rf_test_gate *gate;
     struct rf_test_tally *tally;
-    struct entry *queue; /* what is to run, in order */
+    struct entry *queue; /* the tests to run, in order */
     size_t queue_count, next;
-    size_t begun_at;      /* in queue: where this process began */
-    bool running, at_end; /* a test; or what follows the last */
+    size_t begun_at;      /* index in queue of the first test of this process */
+    bool running, at_end; /* a test is running; or the clean-up after the last one */
     bool verdict_seen, stop, lost;
     int64_t started_ns;
     char *record; /* of the running test; owned */
@@ -64,21 +64,21 @@ int rf_test_run_list(const char *path, int record_fd) {
     return rf_test_end_process(record_fd) == RF_TEST_FAILED ? 1 : 0;
 }
 
-/* ---- the runner's side: what one test came to ---- */
+/* ---- in the runner: the result of one test ---- */
 
-static struct rf_test_job *current_job(const struct together *t) {
+static struct rf_test_job *current_job(const struct one_child *t) {
     return &t->plan->jobs[t->queue[t->next].number];
 }
 
-static void keep_line(struct together *t, const char *line, size_t length) {
+static void keep_line(struct one_child *t, const char *line, size_t length) {
     t->record = rf_test_grow(t->record, t->record_length + length + 1);
     memcpy(t->record + t->record_length, line, length);
     t->record_length += length;
     t->record[t->record_length] = 0;
 }
 
-/* The running test is over: by its verdict, or (how) with its process. */
-static void end_test(struct together *t, const char *how) {
+/* The running test is over: by its verdict or, if how is not NULL, because its process ended. */
+static void end_test(struct one_child *t, const char *how) {
     struct rf_test_job *job = current_job(t);
     struct rf_test_record record;
     char nothing[1] = "";
@@ -114,19 +114,19 @@ static void end_test(struct together *t, const char *how) {
     t->next++;
 }
 
-static void clear_output(struct together *t) {
+static void clear_output(struct one_child *t) {
     free(t->child.output.head);
     free(t->child.output.tail);
     t->child.output = (struct rf_test_capture){0};
 }
 
-static void take_line(struct together *t, char *line, size_t length) {
+static void take_line(struct one_child *t, char *line, size_t length) {
     if (strncmp(line, "begin\t", 6) == 0) {
         t->at_end = line[6] == '\n';
         t->running = !t->at_end;
         t->record_length = 0;
         t->started_ns = rf_test_now_ns();
-        /* The runner's own list is what counts, not the name it hears. */
+        /* The runner's own list counts, not the name in the record. */
         if (t->running && t->next >= t->queue_count) t->running = false;
         int64_t limit_ns = t->running ? (int64_t)current_job(t)->timeout_ms * 1000000 : END_TIMEOUT_NS;
         t->child.deadline_ns = t->started_ns + limit_ns;
@@ -138,7 +138,7 @@ static void take_line(struct together *t, char *line, size_t length) {
 }
 
 /* Takes the complete lines out of what the child has written. */
-static void take_record(struct together *t) {
+static void take_record(struct one_child *t) {
     struct rf_test_child *child = &t->child;
     if (!child->record) return;
     char *line = child->record, *end;
@@ -158,7 +158,7 @@ static void stream_output(void *user, const char *data, size_t length) {
     rf_test_stream_add(user, data, length);
 }
 
-static int open_list(const struct together *t) {
+static int open_list(const struct one_child *t) {
     int fd = memfd_create("list", 0);
     FILE *file = fd >= 0 ? fdopen(dup(fd), "w") : NULL;
     for (size_t i = t->next; file && i < t->queue_count; i++)
@@ -169,7 +169,7 @@ static int open_list(const struct together *t) {
     return -1;
 }
 
-static void how_it_ended(const struct together *t, char *text, size_t size) {
+static void how_it_ended(const struct one_child *t, char *text, size_t size) {
     const struct rf_test_child *child = &t->child;
     if (child->timed_out) {
         snprintf(text, size, "timeout: killed after %.1f s%s", current_job(t)->timeout_ms / 1000.0,
@@ -183,8 +183,8 @@ static void how_it_ended(const struct together *t, char *text, size_t size) {
     }
 }
 
-/* What follows the last test failed: nobody's test, but a failure. */
-static void judge_end(struct together *t) {
+/* The clean-up after the last test failed: it belongs to no test, but is a failure. */
+static void judge_end(struct one_child *t) {
     struct rf_test_record record;
     char nothing[1] = "", text[200] = "";
     rf_test_record_parse(t->record && t->record_length ? t->record : nothing, &record);
@@ -199,7 +199,7 @@ static void judge_end(struct together *t) {
     rf_test_record_finish(&record);
 }
 
-static bool run_process(struct together *t, const char *executable) {
+static bool run_process(struct one_child *t, const char *executable) {
     int list = open_list(t);
     char path[64], record_fd[16];
     if (list < 0) {
@@ -242,7 +242,7 @@ static bool run_process(struct together *t, const char *executable) {
         } else if (t->at_end) {
             judge_end(t);
         } else if (t->next < t->queue_count) {
-            /* Between two tests, or before the first: the next one never began. */
+            /* The process ended between two tests, or before the first: the next one never began. */
             t->started_ns = rf_test_now_ns();
             how_it_ended(t, how, sizeof how);
             end_test(t, how);
@@ -254,10 +254,10 @@ static bool run_process(struct together *t, const char *executable) {
     return !error && t->next > first;
 }
 
-/* ---- all of them ---- */
+/* ---- all processes ---- */
 
-/* The device was lost to that process: to others, too? */
-static void check_device(struct together *t) {
+/* That process lost the device: is it lost to other processes, too? */
+static void check_device(struct one_child *t) {
     struct rf_test_health health;
     char budget[160] = "";
     struct rf_test_part part = {0};
@@ -270,15 +270,15 @@ static void check_device(struct together *t) {
     rf_test_health_probe(t->gate->device, budget[0] ? budget : NULL, NULL, 0, &health);
     rf_test_gate_reclaim(t->gate, &part);
     if (health.good) {
-        rf_test_remark("the device was lost to that process only: the rest goes on in a new one");
+        rf_test_remark("only that process lost the device: the rest continues in a new one");
         return;
     }
     t->gate->lost = true;
     snprintf(t->gate->why, sizeof t->gate->why, "device lost: %s", health.why);
 }
 
-/* No GPU test runs any more: they leave the queue. */
-static void drop_gpu_tests(struct together *t) {
+/* GPU tests are not run any more: they are removed from the queue. */
+static void drop_gpu_tests(struct one_child *t) {
     size_t kept = t->next, dropped = 0;
     for (size_t i = t->next; i < t->queue_count; i++) {
         struct rf_test_job *job = &t->plan->jobs[t->queue[i].number];
@@ -298,7 +298,7 @@ static void drop_gpu_tests(struct together *t) {
     if (dropped) rf_test_report_trouble("the GPU", message, t->tally);
 }
 
-static void fill_queue(struct together *t, const char *executable, long *round) {
+static void fill_queue(struct one_child *t, const char *executable, long *round) {
     struct rf_random random = {t->settings->shuffle_seed + (uint64_t)*round};
     t->queue_count = t->next = 0;
     size_t begin = 0;
@@ -321,9 +321,9 @@ static void fill_queue(struct together *t, const char *executable, long *round) 
              t->queue_count > begin && !t->settings->until_fail);
 }
 
-void rf_test_run_together(const struct rf_test_settings *settings, struct rf_test_plan *plan,
-                          struct rf_test_gate *gate, struct rf_test_tally *tally) {
-    struct together t = {.settings = settings, .plan = plan, .gate = gate, .tally = tally};
+void rf_test_run_in_one_child(const struct rf_test_settings *settings, struct rf_test_plan *plan,
+                              struct rf_test_gate *gate, struct rf_test_tally *tally) {
+    struct one_child t = {.settings = settings, .plan = plan, .gate = gate, .tally = tally};
     while (!rf_test_gate_turn(gate, settings) && !rf_test_interrupted)
         nanosleep(&(struct timespec){0, TURN_PAUSE_NS}, NULL);
     for (size_t e = 0; e < plan->executable_count && !t.stop; e++) {

@@ -1,6 +1,7 @@
-/* The report files: where they are put, and JUnit's XML. jsonreport.c writes the other.
+/* Report files: how they are put in place, and JUnit's XML. report_json.c writes the JSON one.
  *
- * Invariant: text from tests is made valid XML 1.0 in UTF-8: what is not allowed becomes '?'. */
+ * Invariant: text from tests is made valid XML 1.0 in UTF-8: a character that is not allowed becomes '?'. */
+#include "base/utf8.h"
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@
 bool rf_test_report_open(struct rf_test_report_file *report, const char *path) {
     *report = (struct rf_test_report_file){.path = path};
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) { /* a pipe, /dev/stdout: nothing to put in place */
+    if (stat(path, &info) == 0 &&
+        !S_ISREG(info.st_mode)) { /* a pipe or /dev/stdout, which cannot be renamed into place */
         if (S_ISDIR(info.st_mode)) {
             errno = EISDIR;
             return false;
@@ -52,39 +54,29 @@ void rf_test_report_drop(struct rf_test_report_file *report) {
     report->temporary = NULL;
 }
 
-/* The length of the valid UTF-8 character at text that XML allows; 0 if it is none. */
-static size_t valid_character(const unsigned char *text) {
-    if (text[0] < 0x80) return text[0] >= 0x20 || text[0] == '\t' || text[0] == '\n' ? 1 : 0;
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : text[0] >= 0xc2 ? 2 : 0;
-    if (!length || text[0] > 0xf4) return 0;
-    uint32_t code = text[0] & (0x7fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-    bool forbidden = (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff || code == 0xfffe || code == 0xffff;
-    return overlong || forbidden ? 0 : length;
+static bool xml_allows(uint32_t code) {
+    if (code < 0x20) return code == '\t' || code == '\n';
+    return code != RF_CODE_INVALID && code != 0xfffe && code != 0xffff;
 }
 
 static void put_xml(FILE *to, const char *text, bool attribute) {
-    for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        size_t length = valid_character(c);
-        if (*c == '&')
+    size_t bytes = strlen(text);
+    for (size_t at = 0, taken; at < bytes; at += taken) {
+        uint32_t code = rf_utf8_decode(text + at, bytes - at, &taken);
+        if (code == '&')
             fputs("&amp;", to);
-        else if (*c == '<')
+        else if (code == '<')
             fputs("&lt;", to);
-        else if (*c == '>')
+        else if (code == '>')
             fputs("&gt;", to);
-        else if (*c == '"')
+        else if (code == '"')
             fputs("&quot;", to);
-        else if (attribute && (*c == '\n' || *c == '\t'))
-            fprintf(to, "&#%d;", *c);
-        else if (length)
-            fwrite(c, 1, length, to);
+        else if (attribute && (code == '\n' || code == '\t'))
+            fprintf(to, "&#%u;", (unsigned)code);
+        else if (xml_allows(code))
+            fwrite(text + at, 1, taken, to);
         else
             fputc('?', to);
-        c += length ? length : 1;
     }
 }
 

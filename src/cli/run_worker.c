@@ -1,0 +1,312 @@
+/* Answers from a worker: asking it, reading its answer, and noticing that it died or hangs.
+ *
+ * A worker that dies closes its channel. A worker that hangs, in a driver call that no deadline of the library
+ * reaches, is recognized by its silence. Silence counts only while this process is awake (a stopped terminal job
+ * counts nothing), and how much it counts depends on what the worker does meanwhile: it reads a file          not at
+ * all: the disk is slow it uses the CPU          a little if that is expected, which it is while kernels are compiled
+ * and if layers run on the CPU. If all layers are on the GPU, it spins in the driver, and that counts in full neither
+ * in full After twice the library's deadline and a second it is killed; while it opens the model it may also wait for
+ * the probe. Pressing Ctrl-C again, after the first one had no effect, kills it too: that is the way out if a driver
+ * spins while part of the model runs on the CPU. */
+#include "run.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { TICK_MS = 50, BUSY_SHARE = 60, IMPATIENCE_MS = 2000 };
+static const int64_t MS = 1000000, MARGIN_NS = 1000000000;
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static enum run_outcome lose(struct run_worker *worker, const char *format, ...) RF_PRINTF(2, 3);
+
+/* ---- silence ---- */
+
+static int64_t cpu_time(pid_t pid) {
+    clockid_t clock;
+    struct timespec used = {0};
+    if (clock_getcpuclockid(pid, &clock) == 0) clock_gettime(clock, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+enum stage { OPENING, ANSWERING, CLOSING };
+
+/* Bytes that the process read from disk, mapped files included; 0 if the kernel does not say. Some file systems are
+ * not counted in read_bytes, so while the model is loaded everything that it reads counts (rchar). Later rchar would
+ * count other things that it reads now and then. */
+static uint64_t read_bytes(pid_t pid, enum stage stage) {
+    char path[64], line[128];
+    unsigned long long bytes, all = 0;
+    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "read_bytes: %llu", &bytes) == 1 ||
+            (stage == OPENING && sscanf(line, "rchar: %llu", &bytes) == 1))
+            all += bytes;
+    if (file) fclose(file);
+    return all;
+}
+
+/* After a tick in which nothing arrived: looks at what the worker does. True: it has been silent for too long. */
+static bool is_stuck(struct run_worker *worker, enum stage stage) {
+    int64_t now = now_ns(), passed = worker->looked_ns ? now - worker->looked_ns : 0;
+    int64_t cpu = cpu_time(worker->process.pid);
+    uint64_t read = read_bytes(worker->process.pid, stage);
+    const struct run_info *info = &worker->info;
+    int64_t used = cpu - worker->cpu_ns;
+    /* Layers may have moved to the CPU since its last message. A driver does not spin on several cores. */
+    bool computes = stage == OPENING ||
+                    (stage == ANSWERING && (info->device_layers < info->layers || used > passed + passed / 2));
+    bool busy = used > passed / 10;
+    if (read != worker->read_bytes)
+        passed = 0;
+    else if (stage == ANSWERING && !info->has_device)
+        passed = 0; /* there is no driver that could hang */
+    else if (busy && computes)
+        passed /= BUSY_SHARE;
+    if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* this process itself was asleep */
+    worker->silent_ns += passed;
+    worker->looked_ns = now;
+    worker->cpu_ns = cpu;
+    worker->read_bytes = read;
+    return worker->silent_ns > worker->patience_ns + (stage == OPENING ? worker->probe_ns : 0);
+}
+
+/* ---- reading its frames ---- */
+
+static enum run_outcome lose(struct run_worker *worker, const char *format, ...) {
+    char ignored[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(worker->why, sizeof worker->why, format, args);
+    va_end(args);
+    cli_worker_end(&worker->process, true, ignored);
+    return RUN_LOST;
+}
+
+void run_worker_kill(struct run_worker *worker) {
+    if (worker->process.pid) lose(worker, "it was ended");
+    wire_in_finish(&worker->in);
+    wire_out_finish(&worker->out);
+}
+
+static enum run_outcome refuse(struct run_worker *worker, const struct wire_body *body) {
+    return lose(worker, "the worker process sent a frame that makes no sense: kind %d", (int)body->kind);
+}
+
+/* Passes Ctrl-C on while the worker answers. True: the worker must be killed. */
+static bool pass_on_interrupts(struct run_worker *worker, enum stage stage) {
+    int interrupts = run_interrupts();
+    if (!interrupts || stage != ANSWERING) return interrupts != 0;
+    if (worker->cancelled != worker->number) {
+        worker->cancelled = worker->number;
+        worker->cancelled_ns = now_ns();
+        worker->interrupts = interrupts;
+        wire_begin(&worker->out, WIRE_CANCEL);
+        wire_put_u32(&worker->out, worker->number);
+        wire_send(worker->process.channel, &worker->out); /* if it cannot be sent, the wait for a frame notices */
+    }
+    bool again = interrupts > worker->interrupts;
+    worker->interrupts = interrupts;
+    return again && now_ns() - worker->cancelled_ns > IMPATIENCE_MS * MS;
+}
+
+/* Waits for the next frame; DONE: it is in body. */
+static enum run_outcome await_frame(struct run_worker *worker, enum stage stage, struct wire_body *body) {
+    worker->silent_ns = worker->looked_ns = 0;
+    for (;;) {
+        bool silent = false;
+        enum wire_state state = wire_next(&worker->in, body);
+        if (state == WIRE_FRAME) return RUN_DONE;
+        if (state != WIRE_BAD) {
+            struct pollfd polled = {.fd = worker->process.channel, .events = POLLIN};
+            silent = poll(&polled, 1, TICK_MS) == 0;
+            state = wire_read(worker->process.channel, &worker->in, false);
+        }
+        if (state == WIRE_BAD) return lose(worker, "the worker process: %s", worker->in.why);
+        if (state == WIRE_OVER) {
+            cli_worker_end(&worker->process, false, worker->why);
+            worker->lost_file = worker->process.exit_code == CLI_LOST_MODEL_FILE;
+            if (worker->lost_file) snprintf(worker->why, sizeof worker->why, MODEL_FILE_LOST, worker->model);
+            return RUN_LOST;
+        }
+        if (pass_on_interrupts(worker, stage)) {
+            lose(worker, "it was ended by Ctrl-C");
+            worker->ended = true;
+            return RUN_STOPPED;
+        }
+        if (silent && is_stuck(worker, stage))
+            return lose(worker, "the driver did not answer for %.1f s; the worker process was killed",
+                        (double)worker->silent_ns * 1e-9);
+    }
+}
+
+static enum run_outcome take_failure(struct run_worker *worker, struct wire_body *body, struct run_failure *failure) {
+    uint32_t status = wire_take_u32(body), code = wire_take_u32(body);
+    wire_take_text(body, failure->line, sizeof failure->line);
+    if (!wire_taken(body) || !status || status >= RF_STATUS_COUNT || code > 255) return refuse(worker, body);
+    failure->status = (rf_status)status;
+    failure->exit_code = (int)code;
+    return RUN_FAILED;
+}
+
+/* ---- open, answer, close ---- */
+
+static int64_t option_ns(const struct rf_runtime *runtime, const char *name) {
+    const char *text = rf_runtime_option(runtime, name);
+    return text ? strtoll(text, NULL, 10) * MS : 0;
+}
+
+/* Twice the library's deadline, because a run may consist of several waits. With --duty the device, and so the
+ * worker, is idle for a multiple of the time that it works. */
+static rf_status find_patience(struct run_worker *worker, const struct run_options *options,
+                               struct run_failure *failure) {
+    struct rf_runtime *runtime = NULL;
+    rf_status status = rf_runtime_create(NULL, &runtime);
+    if (status) return run_fail_status(failure, status);
+    worker->patience_ns = 2 * option_ns(runtime, "RF_TIMEOUT_MS") + MARGIN_NS;
+    if (options->model.duty_percent) worker->patience_ns = worker->patience_ns * 100 / options->model.duty_percent;
+    worker->probe_ns = option_ns(runtime, "RF_PROBE_TIMEOUT_MS");
+    rf_runtime_destroy(&runtime);
+    return RF_OK;
+}
+
+enum run_outcome run_worker_open(struct run_worker *worker, const struct run_options *options,
+                                 struct run_failure *failure) {
+    *worker = (struct run_worker){.process = {.channel = -1}, .model = options->model.model};
+    size_t count = 0;
+    while (options->given[count]) count++;
+    const char **arguments = malloc((count + 2) * sizeof *arguments);
+    if (!arguments) {
+        run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory");
+        return RUN_FAILED;
+    }
+    arguments[0] = options->given[0];
+    arguments[1] = "--in-worker";
+    memcpy(arguments + 2, options->given + 1, count * sizeof *arguments);
+    rf_status status = find_patience(worker, options, failure);
+    char why[256];
+    if (!status && (status = cli_worker_start(arguments, &worker->process, why)))
+        run_fail(failure, status, CLI_FAILED, "%s", why);
+    free(arguments);
+    if (status) return RUN_FAILED;
+    struct timeval most = {.tv_sec =
+                               worker->patience_ns / 1000000000 + 1}; /* a worker that does not read is stuck, too */
+    setsockopt(worker->process.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    wire_send_hello(worker->process.channel, &worker->out); /* if it cannot be sent, the wait below notices */
+    struct wire_body body;
+    struct run_info *info = &worker->info;
+    enum run_outcome outcome = await_frame(worker, OPENING, &body);
+    if (outcome != RUN_DONE) return outcome;
+    if (body.kind == WIRE_FAILED) return take_failure(worker, &body, failure);
+    if (body.kind != WIRE_READY) return refuse(worker, &body);
+    wire_take_text(&body, info->device, sizeof info->device);
+    info->has_device = wire_take_u32(&body) != 0;
+    info->layers = wire_take_u32(&body);
+    info->device_layers = wire_take_u32(&body);
+    info->context = wire_take_u32(&body);
+    uint32_t format = wire_take_u32(&body);
+    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL) return refuse(worker, &body);
+    info->format = (enum rf_chat_format)format;
+    return RUN_DONE;
+}
+
+/* Handles one frame of an answer; DONE: more will follow. */
+static enum run_outcome handle_frame(struct run_worker *worker, struct wire_body *body,
+                                     const struct run_listener *listener, bool *enough) {
+    size_t bytes = (size_t)(body->end - body->at);
+    bool go_on = true;
+    if (body->kind == WIRE_PROMPT) {
+        if (!bytes || bytes % sizeof(int32_t)) return refuse(worker, body);
+        int32_t *ids = malloc(bytes); /* aligned, which the frame may not be */
+        if (!ids) return lose(worker, "no memory for the %zu bytes that the worker process sent", bytes);
+        memcpy(ids, wire_take(body, bytes), bytes);
+        go_on = listener->prompt(listener->user, ids, bytes / sizeof *ids);
+        free(ids);
+    } else if (body->kind == WIRE_TOKEN) {
+        int32_t token = (int32_t)wire_take_u32(body);
+        if (!wire_taken(body) || token < 0) return refuse(worker, body);
+        go_on = listener->token(listener->user, token);
+    } else if (body->kind == WIRE_TEXT) {
+        if (!bytes) return refuse(worker, body);
+        go_on = listener->text(listener->user, wire_take(body, bytes), bytes);
+    } else {
+        if (body->kind == WIRE_BEAT) worker->info.device_layers = wire_take_u32(body);
+        if (body->kind != WIRE_BEAT || !wire_taken(body)) return refuse(worker, body);
+    }
+    if (!go_on) *enough = true;
+    return RUN_DONE;
+}
+
+enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_question *question,
+                                   const struct run_listener *listener, struct run_stats *stats,
+                                   struct run_failure *failure) {
+    bool enough = false;
+    struct wire_out *out = &worker->out;
+    if (!worker->process.pid) return RUN_LOST;
+    wire_begin(out, WIRE_ASK);
+    wire_put_u32(out, ++worker->number);
+    wire_put_u32(out, (uint32_t)question->format);
+    wire_put_u32(out, question->prompt ? 0 : (uint32_t)question->message_count);
+    if (question->prompt) wire_put_text(out, question->prompt);
+    for (size_t i = 0; !question->prompt && i < question->message_count; i++) {
+        wire_put_u32(out, (uint32_t)question->messages[i].role);
+        wire_put_text(out, question->messages[i].text);
+    }
+    if (out->failed || out->count > WIRE_BODY_MAX) {
+        run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
+        return RUN_FAILED;
+    }
+    wire_send(worker->process.channel, out); /* if it cannot be sent, the wait below notices */
+    for (;;) {
+        struct wire_body body;
+        enum run_outcome outcome = await_frame(worker, ANSWERING, &body);
+        if (outcome == RUN_DONE && body.kind == WIRE_FAILED) return take_failure(worker, &body, failure);
+        if (outcome == RUN_DONE && body.kind == WIRE_END) {
+            stats->prompt_tokens = wire_take_u64(&body);
+            stats->prompt_ns = wire_take_u64(&body);
+            stats->tokens = wire_take_u64(&body);
+            stats->answer_ns = wire_take_u64(&body);
+            worker->info.device_layers = stats->device_layers = wire_take_u32(&body);
+            return wire_taken(&body) ? RUN_DONE : refuse(worker, &body);
+        }
+        if (outcome == RUN_DONE) outcome = handle_frame(worker, &body, listener, &enough);
+        if (outcome != RUN_DONE) return outcome;
+        if (enough) { /* a callback wants no more of any answer */
+            lose(worker, "it was ended");
+            worker->ended = true;
+            return RUN_STOPPED;
+        }
+    }
+}
+
+enum run_outcome run_worker_close(struct run_worker *worker, struct run_failure *failure) {
+    struct wire_body body;
+    enum run_outcome outcome = RUN_DONE;
+    char ignored[256];
+    if (worker->process.pid) {
+        run_forget_interrupts();
+        wire_begin(&worker->out, WIRE_QUIT);
+        wire_send(worker->process.channel, &worker->out);
+        outcome = await_frame(worker, CLOSING, &body);
+    }
+    if (worker->process.pid && outcome == RUN_DONE) {
+        if (body.kind == WIRE_FAILED)
+            outcome = take_failure(worker, &body, failure);
+        else if (body.kind != WIRE_CLOSED)
+            outcome = refuse(worker, &body);
+    }
+    if (worker->process.pid) cli_worker_end(&worker->process, false, ignored);
+    wire_in_finish(&worker->in);
+    wire_out_finish(&worker->out);
+    return outcome;
+}

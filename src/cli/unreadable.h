@@ -1,9 +1,0 @@
-/* What becomes of a process whose model file was cut while it is in use. */
-#ifndef RF_CLI_UNREADABLE_H
-#define RF_CLI_UNREADABLE_H
-
-/* From now on: this line (copied) on standard error, and this exit status. Any other SIGBUS stays whose it was when
- * this was first called. Threads: one at a time. */
-void catch_unreadable(const char *line, int exit_code);
-
-#endif
