@@ -1,4 +1,4 @@
-/* The GGUF parser: bytes in, checked values and tensors out. gguf.h says what is promised.
+/* The GGUF parser: it turns bytes into checked values and tensors. gguf.h says what it promises.
  *
  *     magic "GGUF", version u32, tensor count u64, key count u64
  *     keys: name (length u64, bytes), type u32, value; an array is type u32, count u64, elements
@@ -8,9 +8,9 @@
  * Invariants
  *   1. Every byte is read through take() or take_copy(), which refuse to pass the end.
  *   2. No sum or product of numbers from the file is formed unchecked.
- *   3. Tables grow as entries are found to be there, never by a count from the file.
+ *   3. Tables grow with the entries that are really there, never by a count from the file.
  *
- * Must not know where the bytes come from: files are gguf_file.c's. */
+ * The parser must not know where the bytes come from: gguf_file.c handles files. */
 #include "gguf/gguf_impl.h"
 
 #include <stdio.h>
@@ -24,8 +24,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF values are read 
 #define MAX_NESTING 4
 #define DEFAULT_ALIGNMENT 32
 
-/* The least a key (length, one letter, type, a byte) and a tensor (length, one letter, rank, one
- * dimension, type, offset) take: bounds for the counts. */
+/* The fewest bytes that a key (length, one letter, type, a byte) and a tensor (length, one letter, rank, one
+ * dimension, type, offset) take. They bound the counts. */
 #define MIN_KEY_BYTES (8 + 1 + 4 + 1)
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 
@@ -37,7 +37,7 @@ struct reader {
     size_t part_index;
     uint64_t at;
     const char *kind; /* what is being read, for the error text: "key", "tensor" */
-    uint64_t number;  /* its number from 1, 0: none */
+    uint64_t number;  /* its number, from 1; 0: none */
     const char *name; /* its name once known, or NULL */
 };
 
@@ -92,7 +92,7 @@ static rf_status truncated(const struct reader *r, uint64_t wanted) {
                    r->part->path, where(r, place), ULL(wanted), ULL(r->at), ULL(r->part->size));
 }
 
-/* The next bytes, in place. */
+/* Gives the next bytes where they are, without a copy. */
 static rf_status take(struct reader *r, uint64_t bytes, const unsigned char **out) {
     if (bytes > bytes_left(r)) return truncated(r, bytes);
     *out = r->part->bytes + r->at;
@@ -130,7 +130,7 @@ static rf_status out_of_memory(const struct reader *r) {
     return rf_fail(RF_E_NO_MEMORY, "%s: no host memory for its table of contents", r->part->path);
 }
 
-/* Room for one more item; false without memory, items unchanged. */
+/* Makes room for one more item; false if there is no memory, and items is then unchanged. */
 static bool make_room(void **items, size_t count, size_t *room, size_t item_bytes) {
     if (count < *room) return true;
     uint64_t more = *room ? *room : 32, bytes;
@@ -143,7 +143,7 @@ static bool make_room(void **items, size_t count, size_t *room, size_t item_byte
     return true;
 }
 
-/* A zero-ended copy that lives as long as the gguf; NULL without memory. */
+/* A zero-terminated copy that lives as long as the gguf; NULL if there is no memory. */
 static const char *keep_name(struct rf_gguf *gguf, struct rf_gguf_string name) {
     struct gguf_names *names = gguf->names;
     if (!names || names->room - names->used < name.bytes + 1) {
@@ -168,7 +168,7 @@ static rf_status take_name(struct reader *r, size_t longest) {
     if (!name.bytes || name.bytes > longest)
         return rf_fail(RF_E_SYNTAX, "%s: the name of %s has %zu bytes, allowed are 1 to %zu: the file is damaged",
                        r->part->path, where(r, place), name.bytes, longest);
-    /* Names are shown to people: nothing in them may steer a terminal. */
+    /* Names are shown to people, so nothing in them may control a terminal. */
     for (size_t i = 0; i < name.bytes; i++)
         if (name.text[i] < 0x20 || name.text[i] > 0x7e)
             return rf_fail(
@@ -272,8 +272,8 @@ static rf_status take_type(struct reader *r, enum rf_gguf_type *type) {
     return RF_OK;
 }
 
-/* Checks an array's elements and steps over them. An array in an array costs 12 bytes of the file
- * at least, so the work is bounded by the file's size. */
+/* Checks an array's elements and steps over them. An array in an array takes at least 12 bytes of the
+ * file, so the work is bounded by the file's size. */
 static rf_status take_array(struct reader *r, int depth, struct rf_gguf_array *out) {
     struct rf_gguf_array array = {0};
     char place[160];
@@ -351,7 +351,7 @@ static int compare_offsets(const void *a, const void *b, void *items) {
     return x < y ? -1 : x > y;
 }
 
-/* Indices first … first + count - 1 in order; NULL without memory. */
+/* The indices first … first + count - 1, sorted; NULL if there is no memory. */
 static uint32_t *sort_indices(size_t first, size_t count, int (*compare)(const void *, const void *, void *),
                               void *items) {
     uint32_t *sorted = malloc(RF_MAX(count, (size_t)1) * sizeof *sorted);
@@ -512,7 +512,7 @@ static rf_status find_alignment(struct reader *r) {
     if (value->type != RF_GGUF_U32)
         return rf_fail(RF_E_SYNTAX, "%s: the key \"general.alignment\" is of type %s instead of u32", r->part->path,
                        rf_gguf_type_name(value->type));
-    /* The format asks for a multiple of 8; so readers may take floats from the map as they are. */
+    /* The format requires a multiple of 8, so readers may use floats in the map directly. */
     if (value->u < 8 || (value->u & (value->u - 1)))
         return rf_fail(RF_E_SYNTAX, "%s: the key \"general.alignment\" is %llu, which is no power of two from 8 up",
                        r->part->path, ULL(value->u));
@@ -521,7 +521,7 @@ static rf_status find_alignment(struct reader *r) {
 }
 
 /* Turns offsets from the start of the data into offsets in the file, and checks that each tensor
- * is inside it and none lies on another. */
+ * lies inside it and that no two overlap. */
 static rf_status place_tensors(struct reader *r, size_t first) {
     struct rf_gguf *gguf = r->gguf;
     const char *path = r->part->path;
@@ -546,7 +546,7 @@ static rf_status place_tensors(struct reader *r, size_t first) {
                            path, tensor->name, ULL(tensor->bytes), ULL(tensor->offset), ULL(r->part->size));
         tensor->data = r->part->bytes + tensor->offset;
     }
-    /* Tensors that a wrong count leaves out would move the data of all others. */
+    /* If a wrong count left tensors out, the data of all others would be at the wrong place. */
     for (uint64_t at = r->at; at < start; at++)
         if (r->part->bytes[at])
             return rf_fail(

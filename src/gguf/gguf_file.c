@@ -1,11 +1,11 @@
 /* GGUF files: opening, mapping, finding the parts of a split model, reading by offset.
  *
- * Invariants: a part owns its path, its descriptor and, if mapped, its map; whatever fails, all
+ * Invariants: a part owns its path, its descriptor and, if mapped, its map. Whatever fails, everything
  * that was opened is given back. Files are opened for reading only and without waiting (a FIFO
- * under the name does not hang us).
+ * of that name does not hang us).
  *
- * A split model is NAME-00001-of-00003.gguf and so on, each part a whole GGUF file with the keys
- * split.no (from 0), split.count and split.tensors.count; the model's own keys are in the first. */
+ * A split model is NAME-00001-of-00003.gguf and so on. Each part is a complete GGUF file with the keys
+ * split.no (from 0), split.count and split.tensors.count; the model's own keys are in the first part. */
 #include "gguf/gguf_impl.h"
 
 #include <ctype.h>
@@ -124,7 +124,7 @@ static rf_status io_failed(const char *path, const char *doing) {
                    strerror(error));
 }
 
-/* Opens and maps; on failure what was opened is left to rf_gguf_close. */
+/* Opens and maps a file. After a failure rf_gguf_close gives back what was opened. */
 static rf_status map_part(struct rf_gguf *gguf, size_t index, const char *path) {
     struct gguf_part *part = &gguf->parts[index];
     struct stat info;
@@ -142,7 +142,7 @@ static rf_status map_part(struct rf_gguf *gguf, size_t index, const char *path) 
         return rf_fail(RF_E_UNSUPPORTED, "%s: is larger than this machine's address space", path);
     void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, part->descriptor, 0);
     if (map == MAP_FAILED) return io_failed(path, "cannot be mapped");
-    /* A wish: where the kernel keeps large pages of files, weights on the CPU are read up to a fifth faster. */
+    /* Only a hint: if the kernel keeps files in large pages, weights on the CPU are read up to a fifth faster. */
     madvise(map, (size_t)info.st_size, MADV_HUGEPAGE);
     part->bytes = map;
     part->size = (uint64_t)info.st_size;
@@ -201,7 +201,7 @@ static bool parse_digits(const char *text, uint32_t *out) {
     return true;
 }
 
-/* NAME-00002-of-00003.gguf: 2 and 3. */
+/* NAME-00002-of-00003.gguf gives 2 and 3. */
 static bool parse_split_name(const char *path, uint32_t *number, uint32_t *count) {
     size_t length = strlen(path);
     if (length <= SPLIT_SUFFIX_BYTES) return false;
@@ -220,7 +220,7 @@ static char *part_path(const char *path, uint32_t number, uint32_t count) {
     return other;
 }
 
-/* A split key; RF_E_NOT_FOUND where the part has none. */
+/* Reads one of the split keys; RF_E_NOT_FOUND if the part does not have it. */
 static rf_status split_key(const struct gguf_part *part, const char *key, uint64_t *out) {
     const struct rf_gguf_value *value = gguf_find_value(&part->values, key);
     if (!value)
@@ -233,14 +233,15 @@ static rf_status split_key(const struct gguf_part *part, const char *key, uint64
     return RF_OK;
 }
 
-/* The parts against their names and each other. named_parts: as the file's name says, 1 for none. */
+/* Checks the parts against their names and each other. named_parts: the number in the file's name; 1 if it has none.
+ */
 static rf_status check_split(const struct rf_gguf *gguf, size_t named_parts) {
     for (size_t i = 0; i < named_parts; i++) {
         const struct gguf_part *part = &gguf->parts[i];
         uint64_t count = 1, number = 0, tensors = 0;
         rf_status status = split_key(part, "split.count", &count);
         if (status == RF_E_NOT_FOUND && named_parts == 1) return RF_OK; /* not split, the usual case */
-        /* Written by some tools into a model of one file. */
+        /* Some tools write this into a model of one file. */
         if (!status && count == 0 && named_parts == 1) return RF_OK;
         if (!status && count != named_parts && named_parts == 1 && part->descriptor < 0)
             return rf_fail(RF_E_SYNTAX,

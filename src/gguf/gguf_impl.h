@@ -21,14 +21,14 @@ struct gguf_part {
     int descriptor; /* -1: memory */
     const unsigned char *bytes;
     uint64_t size;
-    bool mapped; /* bytes is a map of ours; else borrowed */
+    bool mapped; /* bytes is our own map; otherwise it is borrowed */
     struct timespec modified;
     uint32_t version;
     uint64_t alignment;
     struct gguf_values values;
 };
 
-/* Names, in pieces that never move. */
+/* Storage for names, in pieces that never move. */
 struct gguf_names {
     struct gguf_names *next;
     size_t used, room;
@@ -44,26 +44,25 @@ struct rf_gguf {
     struct gguf_names *names;
 };
 
-/* What rf_gguf_mapped() knows. False: no memory. Removed before it is unmapped. */
+/* The list that rf_gguf_mapped() searches. False: no memory. A map must be removed before it is unmapped. */
 bool gguf_map_add(const void *address, uint64_t bytes);
 void gguf_map_remove(const void *address);
 
-/* Reads part number `index`, whose bytes and size are set: its values, and its tensors, which are
- * appended. */
+/* Parses part number `index`, whose bytes and size are set: reads its values, and appends its tensors. */
 rf_status gguf_parse(struct rf_gguf *gguf, size_t index);
-/* After the last part: sorts the tensors and refuses a name that comes twice. */
+/* After the last part: sorts the tensors and refuses a name that occurs twice. */
 rf_status gguf_index_tensors(struct rf_gguf *gguf);
 
 const struct rf_gguf_value *gguf_find_value(const struct gguf_values *values, const char *key);
-/* An integer of any type into 64 bits; false: not an integer, or it does not fit. */
+/* Reads an integer of any type into 64 bits; false: it is not an integer, or it is negative. */
 bool gguf_value_u64(const struct rf_gguf_value *value, uint64_t *out);
 
-/* "array of u32": static. */
+/* "array of u32". Static. */
 const char *gguf_array_type_name(enum rf_gguf_type elements);
 
-/* Bytes of a value of a plain type; 0 for strings, arrays and no type. */
+/* Bytes of a value of a plain type; 0 for strings, arrays and numbers that are no type. */
 size_t gguf_type_bytes(enum rf_gguf_type type);
-/* A plain value from unaligned bytes. */
+/* Reads a value of a plain type from unaligned bytes. */
 struct rf_gguf_value gguf_decode(enum rf_gguf_type type, const unsigned char *bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* The public view of a model file: <rocmforge/model.h>. Shows values as text that is safe to print, and says how much
  * memory the parts of a model need.
  *
- * Invariant: what is shown is one line of printable, valid UTF-8, whatever the file holds. */
+ * Invariant: a text is one line of printable, valid UTF-8, whatever the file holds. */
 #include "gguf/gguf_impl.h"
 
 #include <stdio.h>
@@ -87,7 +87,7 @@ static void line_add_plain(struct line *line, const struct rf_gguf_value *value)
     line_add(line, text, strlen(text));
 }
 
-/* The first few elements. */
+/* Shows the first few elements. */
 static void line_add_array(struct line *line, const struct rf_gguf_array *array) {
     struct rf_gguf_cursor cursor = {0};
     line_add(line, "[", 1);
@@ -258,7 +258,7 @@ rf_status rf_gguf_tensor_info_at(const struct rf_gguf *gguf, uint64_t index, str
     return RF_OK;
 }
 
-/* "blk.12.…": 12. */
+/* "blk.12.…" gives 12. */
 static bool layer_of(const char *name, uint32_t *layer) {
     uint64_t number = 0;
     if (strncmp(name, "blk.", 4) != 0) return false;
@@ -299,7 +299,7 @@ rf_status rf_gguf_visit_parts(const struct rf_gguf *gguf, bool (*visit)(void *us
                               void *user) {
     if (!gguf || !visit) return rf_fail(RF_E_INVALID, "rf_gguf_visit_parts: NULL");
     if (!gguf->tensor_count) return RF_OK;
-    /* One per tensor, then equal ones are added up: layer numbers are the file's and may be any. */
+    /* One entry per tensor, then equal ones are added up: layer numbers come from the file and may be any number. */
     struct rf_model_part *parts = calloc(gguf->tensor_count, sizeof *parts);
     if (!parts) return rf_fail(RF_E_NO_MEMORY, "%s: no host memory to list its parts", rf_gguf_path(gguf));
     for (size_t i = 0; i < gguf->tensor_count; i++) parts[i] = part_of(&gguf->tensors[i]);
@@ -336,7 +336,7 @@ static rf_status model_u64(const struct rf_gguf *gguf, const char *name, uint64_
     return status ? status : rf_gguf_get_u64(gguf, key, out);
 }
 
-/* Key-value heads of all layers together: one number for every layer, or an array with one each. */
+/* The key-value heads of all layers together. The key is one number for every layer, or an array with one each. */
 static rf_status count_kv_heads(const struct rf_gguf *gguf, uint64_t layers, uint64_t *sum) {
     static const char *const names[] = {"attention.head_count_kv", "attention.head_count"};
     char key[160];
@@ -369,7 +369,7 @@ static rf_status count_kv_heads(const struct rf_gguf *gguf, uint64_t layers, uin
     return rf_fail(RF_E_NOT_FOUND, "%s: has no key \"%s\"", rf_gguf_path(gguf), key);
 }
 
-/* Elements of a head: as the key says, else the embedding shared among the heads. */
+/* Elements of a head: what the key says, else the embedding's width divided by the number of heads. */
 static rf_status head_length(const struct rf_gguf *gguf, const char *name, uint64_t *out) {
     uint64_t embedding, heads;
     rf_status status = model_u64(gguf, name, out);
@@ -392,7 +392,7 @@ rf_status rf_gguf_kv_bytes(const struct rf_gguf *gguf, uint64_t tokens, enum rf_
     if (!status) status = head_length(gguf, "attention.value_length", &values);
     if (status) return status;
     uint64_t block = rf_dtype_block(dtype), total;
-    /* Rows of quantized heads end with whole blocks. */
+    /* Rows of quantized heads are rounded up to whole blocks. */
     bool overflow = rf_round_up_overflows(keys, block, &keys) || rf_round_up_overflows(values, block, &values) ||
                     rf_add_overflows(keys, values, &total) || rf_mul_overflows(total, heads, &total) ||
                     rf_mul_overflows(total / block, rf_dtype_block_bytes(dtype), &total) ||

@@ -1,8 +1,8 @@
-/* Where model files are mapped, for a handler of SIGBUS to ask: rf_gguf_mapped().
+/* The list of mapped model files, which a handler of SIGBUS searches with rf_gguf_mapped().
  *
- * A signal concerns the whole process, and what it interrupts may hold any lock. So the list is the process's, and
- * reading it takes no lock: entries are pushed whole, are never freed, and one that is not in use ends at 0. Those
- * who change the list exclude each other. */
+ * A signal concerns the whole process, and the code it interrupts may hold any lock. So there is one list for the
+ * process, and reading it takes no lock: entries are complete before they are added, are never freed, and an entry
+ * that is not in use has 0 as its end. Threads that change the list exclude each other. */
 #include "gguf/gguf_impl.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ bool rf_gguf_mapped(const void *address) {
     uintptr_t at = (uintptr_t)address;
     for (struct map *map = atomic_load(&maps); map; map = map->next) {
         uintptr_t end = atomic_load(&map->end), first = atomic_load(&map->first);
-        /* An entry that is another's by now is not where the asker stands, who has his file open. */
+        /* If another file has taken the entry meanwhile, it was not the caller's: the caller's file is still open. */
         if (at >= first && at < end && atomic_load(&map->end) == end) return true;
     }
     return false;

@@ -1,13 +1,13 @@
 /* The pre-tokenizers: each regular expression as a scanner over runes.
  *
- * A scanner is asked for the match that begins exactly at a place, as a backtracking engine would
- * find it: alternatives in order, repetitions as long as possible, given back only where the rest
- * demands it. The expression stands above each. Characters: \s is White_Space, \p{..} the general
- * category; a byte that is not UTF-8 counts as U+FFFD, a symbol.
+ * A scanner finds the match that begins exactly at a given position, as a backtracking engine would:
+ * alternatives are tried in order, repetitions are as long as possible and give back only what the rest
+ * of the expression needs. The comment above each scanner has its expression. In it, \s is White_Space and
+ * \p{..} the general category; a byte that is not UTF-8 counts as U+FFFD, a symbol.
  *
- * Invariants: a scanner looks at nothing outside its piece; all scanners of one piece together
- * look at each rune a bounded number of times (where an expression could fail after a long look,
- * the place just after is not allowed to look again). */
+ * Invariants: a scanner looks at nothing outside its piece. All scanners of one piece together
+ * look at each rune a bounded number of times: if an expression could fail after looking far ahead,
+ * the next position must not look ahead again. */
 #include "tokenizer/pretokenize.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "tokenizer/unicode.h"
 
-/* Where a match that begins at `at` ends; `at` itself: no match. The piece is [begin, end). */
+/* Returns where the match that begins at `at` ends; `at` itself: no match. The piece is [begin, end). */
 typedef size_t (*match_fn)(const uint32_t *runes, size_t begin, size_t at, size_t end, const void *rules);
 
 struct rf_split_stage {
@@ -35,7 +35,7 @@ static rf_status split(const struct span *span, size_t stage_index, size_t begin
     if (begin == end) return RF_OK;
     if (stage_index == span->pretokenizer->stage_count) return span->visit(span->user, begin, end);
     const struct rf_split_stage *stage = &span->pretokenizer->stages[stage_index];
-    size_t gap = begin; /* what no match took yet */
+    size_t gap = begin; /* where text begins that no match has taken yet */
     rf_status status = RF_OK;
     for (size_t at = begin; at < end && !status;) {
         size_t after = stage->match(span->runes, begin, at, end, stage->rules);
@@ -70,13 +70,13 @@ static bool is_newline(uint32_t rune) {
     return RF_RUNE_CODE(rune) == '\r' || RF_RUNE_CODE(rune) == '\n';
 }
 
-/* The end of the run of runes with one of these classes. */
+/* The end of a run of runes that have one of these classes. */
 static size_t run_of(const uint32_t *runes, size_t at, size_t end, uint32_t classes) {
     while (at < end && (runes[at] & classes)) at++;
     return at;
 }
 
-/* … without any of them. */
+/* The end of a run of runes that have none of these classes. */
 static size_t run_without(const uint32_t *runes, size_t at, size_t end, uint32_t classes) {
     while (at < end && !(runes[at] & classes)) at++;
     return at;
@@ -98,7 +98,7 @@ static bool in_ranges(uint32_t code, const struct code_range *ranges, size_t cou
     return low < count && code >= ranges[low].first;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d, or with fold (?i:…), where U+017F, the long s, is an s too. */
+/* 's|'t|'re|'ve|'m|'ll|'d; with fold (?i:…), in which U+017F, the long s, is an s too. */
 static size_t match_contraction(const uint32_t *runes, size_t at, size_t end, bool fold) {
     if (end - at < 2 || code_at(runes, at) != '\'') return at;
     uint32_t letters[2] = {0, 0};
@@ -120,14 +120,14 @@ static size_t match_contraction(const uint32_t *runes, size_t at, size_t end, bo
     }
 }
 
-/* \s+(?!\S)|\s+ : a run of white space but for its last, which belongs to the word that follows; all
- * of it at the end of the piece, and where it is a single one. */
+/* \s+(?!\S)|\s+ : a run of white space without its last rune, which belongs to the word that follows; the
+ * whole run at the end of the piece, or if it is a single rune. */
 static size_t match_spaces(const uint32_t *runes, size_t at, size_t end) {
     size_t after = run_of(runes, at, end, SPACE);
     return after < end && after - at > 1 ? after - 1 : after;
 }
 
-/* \s*[\r\n]+|\s+(?!\S)|\s+ : through the last newline of a run of white space, if it has one. */
+/* \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last newline of a run of white space, if it has one. */
 static size_t match_lines_or_spaces(const uint32_t *runes, size_t at, size_t end) {
     size_t after = run_of(runes, at, end, SPACE);
     for (size_t i = after; i > at; i--)
@@ -151,17 +151,17 @@ static size_t match_gpt2(const uint32_t *runes, size_t begin, size_t at, size_t 
     return match_spaces(runes, at, end);
 }
 
-/* How the younger expressions, which all have one shape, differ. */
+/* The newer expressions all have one shape; this is how they differ. */
 struct modern {
-    uint32_t letters;   /* what words are made of */
-    uint32_t word_ends; /* what stops a run of symbols, beside white space */
-    size_t digits;      /* so many numbers together at most */
+    uint32_t letters;   /* the classes of which words are made */
+    uint32_t word_ends; /* the classes that stop a run of symbols, besides white space */
+    size_t digits;      /* at most this many numbers in one piece */
 };
 static const struct modern llama3_rules = {LETTER, LETTER | NUMBER, 3};
 static const struct modern qwen2_rules = {LETTER, LETTER | NUMBER, 1};
 static const struct modern qwen35_rules = {LETTER | RF_RUNE_MARK, LETTER | RF_RUNE_MARK | NUMBER, 1};
 
-/* [^\r\n\p{L}\p{N}]? before something else. */
+/* Whether a rune is in [^\r\n\p{L}\p{N}], which may stand before a word. */
 static bool may_lead(uint32_t rune) {
     return !is_newline(rune) && !(rune & (LETTER | NUMBER));
 }
@@ -193,13 +193,13 @@ struct cased {
 static const struct cased tekken_rules = {false, 1};
 static const struct cased gpt4o_rules = {true, 3};
 
-/* A word of the two alternatives below, with or without what leads it; `at`: none. */
+/* The end of a word of the first two alternatives below that begins at `at`; `at`: there is none. */
 static size_t match_cased_word(const uint32_t *runes, size_t at, size_t end) {
     const uint32_t either = RF_RUNE_MODIFIER | RF_RUNE_OTHER_LETTER | RF_RUNE_MARK;
     const uint32_t upper = RF_RUNE_UPPER | RF_RUNE_TITLE | either, lower = RF_RUNE_LOWER | either;
     size_t after = run_of(runes, at, end, upper);
     if (after < end && (runes[after] & lower)) return run_of(runes, after, end, lower);
-    while (after > at && !(runes[after - 1] & lower)) after--; /* upper gives back until lower has one */
+    while (after > at && !(runes[after - 1] & lower)) after--; /* upper gives runes back until lower has one */
     return after;
 }
 
@@ -226,7 +226,7 @@ static size_t match_cased(const uint32_t *runes, size_t begin, size_t at, size_t
     return match_lines_or_spaces(runes, at, end);
 }
 
-/* A run of one to this many numbers. \p{N}, \p{N}{1,3}, \p{N}+ */
+/* \p{N}, \p{N}{1,3}, \p{N}+ : a run of at least one and at most this many numbers. */
 static const size_t one = 1, three = 3, all = SIZE_MAX;
 static size_t match_numbers(const uint32_t *runes, size_t begin, size_t at, size_t end, const void *rules) {
     (void)begin;
@@ -288,7 +288,7 @@ static size_t match_set(const uint32_t *runes, size_t begin, size_t at, size_t e
     return run_in(runes, at, end, rules);
 }
 
-/* \s?[set]+ : white space that is in the set itself is given back where nothing follows it. */
+/* \s?[set]+ : white space that is itself in the set is given back if nothing follows it. */
 static size_t match_spaced_set(const uint32_t *runes, size_t begin, size_t at, size_t end, const void *rules) {
     (void)begin;
     if (runes[at] & SPACE) {
@@ -298,7 +298,7 @@ static size_t match_spaced_set(const uint32_t *runes, size_t begin, size_t at, s
     return run_in(runes, at, end, rules);
 }
 
-/* \s+$ : only the place where a run begins looks for its end. */
+/* \s+$ : only the position where a run begins looks for its end. */
 static size_t match_trailing_spaces(const uint32_t *runes, size_t begin, size_t at, size_t end, const void *rules) {
     (void)rules;
     if (!(runes[at] & SPACE) || !(runes[end - 1] & SPACE)) return at;

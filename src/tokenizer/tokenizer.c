@@ -1,7 +1,7 @@
-/* Encoding: special tokens are cut out of the text, what lies between goes to the family's encoder;
- * and what a tokenizer tells about itself.
+/* Encoding: special tokens are cut out of the text, and the text between them goes to the family's encoder.
+ * Also the functions that answer questions about a tokenizer.
  *
- * Invariant: an encoding under way owns all its memory; the tokenizer is only read. */
+ * Invariant: each encoding owns all its memory; the tokenizer is only read. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static rf_status encode_part(struct rf_encoding *encoding, const char *text, siz
 static rf_status encode_all(struct rf_encoding *encoding, const char *text, size_t bytes,
                             const struct rf_encode_params *params) {
     const struct rf_tokenizer *tokenizer = encoding->tokenizer;
-    bool after_special = true; /* the beginning counts as one */
+    bool after_special = true; /* the beginning counts as a special token */
     size_t part = 0;           /* where text begins that is not encoded yet */
     rf_status status = RF_OK;
     if (tokenizer->add_bos && !params->no_bos) status = rf_encoding_emit(encoding, (uint32_t)tokenizer->bos);
@@ -72,7 +72,7 @@ static rf_status encode_all(struct rf_encoding *encoding, const char *text, size
         if (!status) status = rf_encoding_emit(encoding, special);
         at += tokenizer->symbols[special].bytes;
         part = at;
-        /* The unknown token stands for text, and decoding takes it so. */
+        /* The unknown token stands for text, and decoding treats it as text. */
         after_special = tokenizer->tokens[special].type != RF_TOKEN_UNKNOWN;
     }
     if (!status && part < bytes) status = encode_part(encoding, text + part, bytes - part, after_special);
@@ -103,7 +103,7 @@ rf_status rf_encoding_emit_bytes(struct rf_encoding *encoding, const char *text,
     return status;
 }
 
-/* ---- what it is ---- */
+/* ---- questions about a tokenizer ---- */
 
 rf_status rf_tokenizer_get_info(const struct rf_tokenizer *tokenizer, struct rf_tokenizer_info *info) {
     if (!tokenizer || !info || info->struct_size < sizeof *info)

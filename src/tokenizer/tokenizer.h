@@ -6,7 +6,7 @@
 
 #include <rocmforge/tokenizer.h>
 
-/* Any bytes; not ended by zero. */
+/* Any bytes, without a zero at the end. */
 struct rf_vocab_text {
     const char *text;
     size_t bytes;
@@ -21,8 +21,8 @@ struct rf_vocab_token {
 enum rf_vocab_family { RF_VOCAB_LLAMA, RF_VOCAB_GPT2 };
 enum rf_vocab_choice { RF_VOCAB_UNSAID, RF_VOCAB_NO, RF_VOCAB_YES };
 
-/* What a tokenizer is made from. Borrowed for the call. Of tokens with the same text the first is
- * the one that text becomes. */
+/* What a tokenizer is made from; borrowed for the call. If several tokens have the same text, that text
+ * becomes the first of them. */
 struct rf_vocab {
     enum rf_vocab_family family;
     const struct rf_vocab_token *tokens;
@@ -35,11 +35,11 @@ struct rf_vocab {
     enum rf_vocab_choice add_space_prefix; /* llama only; unsaid: yes */
 };
 
-/* RF_E_SYNTAX: an id or type out of range, a merge without two halves. RF_E_UNSUPPORTED: the pre-tokenizer
- * is unknown; its name and the known ones are told. */
+/* RF_E_SYNTAX: an id or type is out of range, or a merge has no two halves. RF_E_UNSUPPORTED: the
+ * pre-tokenizer is unknown; the error text has its name and the known ones. */
 rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out);
 
-/* Encodes and tells how many steps that took: places looked at, merge candidates made and taken.
+/* Encodes and counts the steps that this took: positions looked at, merge candidates made and taken.
  * For tests of the bound; any pointer but the first may be NULL. */
 rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
                                       const struct rf_encode_params *params, int32_t **ids, size_t *count,

@@ -1,8 +1,8 @@
-/* Byte-level BPE ("gpt2"): the text is cut into pieces by the pre-tokenizer, the bytes of a piece are
+/* Byte-level BPE ("gpt2"): the pre-tokenizer cuts the text into pieces, and the bytes of each piece are
  * merged in the order of the merge list.
  *
  * The files spell bytes as characters: 0x21 to 0x7e, 0xa1 to 0xac and 0xae to 0xff as the characters
- * of those numbers, all others, in order, as U+0100 onward. Tokens and merges are turned back to
+ * of those numbers, all others, in order, as U+0100 and up. Tokens and merges are turned back into
  * bytes when the tokenizer is made; text is never spelt that way. */
 #include "tokenizer/tokenizer_impl.h"
 
@@ -89,7 +89,7 @@ bool rf_bpe_piece(const char *text, size_t bytes, char *out, size_t *out_bytes) 
     size_t count = 0;
     for (size_t at = 0, taken; at < bytes; at += taken) {
         int byte = byte_of(rf_utf8_decode(text + at, bytes - at, &taken));
-        if (byte < 0) { /* not spelt that way at all: shown as it is */
+        if (byte < 0) { /* not spelt that way at all, so it is shown as it is */
             memcpy(out, text, bytes);
             *out_bytes = bytes;
             return false;
@@ -100,7 +100,7 @@ bool rf_bpe_piece(const char *text, size_t bytes, char *out, size_t *out_bytes) 
     return count > 0;
 }
 
-/* The two halves of a merge; the separator is the first space, unless it is the very first byte. */
+/* Finds the two halves of a merge. The first space separates them, unless it is the very first byte. */
 static rf_status split_merge(const struct rf_vocab_text *merge, size_t index, size_t *left_bytes) {
     const char *space = merge->bytes > 2 ? memchr(merge->text + 1, ' ', merge->bytes - 2) : NULL;
     if (!space)
@@ -120,7 +120,7 @@ rf_status rf_bpe_add_merges(struct rf_tokenizer *tokenizer, const struct rf_voca
         status = split_merge(merge, i, &left_text);
         if (!status) status = RF_GROW(piece, piece_capacity, merge->bytes);
         if (status) break;
-        /* A half that spells no bytes can never be met. */
+        /* A half that spells no bytes can never occur in text. */
         if (!rf_bpe_piece(merge->text, left_text, piece, &left_bytes)) continue;
         const char *right_text = merge->text + left_text + 1;
         if (!rf_bpe_piece(right_text, merge->bytes - left_text - 1, piece + left_bytes, &right_bytes)) continue;

@@ -1,12 +1,12 @@
 /* Making a tokenizer from a vocabulary, and the special tokens that are found in text.
  *
- * Invariant: a vocabulary is hostile until checked: ids and types in range, lengths that add up.
- * Must not keep a pointer into the vocabulary. */
+ * Invariant: a vocabulary is hostile until its ids and types are known to be in range and its lengths to add
+ * up. The tokenizer must not keep a pointer into the vocabulary. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 
-/* Room for a text and the zero behind it. */
+/* Copies a text, with a zero after it. */
 static rf_status add_bytes(struct rf_tokenizer *tokenizer, const char *text, size_t bytes, struct rf_symbol *out) {
     if (bytes >= UINT32_MAX) return rf_fail(RF_E_SYNTAX, "tokenizer: a token of %zu bytes is too long", bytes);
     rf_status status = RF_GROW(tokenizer->bytes, tokenizer->byte_capacity, tokenizer->byte_count + bytes + 1);
@@ -42,7 +42,7 @@ static bool is_special(enum rf_token_type type) {
     return type == RF_TOKEN_CONTROL || type == RF_TOKEN_UNKNOWN || type == RF_TOKEN_USER_DEFINED;
 }
 
-/* Tokens that end a turn or a text, in models whose metadata names only one of them. */
+/* Recognises tokens that end a turn or a text, for models whose metadata names only one of them. */
 static bool ends_by_name(const char *text) {
     static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>", "<|eot|>",
                                         "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",   "<eos>"};
@@ -63,7 +63,7 @@ static rf_status add_token(struct rf_tokenizer *tokenizer, const struct rf_vocab
     token->order = rf_spm_order(from->score);
     if (tokenizer->family == RF_VOCAB_LLAMA) {
         mergeable = rf_spm_piece(from->text.text, from->text.bytes, token->type, piece, &bytes);
-    } else if (is_special(token->type)) { /* spelt as it is shown */
+    } else if (is_special(token->type)) { /* its spelling is what is shown */
         mergeable = false;
         bytes = from->text.bytes;
         if (bytes) memcpy(piece, from->text.text, bytes);
@@ -105,7 +105,7 @@ static rf_status add_tokens(struct rf_tokenizer *tokenizer, const struct rf_voca
 
 /* ---- special tokens ---- */
 
-/* By bytes; of the same bytes the user-defined token first, then the smaller id. */
+/* Orders by bytes; among equal bytes, user-defined tokens come first, then smaller ids. */
 static int compare_specials(const void *a, const void *b, void *user) {
     const struct rf_tokenizer *tokenizer = user;
     uint32_t ids[2] = {*(const uint32_t *)a, *(const uint32_t *)b};
@@ -149,7 +149,7 @@ static rf_status add_specials(struct rf_tokenizer *tokenizer) {
     return RF_OK;
 }
 
-/* The first special from low to high whose byte at this depth is not below the one wanted. */
+/* The first special token from low to high whose byte at this depth is not below the one wanted. */
 static uint32_t first_not_below(const struct rf_tokenizer *tokenizer, uint32_t low, uint32_t high, size_t depth,
                                 int wanted) {
     while (low < high) {
@@ -170,7 +170,8 @@ uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, s
     uint32_t low = tokenizer->special_starts[first], high = tokenizer->special_starts[first + 1];
     uint32_t best = RF_NO_SYMBOL;
     ++*steps;
-    for (size_t depth = 1; low < high; depth++, ++*steps) { /* all from low to high begin with depth bytes of text */
+    /* All from low to high begin with the first `depth` bytes of text. */
+    for (size_t depth = 1; low < high; depth++, ++*steps) {
         uint32_t id = tokenizer->specials[low];
         if (tokenizer->symbols[id].bytes == depth && (control || tokenizer->tokens[id].type == RF_TOKEN_USER_DEFINED))
             best = id;
@@ -182,7 +183,7 @@ uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, s
     return best;
 }
 
-/* ---- the whole ---- */
+/* ---- making a tokenizer ---- */
 
 static rf_status check_id(int32_t id, size_t count, const char *what) {
     if (id >= -1 && (id < 0 || (size_t)id < count)) return RF_OK;

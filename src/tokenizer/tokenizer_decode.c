@@ -1,6 +1,6 @@
-/* From ids back to text: all at once, or one by one with whole characters only.
+/* From ids back to text: all at once, or one by one with complete characters only.
  *
- * Invariant: both ways run through the same push, so what they give is the same. */
+ * Invariant: both ways use the same push function, so they give the same text. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -11,9 +11,9 @@ struct rf_detokenizer {
     const struct rf_tokenizer *tokenizer;
     struct rf_decode_params params;
     bool drop_space; /* the next piece's first space is the one that encoding added */
-    char kept[4];    /* of a character that is not complete */
+    char kept[4];    /* the bytes so far of a character that is not complete */
     size_t kept_bytes;
-    char *text; /* what the last call gave */
+    char *text; /* the result of the last call */
     size_t text_capacity;
 };
 
@@ -41,7 +41,7 @@ void rf_detokenizer_destroy(struct rf_detokenizer **detokenizer) {
     *detokenizer = NULL;
 }
 
-/* Each byte that is not UTF-8 becomes U+FFFD, from the end backwards within a text that has room
+/* Replaces each byte that is not UTF-8 by U+FFFD, from the end backwards, in a text that has room
  * for it; returns the new length. */
 static size_t replace_invalid(char *text, size_t bytes, size_t capacity) {
     static const char replacement[] = "\xef\xbf\xbd";
@@ -57,7 +57,7 @@ static size_t replace_invalid(char *text, size_t bytes, size_t capacity) {
     return count;
 }
 
-/* Gives what is kept and the piece, but for what is incomplete at the end unless this is the end. */
+/* Gives the kept bytes and the piece. An incomplete character at the end is kept, unless `end` is set. */
 static rf_status give(struct rf_detokenizer *detokenizer, const char *piece, size_t bytes, bool end,
                       const char **text, size_t *text_bytes) {
     uint64_t room = (uint64_t)detokenizer->kept_bytes + bytes; /* both below 2^33 */
@@ -113,7 +113,7 @@ rf_status rf_detokenizer_finish(struct rf_detokenizer *detokenizer, const char *
 static rf_status append(char **text, size_t *count, size_t *capacity, const char *more, size_t bytes) {
     rf_status status = rf_grow((void **)text, capacity, *count + bytes + 1, 1);
     if (status) return status;
-    memcpy(*text + *count, more, bytes + 1); /* with the zero behind it */
+    memcpy(*text + *count, more, bytes + 1); /* with the zero after it */
     *count += bytes;
     return RF_OK;
 }

@@ -1,6 +1,6 @@
 /* The vocabulary of a GGUF file: the keys tokenizer.ggml.*.
  *
- * Invariant: nothing of the file is kept; the tokenizer copies what it needs. */
+ * Invariant: no pointer into the file is kept; the tokenizer copies what it needs. */
 #include "gguf/gguf.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -31,7 +31,7 @@ static rf_status read_family(struct loading *loading) {
     return RF_OK;
 }
 
-/* An optional array with one number per token; *found false where it is absent. */
+/* Reads an optional array with one number per token; *found is false if it is absent. */
 static rf_status read_numbers(struct loading *loading, const char *key, bool floats, uint64_t count,
                               struct rf_gguf_array *array, bool *found) {
     *found = rf_gguf_find(loading->gguf, key) != NULL;
@@ -98,7 +98,7 @@ static rf_status read_merges(struct loading *loading) {
     return RF_OK;
 }
 
-/* An optional token id; otherwise holds what stays where the key is absent and the id exists. */
+/* Reads an optional token id. If the key is absent, the id is `otherwise`, provided the vocabulary has that id. */
 static rf_status read_id(struct loading *loading, const char *key, int32_t otherwise, int32_t *id) {
     *id = otherwise >= 0 && (size_t)otherwise < loading->vocab.token_count ? otherwise : -1;
     if (!rf_gguf_find(loading->gguf, key)) return RF_OK;
@@ -106,7 +106,7 @@ static rf_status read_id(struct loading *loading, const char *key, int32_t other
     rf_status status = rf_gguf_get_i64(loading->gguf, key, &wide);
     if (status) return status;
     if (wide == -1 || wide == UINT32_MAX) {
-        *id = -1; /* how some files say that there is none */
+        *id = -1; /* this is how some files say that there is none */
         return RF_OK;
     }
     if (wide < 0 || (uint64_t)wide >= loading->vocab.token_count)
@@ -127,7 +127,7 @@ static rf_status read_choice(struct loading *loading, const char *key, enum rf_v
 
 static rf_status read_settings(struct loading *loading) {
     struct rf_vocab *vocab = &loading->vocab;
-    bool llama = vocab->family == RF_VOCAB_LLAMA; /* whose ids have defaults */
+    bool llama = vocab->family == RF_VOCAB_LLAMA; /* this family has default ids */
     rf_status status = read_id(loading, "tokenizer.ggml.bos_token_id", llama ? 1 : -1, &vocab->bos);
     if (!status) status = read_id(loading, "tokenizer.ggml.eos_token_id", llama ? 2 : -1, &vocab->eos);
     if (!status) status = read_id(loading, "tokenizer.ggml.unknown_token_id", llama ? 0 : -1, &vocab->unk);
@@ -155,7 +155,7 @@ rf_status rf_tokenizer_from_gguf(const struct rf_gguf *gguf, struct rf_tokenizer
     free(loading.tokens);
     free(loading.merges);
     const char *path = rf_gguf_path(gguf);
-    if (!status || strncmp(rf_error_text(), path, strlen(path)) == 0) return status; /* reading values names it */
+    if (!status || strncmp(rf_error_text(), path, strlen(path)) == 0) return status; /* it already names the file */
     return rf_fail_within(status, "%s", path);
 }
 

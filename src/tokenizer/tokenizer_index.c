@@ -1,7 +1,7 @@
-/* Hash tables of the tokenizer: from bytes to a symbol, from two symbols to their merge.
+/* The tokenizer's hash tables: from bytes to a symbol, and from two symbols to their merge.
  *
- * Invariants: a table is at most half full, so a search ends; what is found is compared in full,
- * so a collision costs time and never a wrong answer. */
+ * Invariants: a table is at most half full, so every search ends. Entries are compared in full,
+ * so a collision costs time but never gives a wrong answer. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -67,7 +67,7 @@ rf_status rf_text_index_init(struct rf_text_index *index, size_t expected) {
 
 uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct rf_text_index *index, bool spelling,
                             const char *text, size_t bytes) {
-    return index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: 0 - 1, RF_NO_SYMBOL */
+    return index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: 0 - 1 is RF_NO_SYMBOL */
 }
 
 static rf_status double_size(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling) {

@@ -1,11 +1,11 @@
-/* Merging neighbours, the most urgent pair first, until no pair is left: the heart of both families.
+/* Merges neighbours, the most urgent pair first, until no pair is left. Both families are built on this.
  *
- * A chain of links and a heap of candidates. Each merge makes at most two new candidates and takes
- * one link away, so there are at most three candidates a link and the whole is n log n.
+ * It works on a chain of links and a heap of candidates. Each merge makes at most two new candidates and
+ * removes one link, so there are at most three candidates per link, and the whole takes n log n steps.
  *
- * Invariants: a candidate names its left link in the low half of its order. It is outdated when the
- * left link is gone, or when left and right together are not as long as when it was made: links only
- * grow, by taking in what is to their right, so the length tells. Must not look at what text means. */
+ * Invariants: a candidate names its left link in the low half of its order. It is outdated if the left
+ * link is gone, or if left and right together are not as long as when it was made: links only grow, by
+ * taking in what is to their right, so their length shows it. Merging must not depend on what the text means. */
 #include "tokenizer/tokenizer_impl.h"
 
 static rf_status push(struct rf_encoding *encoding, struct rf_candidate candidate) {

@@ -1,10 +1,10 @@
-/* SentencePiece-style vocabularies ("llama"): characters merged by the score of what they become.
+/* SentencePiece-style vocabularies ("llama"): characters are merged by the score of the token they become.
  *
- * The files write a space as U+2581. Here the tokens are turned back instead of the text: pieces
- * have spaces, and text is matched as it is. So a U+2581 in the text itself matches no piece, goes
- * through the byte tokens and comes back as what it was.
+ * The files write a space as U+2581. Here U+2581 in tokens is turned back into a space, and the text is
+ * matched as it is. So a U+2581 in the text itself matches no piece, is encoded as byte tokens, and is
+ * decoded as U+2581 again.
  *
- * What is no piece becomes its bytes, one byte token each; without byte tokens, the unknown token. */
+ * Text that is no piece becomes its bytes, one byte token each; without byte tokens, the unknown token. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <math.h>
@@ -94,7 +94,7 @@ bool rf_spm_piece(const char *text, size_t bytes, enum rf_token_type type, char 
         i += is_space ? 3 : 1;
     }
     *out_bytes = count;
-    /* Text with a space never becomes a piece that is spelt with a plain one; user-defined tokens are
+    /* Text with a space never becomes a token whose spelling has a plain space. User-defined tokens are
      * found before anything is merged, and must not swallow the space that is put before a text. */
     return count > 0 && type != RF_TOKEN_USER_DEFINED && !raw_space;
 }
