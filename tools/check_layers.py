@@ -31,7 +31,7 @@ LAYERS = {
     "testing": (set(), None),
     "cli": (set(), None),
 }
-EXTRA_INCLUDES = {("sim", "kernels/host_abi.h")}
+EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("testing", "base/struct_size.h")}
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
 
@@ -144,6 +144,8 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/kernels/a.hip", '#include "base/base.h"\n', "kernels may not use base"),
     ("src/cli/a.c", '#include "base/base.h"\n', "cli may not use base"),
     ("src/testing/a.c", "#include <rocmforge/test.h>\n", None),
+    ("src/testing/a.c", '#include "base/struct_size.h"\n', None),
+    ("src/testing/a.c", '#include "base/base.h"\n', "testing may not use base"),
     ("src/gpu/a.c", 'static const char *name = "hipDeviceSynchronize";\n', "whole device"),
     ("src/gpu/a.c", "// hipDeviceReset is never called\n", None),
     ("src/sim/a.c", "int hipDeviceSynchronize(void);\n", None),
