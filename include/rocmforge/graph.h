@@ -100,6 +100,7 @@ enum rf_pass {
     RF_PASSES_ALL = (1 << 6) - 1
 };
 RF_API const char *rf_pass_name(enum rf_pass pass);
+/* What one pass did. Frozen. */
 struct rf_pass_report {
     enum rf_pass pass;
     size_t nodes_before, nodes_after;
@@ -115,6 +116,7 @@ RF_API rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes
 
 /* Fake memory, no execution: for tests of graphs, plans and placements. Addresses begin at 16 and are never used. */
 struct rf_dummy;
+/* Frozen. */
 struct rf_dummy_stats {
     size_t alloc_count;      /* tensors that were given a buffer */
     size_t execute_op_count; /* nodes that were "executed" */
@@ -133,7 +135,7 @@ RF_API void rf_dummy_fail_at(struct rf_dummy *dummy, size_t nth);
 /* ---- executing ----------------------------------------------------------------------------------- */
 
 struct rf_executor;
-/* Where a tensor's storage begins: host memory for the CPU, else a buffer. */
+/* Where a tensor's storage begins: host memory for the CPU, else a buffer. Frozen. */
 struct rf_binding {
     void *host;
     struct rf_buffer *buffer;

@@ -131,7 +131,7 @@ RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_s
 
 struct rf_generate_params {
     size_t struct_size;
-    struct rf_sample_params sampling;
+    uint64_t reserved[5];     /* leave it 0; programs built for 0.1.0 have their sampling parameters here */
     uint32_t max_tokens;      /* of the whole answer, with those said before; 0: to the end of the context */
     const char *const *stops; /* texts that end it; not part of the answer */
     size_t stop_count;
@@ -147,9 +147,11 @@ struct rf_generate_params {
      * the session need not hold them. RF_E_INVALID: the session ends otherwise, or the tokens give less text. */
     const int32_t *said;
     size_t said_count, said_bytes;
+    const struct rf_sample_params *sampling; /* borrowed for the call; NULL: always the best token */
 };
 enum rf_end { RF_END_LENGTH, RF_END_TOKEN, RF_END_STOP, RF_END_CALLER, RF_END_CONTEXT };
 struct rf_generate_result {
+    size_t struct_size;
     enum rf_end end;
     uint32_t tokens;           /* those said before are not counted */
     int64_t first_ns, rest_ns; /* to the first token, and for the others */
@@ -158,8 +160,11 @@ struct rf_generate_result {
  * given out but not held. On failure the result counts what was given out; text that was held back, half a character
  * or what could begin a stop text, is given out when the answer ends, by RF_E_CANCELLED too, but not after any other
  * failure: see rf_generate_params.said. */
-RF_API rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
-                                     struct rf_generate_result *result);
+RF_API rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
+                                           struct rf_generate_result *result);
+/* Write rf_session_generate. The library also exports a function of that name, for programs that were built for
+ * 0.1.0, whose result had no struct_size; the macro keeps new programs from it. */
+#define rf_session_generate rf_session_generate_sized
 
 /* ---- chat ----------------------------------------------------------------------------------------------- */
 
@@ -168,15 +173,19 @@ enum rf_chat_format { RF_CHAT_NONE, RF_CHAT_CHATML, RF_CHAT_LLAMA2, RF_CHAT_LLAM
 RF_API enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine);
 RF_API const char *rf_chat_format_name(enum rf_chat_format format);
 enum rf_chat_role { RF_CHAT_SYSTEM, RF_CHAT_USER, RF_CHAT_ASSISTANT };
+/* An array element; its size is passed with it, so it may grow at its end. */
 struct rf_chat_message {
     enum rf_chat_role role;
     const char *text;
 };
-/* Token ids of a conversation, with the beginning of the answer that is to come; to be given back with
- * rf_token_ids_destroy. What is in the messages is never taken for a control token. */
-RF_API rf_status rf_chat_encode(const struct rf_engine *engine, enum rf_chat_format format,
-                                const struct rf_chat_message *messages, size_t count, int32_t **ids,
-                                size_t *id_count);
+/* rf_chat_encode(engine, format, messages, count, &ids, &id_count): token ids of a conversation, with the beginning
+ * of the answer that is to come; to be given back with rf_token_ids_destroy. What is in the messages is never taken
+ * for a control token. The macro passes the size of a message, as struct_size would for each; zero the messages
+ * before setting their fields. (The library also exports a function rf_chat_encode, for programs built for 0.1.0.) */
+RF_API rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *engine,
+                                      enum rf_chat_format format, const struct rf_chat_message *messages,
+                                      size_t count, int32_t **ids, size_t *id_count);
+#define rf_chat_encode(...) rf_chat_encode_sized(sizeof(struct rf_chat_message), __VA_ARGS__)
 
 #ifdef __cplusplus
 }
