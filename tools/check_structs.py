@@ -162,8 +162,8 @@ def check_functions(include, structs, test, problems):
             parameters = re.sub(r"\([^()]*\)", "", parameters)  # those of callbacks
             sized = [kind for kind in re.findall(r"struct (rf_\w+) \*\w", parameters)
                      if kind in structs and structs[kind].fields[0][2] == "struct_size"]
-            base = re.sub(r"_(at|sized)$", "", name)
-            if sized and not re.search(rf"\b(PARAMS|GROWN|RESULT)\({base}\b", tested):
+            names = name + "|" + re.sub(r"_(at|sized)$", "", name)  # as it is, or as its macro is called
+            if sized and not re.search(rf"\b(PARAMS|GROWN|RESULT)\(({names})\b", tested):
                 problems.append(f"{header}: {name} takes struct {sized[0]}: it needs a row in {test}")
 
 
