@@ -34,7 +34,7 @@ help:
 	@echo "make bench         the benchmarks"
 	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
 	@echo "make fuzz          the fuzzers, FUZZ_SECONDS (600) each, under ASan and UBSan (clang-19)"
-	@echo "make check         layers, format, public headers"
+	@echo "make check         layers, format, public structs and headers"
 	@echo "make format        clang-format-19 over all C"
 	@echo "make kernels-all   the kernels for every GPU target, checked"
 	@echo "make hooks         a pre-commit hook that runs the quick checks"
