@@ -133,8 +133,8 @@ struct rf_memory_info {
     uint64_t total_bytes;
     uint64_t free_bytes;      /* live: the smallest figure of driver and kernel */
     uint64_t free0_bytes;     /* free when the device was opened, others' promises deducted */
-    uint64_t budget_bytes;    /* this process may hold so much */
-    uint64_t floor_bytes;     /* free memory never pushed below this */
+    uint64_t budget_bytes;    /* how much this process may hold */
+    uint64_t floor_bytes;     /* free memory is never pushed below this */
     uint64_t held_bytes;      /* allocations + driver_bytes + what the pool keeps */
     uint64_t used_bytes;      /* what live buffers occupy */
     uint64_t driver_bytes;    /* the driver's own: context, modules, recordings */
@@ -148,13 +148,13 @@ struct rf_memory_info {
 };
 RF_API rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info);
 
-/* Would an allocation of so many bytes be granted now? */
+/* Whether an allocation of this size would be granted now. */
 RF_API rf_status rf_can_allocate(struct rf_device *device, uint64_t bytes, bool *yes);
 /* The largest size that would be granted now; 0 if none. */
 RF_API rf_status rf_safe_alloc_size(struct rf_device *device, uint64_t *bytes);
 
-/* Replaces the budget, say to give a part back. What is held already stays held: a budget
- * under it only stops growth. Idle pool memory is trimmed first. */
+/* Replaces the budget, for example to give a part back. Memory that is held stays held: a
+ * smaller budget only stops growth. Idle pool memory is trimmed first. */
 RF_API rf_status rf_device_set_budget(struct rf_device *device, const char *spec);
 
 /* Gives idle pool memory back to the driver, waiting for running work by the deadline. */

@@ -30,8 +30,8 @@ struct rf_check_result {
     bool passed;
     double error, tolerance; /* largest |got - want| / (absolute + relative * |want|), passed at most 1 */
     bool same_bits;          /* a second run gave the same bits */
-    int64_t time_ns;         /* with bench: the median; else 0 */
-    uint64_t bytes, flops;   /* with bench: what it must move and compute */
+    int64_t time_ns;         /* with bench: the median time; else 0 */
+    uint64_t bytes, flops;   /* with bench: the traffic bytes and operations that the case needs at least */
 };
 
 struct rf_check_params {
