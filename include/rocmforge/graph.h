@@ -90,7 +90,7 @@ RF_API rf_status rf_graph_dump(const struct rf_graph *graph, enum rf_graph_forma
 /* ---- optimizing ---------------------------------------------------------------------------------- */
 
 /* Bits of a set of passes, in the order they run. Inputs, states, named outputs and tensors that no node read when
- * the graph was finished are roots: they are never removed and never share storage. */
+ * the graph was finished are roots: they are never removed, and no pass makes them share storage. */
 enum rf_pass {
     RF_PASS_DEAD = 1 << 0,     /* removes nodes whose outputs nobody needs */
     RF_PASS_CONSTANT = 1 << 1, /* computes nodes whose inputs are all constants now, by the reference */
