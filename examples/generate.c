@@ -25,11 +25,13 @@ static bool show(void *user, const char *text, size_t bytes) {
 static bool go_on(struct rf_session *session, const struct rf_tokenizer *tokenizer, const char *prompt) {
     int32_t *tokens = NULL;
     size_t count = 0;
+    RF_PARAMS(struct rf_sample_params, sampling);
     RF_PARAMS(struct rf_generate_params, params);
-    struct rf_generate_result result;
-    params.sampling.temperature = 0.8f; /* 0, the default, always takes the best token */
-    params.sampling.top_k = 40;
-    params.sampling.seed = 42; /* the same seed, the same text */
+    RF_PARAMS(struct rf_generate_result, result);
+    sampling.temperature = 0.8f; /* 0, the default, always takes the best token */
+    sampling.top_k = 40;
+    sampling.seed = 42; /* the same seed, the same text */
+    params.sampling = &sampling;
     params.max_tokens = 32;
     params.text = show;
     bool well =

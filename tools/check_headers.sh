@@ -36,6 +36,16 @@ rf_status use(struct rf_device *device, struct rf_buffer **out) {
     params.bytes = arg.bytes;
     return rf_buffer_create_safe(device, &params, out);
 }
+rf_status answer(struct rf_session *session, const struct rf_engine *engine, int32_t **ids, size_t *count);
+rf_status answer(struct rf_session *session, const struct rf_engine *engine, int32_t **ids, size_t *count) {
+    RF_PARAMS(struct rf_sample_params, sampling);
+    RF_PARAMS(struct rf_generate_params, params);
+    RF_PARAMS(struct rf_generate_result, result);
+    struct rf_chat_message hello = {RF_CHAT_USER, "Hello"};
+    params.sampling = &sampling;
+    rf_status status = rf_chat_encode(engine, RF_CHAT_CHATML, &hello, 1, ids, count);
+    return status != RF_OK ? status : rf_session_generate(session, &params, &result);
+}
 END
 compile "$folder/user.c"
 echo "headers: $count compilations without a warning"

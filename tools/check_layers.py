@@ -34,7 +34,8 @@ LAYERS = {
 EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"),
                   # they depend on nothing else in the library and are compiled into the command and the harness
                   ("cli", "base/json.h"), ("cli", "base/utf8.h"),
-                  ("testing", "base/json.h"), ("testing", "base/utf8.h")}
+                  ("testing", "base/json.h"), ("testing", "base/utf8.h"),
+                  ("testing", "base/struct_size.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
@@ -156,6 +157,8 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/testing/a.c", '#include "base/json.h"\n#include "base/utf8.h"\n', None),
     ("src/testing/a.c", '#include "base/text.h"\n', "testing may not use base"),
     ("src/testing/a.c", "#include <rocmforge/test.h>\n", None),
+    ("src/testing/a.c", '#include "base/struct_size.h"\n', None),
+    ("src/testing/a.c", '#include "base/base.h"\n', "testing may not use base"),
     ("src/gpu/a.c", 'static const char *name = "hipDeviceSynchronize";\n', "whole device"),
     ("src/gpu/a.c", "// hipDeviceReset is never called\n", None),
     ("src/sim/a.c", "int hipDeviceSynchronize(void);\n", None),

@@ -13,9 +13,23 @@
  *   abandoned memory that could not be given back safely (a lost device, a stuck queue)
  *
  * Conventions: every function returns rf_status, 0 is success; results come through
- * out-parameters, which are untouched on failure. Parameter structs begin with
- * struct_size (set it with RF_PARAMS), are zero for defaults and live for the call only.
- * Strings passed in are copied. rf_x_destroy(&x) accepts a pointer to NULL and leaves NULL.
+ * out-parameters, which are untouched on failure. Parameter structs are zero for defaults
+ * and live for the call only. Strings passed in are copied. rf_x_destroy(&x) accepts a
+ * pointer to NULL and leaves NULL.
+ *
+ * struct_size: a struct that you give the library to read or to fill begins with its size.
+ * RF_PARAMS declares one, sets the size and zeroes the rest: always begin there. New versions
+ * of the library add fields at the end of such structs and move none, so that a program and
+ * a library of different versions work together:
+ *   - an older program's struct is smaller: the fields it does not have take their defaults
+ *   - a newer program's struct is larger: it is accepted as long as the bytes that this
+ *     library does not know are zero, else refused with RF_E_INVALID, in one line that says which
+ *   - a struct that the library fills is written up to your struct_size and never beyond it;
+ *     what this library does not know is zeroed; struct_size stays as it was
+ *   - a struct_size that is 0, or that was never the size of the struct, is RF_E_INVALID
+ * Structs without struct_size say what may become of them: "Frozen" never change; those that
+ * only the library makes and shows by a pointer may grow at their end: read them where they
+ * are, do not keep arrays of them.
  */
 #ifndef ROCMFORGE_BASE_H
 #define ROCMFORGE_BASE_H
@@ -79,7 +93,7 @@ RF_API const char *rf_error_text(void);
 #define RF_TIMEOUT_DEFAULT ((int64_t)-1)
 #define RF_MS(n) ((int64_t)(n) * INT64_C(1000000))
 
-/* Where an allocation was made. Captured by the RF_SITE macro; static strings only. */
+/* Where an allocation was made. Captured by the RF_SITE macro; static strings only. Frozen. */
 struct rf_site {
     const char *file;
     const char *function;
@@ -121,7 +135,7 @@ RF_API rf_status rf_runtime_create(const struct rf_runtime_params *params, struc
  * thread may be using the runtime or anything made from it. */
 RF_API void rf_runtime_destroy(struct rf_runtime **runtime);
 
-/* One row of the options table. Static. */
+/* One row of the options table. Static. May grow at its end. */
 struct rf_option {
     const char *name;          /* also the environment variable */
     const char *default_value; /* as text */

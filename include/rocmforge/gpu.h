@@ -83,7 +83,7 @@ RF_API rf_status rf_device_choose(struct rf_runtime *runtime, const struct rf_de
 struct rf_builtin_kernel;
 
 /* Kernels of the caller's own, for one architecture; tools/build_kernels.py writes these
- * tables (docs/architecture.md says how). */
+ * tables (docs/architecture.md says how). Frozen. */
 struct rf_kernel_image {
     const char *target; /* "gfx1100", "sm_80" */
     const void *data;
@@ -133,8 +133,8 @@ struct rf_memory_info {
     uint64_t total_bytes;
     uint64_t free_bytes;      /* live: the smallest figure of driver and kernel */
     uint64_t free0_bytes;     /* free when the device was opened, others' promises deducted */
-    uint64_t budget_bytes;    /* this process may hold so much */
-    uint64_t floor_bytes;     /* free memory never pushed below this */
+    uint64_t budget_bytes;    /* how much this process may hold */
+    uint64_t floor_bytes;     /* free memory is never pushed below this */
     uint64_t held_bytes;      /* allocations + driver_bytes + what the pool keeps */
     uint64_t used_bytes;      /* what live buffers occupy */
     uint64_t driver_bytes;    /* the driver's own: context, modules, recordings */
@@ -148,13 +148,13 @@ struct rf_memory_info {
 };
 RF_API rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info);
 
-/* Would an allocation of so many bytes be granted now? */
+/* Whether an allocation of this size would be granted now. */
 RF_API rf_status rf_can_allocate(struct rf_device *device, uint64_t bytes, bool *yes);
 /* The largest size that would be granted now; 0 if none. */
 RF_API rf_status rf_safe_alloc_size(struct rf_device *device, uint64_t *bytes);
 
-/* Replaces the budget, say to give a part back. What is held already stays held: a budget
- * under it only stops growth. Idle pool memory is trimmed first. */
+/* Replaces the budget, for example to give a part back. Memory that is held stays held: a
+ * smaller budget only stops growth. Idle pool memory is trimmed first. */
 RF_API rf_status rf_device_set_budget(struct rf_device *device, const char *spec);
 
 /* Gives idle pool memory back to the driver, waiting for running work by the deadline. */
@@ -166,7 +166,7 @@ RF_API rf_status rf_device_trim(struct rf_device *device, int64_t timeout_ns);
 RF_API rf_status rf_device_lend(struct rf_device *device, uint64_t bytes, char *spec, size_t size);
 RF_API rf_status rf_device_reclaim(struct rf_device *device, const char *spec);
 
-/* A live lease of one of this user's processes. */
+/* A live lease of one of this user's processes. May grow at its end. */
 struct rf_lease_info {
     int pid;
     uint64_t promised_bytes, held_bytes;
@@ -179,6 +179,7 @@ RF_API rf_status rf_device_leases(struct rf_runtime *runtime, int index,
                                   bool (*visit)(void *user, const struct rf_lease_info *lease), void *user);
 
 enum rf_allocation_kind { RF_ALLOC_BUFFER, RF_ALLOC_PINNED, RF_ALLOC_DRIVER };
+/* One row of the ledger. May grow at its end. */
 struct rf_allocation {
     enum rf_allocation_kind kind;
     uint64_t id;         /* never reused; a later allocation has a larger one */
@@ -309,6 +310,7 @@ RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, cons
 RF_API rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info);
 
 enum rf_arg_kind { RF_ARG_KIND_NONE, RF_ARG_KIND_BUFFER, RF_ARG_KIND_VALUE, RF_ARG_KIND_STRUCT };
+/* One argument of a launch. Frozen. */
 struct rf_arg {
     enum rf_arg_kind kind;
     uint32_t bytes;           /* of a value or a struct */
@@ -475,6 +477,7 @@ enum rf_dtype {
     RF_DTYPE_COUNT
 };
 #define RF_MAX_RANK 8
+/* What lies in a tensor's memory, and where. Frozen. */
 struct rf_tensor_desc {
     enum rf_dtype dtype;
     int rank;
@@ -520,6 +523,7 @@ RF_API void *rf_smart_tensor_host(const struct rf_smart_tensor *tensor);
 
 /* ---- built-in kernels, without a device ------------------------------------------------------------ */
 
+/* One kernel of an image. Frozen: programs have tables of their own kernels. */
 struct rf_builtin_kernel {
     const char *name;
     const char *module;
@@ -536,6 +540,7 @@ struct rf_builtin_kernel {
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);
+/* One image of the library's own kernels. May grow at its end. */
 struct rf_builtin_image {
     const char *module;
     const char *target;

@@ -43,12 +43,12 @@ struct rf_graph_tensor {
     enum rf_layout layout;
     struct rf_tensor_desc desc; /* dtype, shape, strides; byte_offset is from the start of what it is a view of */
     rf_tensor_id view_of;       /* 0: storage of its own. A view shares the storage of a tensor (itself no view's view
-                                   needed: chains are followed), is made when that is made, and has role VALUE */
+                                   needed: chains are followed), is made when that is made, and has role RESULT */
     const void *data;           /* of a constant: borrowed until the graph is destroyed; NULL: it will be bound */
     int group;                  /* of a constant, input or state: what it is placed with (see rf_graph_node) */
 };
 
-/* An attribute of a node, by its name in the op's row: {"eps", .f = 1e-5}, {"axis", .i = 2}. */
+/* An attribute of a node, by its name in the op's row: {"eps", .f = 1e-5}, {"axis", .i = 2}. Frozen. */
 struct rf_attribute {
     const char *name;
     double f;
@@ -77,13 +77,14 @@ RF_API void rf_graph_destroy(struct rf_graph **graph);
  * constant without data, a name that is taken. */
 RF_API rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tensor *tensor, rf_tensor_id *id);
 /* RF_E_INVALID with the node's name and the reason: no such op or tensor, shapes or types the op refuses, an output
- * that has a producer already or is no value, an output that shares storage with an input. */
+ * that a node makes already or whose role is not RESULT, an output that shares storage with an input. */
 RF_API rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *node, rf_node_id *id);
-/* A value that is wanted after a run. Values that no node reads after they last changed are outputs without being
- * named; of a view, its storage is. */
+/* A tensor that is wanted after a run. Tensors that no node reads after they last changed are outputs without being
+ * named here; where a view is named, its storage is an output too. */
 RF_API rf_status rf_graph_add_output(struct rf_graph *graph, rf_tensor_id id);
 /* Orders the nodes (those that update a tensor keep their place among those that use it) and checks the whole:
- * RF_E_INVALID for a cycle, a value without a producer, a graph without a node. Nothing can be added afterwards. */
+ * RF_E_INVALID for a cycle, a tensor with role RESULT that no node makes, a graph without a node. Nothing can be
+ * added afterwards. */
 RF_API rf_status rf_graph_finish(struct rf_graph *graph);
 
 RF_API const char *rf_graph_name(const struct rf_graph *graph);
@@ -97,38 +98,42 @@ RF_API rf_status rf_graph_dump(const struct rf_graph *graph, enum rf_graph_forma
 
 /* ---- optimizing ---------------------------------------------------------------------------------- */
 
-/* Bits of a set of passes, in the order they run. Inputs, states, named outputs and values that no node read when the
- * graph was finished are roots: never removed, never aliased. */
+/* Bits of a set of passes, in the order they run. Inputs, states, named outputs and tensors that no node read when
+ * the graph was finished are roots: they are never removed, and no pass makes them share storage. */
 enum rf_pass {
-    RF_PASS_DEAD = 1 << 0,     /* nodes nobody needs */
-    RF_PASS_CONSTANT = 1 << 1, /* nodes over constants alone are computed now, by the reference */
-    RF_PASS_COMMON = 1 << 2,   /* the same op of the same inputs is done once */
-    RF_PASS_VIEW = 1 << 3,     /* copies that change nothing become views */
-    RF_PASS_FUSE = 1 << 4,     /* patterns become the op table's fused forms */
-    RF_PASS_IN_PLACE = 1 << 5, /* an output takes the place of an input that dies there, where the op allows it */
+    RF_PASS_DEAD = 1 << 0,     /* removes nodes whose outputs nobody needs */
+    RF_PASS_CONSTANT = 1 << 1, /* computes nodes whose inputs are all constants now, by the reference */
+    RF_PASS_COMMON = 1 << 2,   /* runs the same op with the same inputs only once */
+    RF_PASS_VIEW = 1 << 3,     /* turns copies that change nothing into views */
+    RF_PASS_FUSE = 1 << 4,     /* replaces patterns by the op table's fused ops */
+    RF_PASS_IN_PLACE =
+        1 << 5, /* writes an output over an input that is not needed afterwards, where the op allows it */
     RF_PASSES_ALL = (1 << 6) - 1
 };
 RF_API const char *rf_pass_name(enum rf_pass pass);
+/* What one pass did. Frozen. */
 struct rf_pass_report {
     enum rf_pass pass;
     size_t nodes_before, nodes_after;
-    size_t changes; /* removed, folded, fused, put in place */
+    size_t changes; /* nodes removed, computed, fused or written in place */
 };
-/* A new finished graph. Ids are others: rf_graph_find gives those of roots, which keep their names. Constants of the
- * old graph are borrowed, so it must outlive the new one. report may be NULL, else has room for 6; report_count is
- * set. */
+/* Makes a new, finished graph. Its ids differ: rf_graph_find gives those of the roots, which keep their names. It
+ * borrows the constants of the old graph, which must outlive it. report may be NULL, else it has room for 6 reports,
+ * and report_count is set to how many were written. */
 RF_API rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struct rf_graph **out,
                                    struct rf_pass_report *report, size_t *report_count);
 
 /* ---- the dummy backend --------------------------------------------------------------------------- */
 
-/* Fake memory, no execution: for tests of graphs, plans and placements. Addresses begin at 16 and are never used. */
+/* Pretends to allocate and computes nothing: for tests of graphs, plans and placements. Its addresses begin at 16 and
+ * are never read or written. */
 struct rf_dummy;
+/* Frozen. */
 struct rf_dummy_stats {
     size_t alloc_count;      /* tensors that were given a buffer */
     size_t execute_op_count; /* nodes that were "executed" */
 };
-RF_API rf_status rf_dummy_create(struct rf_dummy **out); /* 64 bytes at most a buffer, alignment 8 */
+RF_API rf_status rf_dummy_create(struct rf_dummy **out); /* buffers of at most 64 bytes, aligned to 8 */
 /* alignment: a power of two. */
 RF_API rf_status rf_dummy_create_with_config(uint64_t max_bytes, uint64_t alignment, struct rf_dummy **out);
 RF_API void rf_dummy_destroy(struct rf_dummy **dummy);
@@ -142,7 +147,7 @@ RF_API void rf_dummy_fail_at(struct rf_dummy *dummy, size_t nth);
 /* ---- executing ----------------------------------------------------------------------------------- */
 
 struct rf_executor;
-/* Where a tensor's storage begins: host memory for the CPU, else a buffer. */
+/* Where a tensor's storage begins: host memory for the CPU, else a buffer. Frozen. */
 struct rf_binding {
     void *host;
     struct rf_buffer *buffer;
@@ -154,15 +159,15 @@ struct rf_executor_params {
     /* Where it may run, best first. Borrowed likewise. None: the CPU alone. */
     struct rf_device *const *devices;
     size_t device_count;
-    const uint64_t *device_bytes; /* for each device: at most so much of its budget; NULL or 0: what it grants */
-    bool no_cpu;                  /* RF_E_BUDGET where it does not fit the devices, instead of the CPU */
-    struct rf_dummy *dummy;       /* this alone, where not NULL */
+    const uint64_t *device_bytes; /* for each device: the most to take of its budget; NULL or 0: what it grants */
+    bool no_cpu;                  /* RF_E_BUDGET where it does not fit the devices, instead of using the CPU */
+    struct rf_dummy *dummy;       /* not NULL: runs on this alone */
     unsigned cpu_threads;         /* 0: RF_THREADS, else one per usable core */
     const char *cpu_simd;         /* NULL: the best */
-    unsigned passes;              /* of rf_graph_optimize; 0: as it is */
-    bool check;                   /* guard bands between tensors of an arena, looked at after each node; slow */
+    unsigned passes;              /* of rf_graph_optimize; 0: runs the graph as it is */
+    bool check;                   /* checks guard bands between the tensors of an arena after each node; slow */
     bool replay;                  /* record the work of each device once and replay it, where the driver can */
-    const char *trace_path;       /* times of nodes in Chrome's trace format, written at destroy; NULL: none */
+    const char *trace_path;       /* writes the nodes' times in Chrome's trace format when destroyed; NULL: none */
     int64_t timeout_ns;           /* of a run; 0: RF_TIMEOUT_MS */
     /* Places nodes instead of the planner: the index of a device, or -1 for the CPU. */
     int (*place)(void *user, const char *node);
@@ -216,8 +221,8 @@ struct rf_plan_info {
     uint64_t transfers;      /* per run, between places */
     uint64_t transfer_bytes; /* per run */
     int64_t expected_ns;     /* of a run, by the planner's estimate */
-    uint64_t peak_bytes;     /* of all arenas of values */
-    uint64_t live_bytes;     /* the largest sum of values alive at once, for comparison */
+    uint64_t peak_bytes;     /* of all arenas that hold results */
+    uint64_t live_bytes;     /* the most bytes of results that are needed at the same time, for comparison */
     bool degraded;           /* something that could run on a device did not fit */
 };
 RF_API rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_plan_info *info);

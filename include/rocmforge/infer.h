@@ -31,20 +31,20 @@ struct rf_engine_params {
                                not fit */
     unsigned threads;       /* of the CPU; 0: RF_THREADS, else one per usable core */
     const char *simd;       /* of the CPU; NULL: the best */
-    uint32_t batch;         /* tokens of a prompt at a time; 0: 512 */
+    uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512 */
     bool no_replay;         /* submit each node anew instead of replaying a recording */
     /* How often, at most, the device's free memory is looked at between runs; 0: every 20 ms; 1: before each run;
      * negative: never, and what was placed stays where it is. */
     int64_t watch_ns;
-    /* A prompt's parts are made so small that no kernel takes longer than this on the device; 0: 8 where it drives a
-     * display, else any time is right; negative: any time is right. */
+    /* A prompt is evaluated in parts so small that no kernel takes longer than this on the device; 0: 8 where the
+     * device drives a display, else no limit; negative: no limit. */
     int32_t kernel_ms;
-    uint32_t
-        duty_percent; /* of the time that the device may be busy; after each run it is left alone so long; 0: 100 */
-    /* While loading; false cancels (RF_E_CANCELLED). NULL: none. */
+    uint32_t duty_percent; /* of the time, the device may be busy: it is left idle after each run; 0: 100 */
+    /* Called while weights are loaded; false cancels (RF_E_CANCELLED). NULL: none. */
     bool (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
-    bool plan_only; /* decide what would go where and load nothing: for rf_engine_get_info; it has no sessions */
+    bool plan_only; /* decide what would go where, for rf_engine_get_info, and load nothing; no session can be created
+                     */
 };
 /* RF_E_NOT_FOUND, RF_E_IO, RF_E_SYNTAX: the file. RF_E_UNSUPPORTED: an architecture (named, with those supported) or
  * a tensor type. RF_E_BUDGET: it fits nowhere. Without a device it runs on the CPU. */
@@ -63,24 +63,24 @@ struct rf_engine_info {
     uint32_t device_layers; /* on the device; the others run on the CPU */
     uint64_t device_weight_bytes, host_weight_bytes, device_kv_bytes, host_kv_bytes;
     enum rf_kv_type kv;
-    bool degraded; /* less is on the device than could be: see rf_engine_notice */
-    /* Of the device; 0 where none is used. */
+    bool degraded; /* layers or caches that could be on the device are not: see rf_engine_notice */
+    /* The next three are of the device; 0 where none is used. */
     uint64_t budget_bytes;
     uint64_t driver_bytes;  /* the driver's own: context, kernels, recordings */
-    uint64_t scratch_bytes; /* what a run needs besides, roughly */
-    /* Of the layers and the output that run on the CPU although there is a device: each token reads them there. */
+    uint64_t scratch_bytes; /* what a run needs besides, estimated */
+    /* Weights of the layers and the output that run on the CPU although there is a device; each token reads them. */
     uint64_t spilled_weight_bytes;
-    /* Where things are may change while sessions run (device_layers and the bytes are of now): */
-    uint32_t device_kv_layers;     /* of those on the device, how many have their cache there too */
+    /* The placement may change while sessions run; device_layers and the bytes say how it is now. */
+    uint32_t device_kv_layers;     /* how many of the layers on the device have their cache there too */
     uint64_t pinned_kv_bytes;      /* of host_kv_bytes: caches of layers that are, or were, on the device */
-    uint64_t steps_down, steps_up; /* layers and caches that were moved */
-    uint32_t batch;                /* tokens of a prompt at a time */
-    int64_t idle_ns;               /* the device was left alone for duty_percent */
-    /* Of the host, and what is taken of it by all that the runtime has; the mapped file is not counted. */
+    uint64_t steps_down, steps_up; /* how many layers and caches were moved to the host, and back */
+    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time */
+    int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
+    /* The host's budget, and what all objects of the runtime take of it; the mapped file is not counted. */
     uint64_t host_budget_bytes, host_used_bytes;
 };
 RF_API rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info);
-/* One line on what did not fit and what it costs; "" where all did. Borrowed until it is closed. */
+/* One line that says what did not fit and what that costs; "" where everything fits. Borrowed until it is closed. */
 RF_API const char *rf_engine_notice(const struct rf_engine *engine);
 /* NULL: the file has no vocabulary. Borrowed until the engine is closed. */
 RF_API const struct rf_tokenizer *rf_engine_tokenizer(const struct rf_engine *engine);
@@ -97,19 +97,20 @@ RF_API uint32_t rf_session_length(const struct rf_session *session);
 RF_API rf_status rf_session_rewind(struct rf_session *session, uint32_t length);
 /* How many tokens these and what the session holds have in common at the start; for prefix reuse. */
 RF_API uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count);
-/* Stops what the session is doing, also in the middle of a prompt's part: before the next operation on the CPU, or
- * when what the GPU was given is done. It returns RF_E_CANCELLED and holds the tokens that were complete; there may
- * be no logits to sample from then. Where it is doing nothing, the next evaluation or generation is stopped before it
- * begins. Any thread, and from a signal's handler too. */
+/* Stops what the session is doing, also in the middle of a part of a prompt: before the next operation on the CPU, or
+ * when the work that the GPU was given is done. The call that was stopped returns RF_E_CANCELLED, and the session
+ * holds the tokens that were complete; there may be no logits to sample from then. Where the session is doing
+ * nothing, its next evaluation or generation is stopped before it begins. Any thread; a signal handler may call it
+ * too. */
 RF_API void rf_session_cancel(struct rf_session *session);
 
 /* Appends tokens. logits may be NULL; all: a row of 'vocabulary' floats for each token, else one row, for the last.
  * RF_E_INVALID: a token out of range, or more than the context holds: the session is unchanged. */
 RF_API rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all,
                                  float *logits);
-/* The same for one token each of several sessions of one engine, together; logits: a row each, or NULL. It runs
- * another shape than rf_session_eval does, so the last bits may differ. A session that was cancelled cancels it for
- * all; on failure all are unchanged, but have no logits to sample from. */
+/* The same for one token each of several sessions of one engine, in one run; logits: a row for each, or NULL. The run
+ * has another shape than that of rf_session_eval, so the last bits may differ. Where one of the sessions was
+ * cancelled, the call is cancelled for all. On failure all are unchanged, but have no logits to sample from. */
 RF_API rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
                                   float *logits);
 
@@ -121,62 +122,72 @@ struct rf_sample_params {
     uint32_t top_k;          /* 0: off */
     float top_p;             /* 0 or 1: off */
     float min_p;             /* 0: off */
-    float penalty;           /* of tokens among the last 'penalty_window'; 0 or 1: off */
+    float penalty;           /* for tokens among the last 'penalty_window' ones; 0 or 1: off */
     uint32_t penalty_window; /* at most 4096 */
     uint64_t seed;
 };
-/* A token by the logits of the last token evaluated, on the device if they are there; the same token everywhere for
- * the same logits, parameters and number of tokens held. */
+/* Samples a token from the logits of the last token evaluated, on the device if they are there. The same logits,
+ * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token. */
 RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 
 struct rf_generate_params {
     size_t struct_size;
-    struct rf_sample_params sampling;
-    uint32_t max_tokens;      /* of the whole answer, with those said before; 0: to the end of the context */
-    const char *const *stops; /* texts that end it; not part of the answer */
+    uint64_t reserved[5];     /* leave it 0; programs built for 0.1.0 have their sampling parameters here */
+    uint32_t max_tokens;      /* of the whole answer, those in 'said' included; 0: to the end of the context */
+    const char *const *stops; /* texts that end the answer and are not part of it */
     size_t stop_count;
     bool ignore_end; /* go on after tokens that end a text */
-    /* Whole UTF-8 sequences as they come; false stops. */
+    /* Called with text as it is made, in whole UTF-8 sequences, and with each token; false stops. */
     bool (*text)(void *user, const char *text, size_t bytes);
     bool (*token)(void *user, int32_t token);
     void *user;
-    /* To go on with an answer that a failure broke off, with the same session or one of another engine: the tokens
-     * that were given out, which the session ends with (evaluate them behind the prompt), and how many bytes of text
-     * were. What follows is what would have followed: characters and stop texts may lie across the seam; tokens that
-     * were given out and whose text was not give it now. Where max_tokens were said already nothing is sampled, and
-     * the session need not hold them. RF_E_INVALID: the session ends otherwise, or the tokens give less text. */
+    /* To resume an answer that a failure interrupted, with the same session or one of another engine: the tokens that
+     * were passed to 'token', which the session must end with (evaluate them after the prompt), and how many bytes
+     * were passed to 'text'. The answer continues as it would have: characters and stop texts may span the
+     * interruption, and text that was not passed on yet comes first. Where max_tokens were generated already nothing
+     * is sampled, and the session need not hold them. RF_E_INVALID: the session ends with other tokens, or they give
+     * less text. */
     const int32_t *said;
     size_t said_count, said_bytes;
+    const struct rf_sample_params *sampling; /* borrowed for the call; NULL: always the best token */
 };
 enum rf_end { RF_END_LENGTH, RF_END_TOKEN, RF_END_STOP, RF_END_CALLER, RF_END_CONTEXT };
 struct rf_generate_result {
+    size_t struct_size;
     enum rf_end end;
-    uint32_t tokens;           /* those said before are not counted */
-    int64_t first_ns, rest_ns; /* to the first token, and for the others */
+    uint32_t tokens;           /* how many were generated; those in 'said' are not counted */
+    int64_t first_ns, rest_ns; /* time to the first token, and for the others */
 };
-/* From the tokens held (at least one, evaluated last: the answer begins with its logits). The last token sampled is
- * given out but not held. On failure the result counts what was given out; text that was held back, half a character
- * or what could begin a stop text, is given out when the answer ends, by RF_E_CANCELLED too, but not after any other
- * failure: see rf_generate_params.said. */
-RF_API rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
-                                     struct rf_generate_result *result);
+/* Continues from the tokens that the session holds: at least one, whose logits the answer begins with. The last token
+ * sampled is passed on but not held. On failure the result counts the tokens that were passed on. Text may be held
+ * back: half a character, or what could be the beginning of a stop text. It is passed on when the answer ends, also
+ * by RF_E_CANCELLED, but not after any other failure: see rf_generate_params.said. */
+RF_API rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
+                                           struct rf_generate_result *result);
+/* Write rf_session_generate. The library also exports a function of that name, for programs that were built for
+ * 0.1.0, whose result had no struct_size; the macro keeps new programs from it. */
+#define rf_session_generate rf_session_generate_sized
 
 /* ---- chat ----------------------------------------------------------------------------------------------- */
 
 enum rf_chat_format { RF_CHAT_NONE, RF_CHAT_CHATML, RF_CHAT_LLAMA2, RF_CHAT_LLAMA3, RF_CHAT_MISTRAL };
-/* By the template in the model's metadata, or by the tokens it has; NONE: not recognised. */
+/* Recognised by the template in the model's metadata, else by the tokens of its vocabulary; NONE: not recognised. */
 RF_API enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine);
 RF_API const char *rf_chat_format_name(enum rf_chat_format format);
 enum rf_chat_role { RF_CHAT_SYSTEM, RF_CHAT_USER, RF_CHAT_ASSISTANT };
+/* An array element; its size is passed with it, so it may grow at its end. */
 struct rf_chat_message {
     enum rf_chat_role role;
     const char *text;
 };
-/* Token ids of a conversation, with the beginning of the answer that is to come; to be given back with
- * rf_token_ids_destroy. What is in the messages is never taken for a control token. */
-RF_API rf_status rf_chat_encode(const struct rf_engine *engine, enum rf_chat_format format,
-                                const struct rf_chat_message *messages, size_t count, int32_t **ids,
-                                size_t *id_count);
+/* rf_chat_encode(engine, format, messages, count, &ids, &id_count): token ids of a conversation, with the beginning
+ * of the answer that is to come; to be given back with rf_token_ids_destroy. What is in the messages is never taken
+ * for a control token. The macro passes the size of a message, as struct_size would for each; zero the messages
+ * before setting their fields. (The library also exports a function rf_chat_encode, for programs built for 0.1.0.) */
+RF_API rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *engine,
+                                      enum rf_chat_format format, const struct rf_chat_message *messages,
+                                      size_t count, int32_t **ids, size_t *id_count);
+#define rf_chat_encode(...) rf_chat_encode_sized(sizeof(struct rf_chat_message), __VA_ARGS__)
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,7 @@ struct rf_op_info {
 RF_API size_t rf_op_count(void);
 RF_API rf_status rf_op_info_at(size_t index, struct rf_op_info *info);
 
-/* One case on one device. Text is borrowed for the visit. */
+/* One case on one device. Text is borrowed for the visit. May grow at its end. */
 struct rf_check_result {
     const char *op, *label; /* "softmax", "f32 3x1021 offset 3" */
     rf_status status;       /* RF_OK: it ran; else why not, in 'why' */
@@ -30,8 +30,8 @@ struct rf_check_result {
     bool passed;
     double error, tolerance; /* largest |got - want| / (absolute + relative * |want|), passed at most 1 */
     bool same_bits;          /* a second run gave the same bits */
-    int64_t time_ns;         /* with bench: the median; else 0 */
-    uint64_t bytes, flops;   /* with bench: what it must move and compute */
+    int64_t time_ns;         /* with bench: the median time; else 0 */
+    uint64_t bytes, flops;   /* with bench: the traffic bytes and operations that the case needs at least */
 };
 
 struct rf_check_params {
@@ -46,6 +46,7 @@ struct rf_check_params {
     void *user;
     struct rf_runtime *runtime; /* whose threads the CPU uses; NULL: the device's, else one of its own */
 };
+/* Frozen. */
 struct rf_check_counts {
     size_t passed, failed, skipped; /* skipped: the backend does not offer the op or type */
 };

@@ -19,6 +19,9 @@
  * record a failure and go on. Both may be used from any thread the test started: on such a
  * thread an assertion that fails records the failure and ends the thread.
  *
+ * librocmforge-test is a static library: compile tests with the header of the library they are linked with. The
+ * structs here that have no struct_size may change from release to release.
+ *
  * Threads: assertions, notes, traces, rf_test_seed and the fixture from any thread of a test;
  * registration before main only.
  *

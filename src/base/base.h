@@ -36,6 +36,43 @@ struct rf_saved_error {
 void rf_error_save(struct rf_saved_error *saved);
 void rf_error_restore(const struct rf_saved_error *saved);
 
+/* ---- struct_size.c: structs of programs built for an older or a newer library ---- */
+
+/* Every public function that takes a parameter struct reads it through this, once, and uses the copy from then on:
+ *
+ *     struct rf_launch own;
+ *     rf_status status = RF_PARAMS_READ(struct rf_launch, &own, launch, "rf_queue_launch");
+ *     if (status) return status;
+ *     launch = &own;
+ *
+ * Fields that the caller's struct does not have are 0 in the copy, and the copy's struct_size is this library's.
+ * RF_E_INVALID: NULL, a struct_size that is not set or was never the struct's, or a set byte that this library does
+ * not know. */
+#define RF_PARAMS_READ(type, own, given, function)                                                                   \
+    rf_params_read(RF_POINTER_TO_(type, own), sizeof(type), sizeof(type), RF_POINTER_TO_(const type, given), #type,  \
+                   (function))
+/* The same for a struct that has grown: first_new is the first field that its first release did not have. */
+#define RF_PARAMS_READ_SINCE(type, first_new, own, given, function)                                                  \
+    rf_params_read(RF_POINTER_TO_(type, own), sizeof(type), offsetof(type, first_new),                               \
+                   RF_POINTER_TO_(const type, given), #type, (function))
+/* Every public function that fills a caller's struct asks first, before it does anything, whether the struct_size can
+ * be, fills a struct of its own, and hands that over with RF_RESULT_WRITE: as much as the caller's struct holds,
+ * zeros where that is larger. The caller's struct_size stays. */
+#define RF_RESULT_CHECK(type, given, function)                                                                       \
+    rf_result_check(RF_POINTER_TO_(const type, given), sizeof(type), sizeof(type), #type, (function))
+#define RF_RESULT_WRITE(type, given, filled)                                                                         \
+    rf_result_write(RF_POINTER_TO_(type, given), RF_POINTER_TO_(const type, filled), sizeof(type))
+
+#define RF_POINTER_TO_(type, pointer) (1 ? (pointer) : (type *)NULL) /* the compiler checks the type */
+rf_status rf_params_read(void *own, size_t known_bytes, size_t least_bytes, const void *given, const char *type,
+                         const char *function);
+/* The same for an element without a struct_size, whose size was passed beside it. */
+rf_status rf_element_read(void *own, size_t known_bytes, size_t least_bytes, const void *given, size_t given_bytes,
+                          const char *type, const char *function);
+rf_status rf_result_check(const void *given, size_t known_bytes, size_t least_bytes, const char *type,
+                          const char *function);
+void rf_result_write(void *given, const void *filled, size_t known_bytes);
+
 /* ---- clock.c ---- */
 
 int64_t rf_now_ns(void); /* CLOCK_MONOTONIC */

@@ -29,14 +29,15 @@ static int run(const struct run_options *options) {
 
 static int set_numbers(struct run_options *options) {
     struct rf_generate_params *generate = &options->generate;
+    struct rf_sample_params *sampling = &options->sampling;
     const struct {
         const char *name, *text;
         float *to;
         float least, most;
-    } numbers[] = {{"--temp", options->temperature, &generate->sampling.temperature, 0, 100},
-                   {"--top-p", options->top_p, &generate->sampling.top_p, 0, 1},
-                   {"--min-p", options->min_p, &generate->sampling.min_p, 0, 1},
-                   {"--repeat-penalty", options->penalty, &generate->sampling.penalty, 0.01f, 100}};
+    } numbers[] = {{"--temp", options->temperature, &sampling->temperature, 0, 100},
+                   {"--top-p", options->top_p, &sampling->top_p, 0, 1},
+                   {"--min-p", options->min_p, &sampling->min_p, 0, 1},
+                   {"--repeat-penalty", options->penalty, &sampling->penalty, 0.01f, 100}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (!numbers[i].text) continue;
         if (!model_number(numbers[i].text, numbers[i].to) || *numbers[i].to < numbers[i].least ||
@@ -46,9 +47,9 @@ static int set_numbers(struct run_options *options) {
     }
     if (options->top_k > INT32_MAX || options->tokens > INT32_MAX || options->window > INT32_MAX)
         return cli_fail(CLI_USAGE, "run: a number is too large: see rocmforge run --help");
-    generate->sampling.top_k = (uint32_t)options->top_k;
-    generate->sampling.penalty_window = (uint32_t)options->window;
-    generate->sampling.seed = (uint64_t)options->seed;
+    sampling->top_k = (uint32_t)options->top_k;
+    sampling->penalty_window = (uint32_t)options->window;
+    sampling->seed = (uint64_t)options->seed;
     generate->max_tokens = (uint32_t)options->tokens;
     generate->ignore_end = options->ignore_end;
     if (options->stop) {
@@ -67,7 +68,8 @@ int cmd_run(int argc, char **argv) {
                             .min_p = "0.05",
                             .window = 64,
                             .seed = 1,
-                            .generate = {.struct_size = sizeof o.generate}};
+                            .sampling = {.struct_size = sizeof o.sampling},
+                            .generate = {.struct_size = sizeof o.generate, .sampling = &o.sampling}};
     const struct cli_option options[] = {
         MODEL_ROWS(o.model),
         {'p', "prompt", CLI_TEXT, &o.prompt, "TEXT", "the text to continue; in a chat, the first message"},

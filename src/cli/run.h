@@ -25,7 +25,8 @@ struct run_options {
     const char *prompt, *system, *temperature, *top_p, *min_p, *penalty, *stop, *format;
     int64_t tokens, top_k, window, seed;
     bool chat, ignore_end, stats, parse_special;
-    struct rf_generate_params generate; /* made from the options above */
+    struct rf_sample_params sampling;   /* made from the options above */
+    struct rf_generate_params generate; /* likewise; points at sampling */
     const char *stops[1];
     const char *const *given; /* the arguments of the command, ended by NULL */
 };

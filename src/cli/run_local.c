@@ -134,7 +134,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
                            const struct run_answer *so_far, const struct run_listener *listener,
                            struct run_stats *stats, struct run_failure *failure) {
     struct rf_generate_params generate = local->options->generate;
-    struct rf_generate_result result = {0};
+    RF_PARAMS(struct rf_generate_result, result);
     RF_PARAMS(struct rf_engine_info, info);
     int32_t *made = NULL, *all = NULL;
     const int32_t *ids = so_far->ids;

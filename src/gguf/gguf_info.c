@@ -128,10 +128,10 @@ static void copy_text(const struct rf_gguf *gguf, const char *key, struct line l
 /* ---- the file as a whole ---- */
 
 rf_status rf_gguf_get_info(const struct rf_gguf *gguf, struct rf_gguf_info *info) {
-    if (!gguf || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_gguf_get_info: NULL, or struct_size is not set");
+    if (!gguf) return rf_fail(RF_E_INVALID, "rf_gguf_get_info: gguf is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_gguf_info, info, "rf_gguf_get_info");
+    if (status) return status;
     struct rf_gguf_info filled = {
-        .struct_size = info->struct_size,
         .version = gguf->parts[0].version,
         .alignment_bytes = gguf->parts[0].alignment,
         .file_count = gguf->part_count,
@@ -146,15 +146,16 @@ rf_status rf_gguf_get_info(const struct rf_gguf *gguf, struct rf_gguf_info *info
     }
     copy_text(gguf, "general.architecture", LINE(filled.architecture));
     copy_text(gguf, "general.name", LINE(filled.name));
-    *info = filled;
+    RF_RESULT_WRITE(struct rf_gguf_info, info, &filled);
     return RF_OK;
 }
 
 /* ---- metadata ---- */
 
 rf_status rf_gguf_metadata_at(const struct rf_gguf *gguf, uint64_t index, struct rf_gguf_metadata *value) {
-    if (!gguf || !value || value->struct_size < sizeof *value)
-        return rf_fail(RF_E_INVALID, "rf_gguf_metadata_at: NULL, or struct_size is not set");
+    if (!gguf) return rf_fail(RF_E_INVALID, "rf_gguf_metadata_at: gguf is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_gguf_metadata, value, "rf_gguf_metadata_at");
+    if (status) return status;
     if (index >= rf_gguf_value_count(gguf))
         return rf_fail(RF_E_INVALID, "rf_gguf_metadata_at: index %llu of %zu", (unsigned long long)index,
                        rf_gguf_value_count(gguf));
@@ -163,8 +164,9 @@ rf_status rf_gguf_metadata_at(const struct rf_gguf *gguf, uint64_t index, struct
 }
 
 rf_status rf_gguf_metadata_find(const struct rf_gguf *gguf, const char *key, struct rf_gguf_metadata *value) {
-    if (!gguf || !key || !value || value->struct_size < sizeof *value)
-        return rf_fail(RF_E_INVALID, "rf_gguf_metadata_find: NULL, or struct_size is not set");
+    if (!gguf || !key) return rf_fail(RF_E_INVALID, "rf_gguf_metadata_find: gguf or key is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_gguf_metadata, value, "rf_gguf_metadata_find");
+    if (status) return status;
     const struct rf_gguf_value *found = rf_gguf_find(gguf, key);
     if (!found) return rf_fail(RF_E_NOT_FOUND, "%s: has no key \"%.200s\"", rf_gguf_path(gguf), key);
     fill_metadata(found, value);
@@ -173,8 +175,9 @@ rf_status rf_gguf_metadata_find(const struct rf_gguf *gguf, const char *key, str
 
 rf_status rf_gguf_metadata_element(const struct rf_gguf *gguf, const char *key, uint64_t element,
                                    struct rf_gguf_metadata *value) {
-    if (!gguf || !key || !value || value->struct_size < sizeof *value)
-        return rf_fail(RF_E_INVALID, "rf_gguf_metadata_element: NULL, or struct_size is not set");
+    if (!gguf || !key) return rf_fail(RF_E_INVALID, "rf_gguf_metadata_element: gguf or key is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_gguf_metadata, value, "rf_gguf_metadata_element");
+    if (status) return status;
     const struct rf_gguf_value *found = rf_gguf_find(gguf, key);
     if (!found) return rf_fail(RF_E_NOT_FOUND, "%s: has no key \"%.200s\"", rf_gguf_path(gguf), key);
     if (found->type != RF_GGUF_ARRAY || element >= found->array.count)
@@ -198,7 +201,7 @@ rf_status rf_gguf_metadata_element(const struct rf_gguf *gguf, const char *key, 
 }
 
 static void fill_metadata(const struct rf_gguf_value *value, struct rf_gguf_metadata *out) {
-    struct rf_gguf_metadata filled = {.struct_size = out->struct_size, .key = value->key, .type = value->type};
+    struct rf_gguf_metadata filled = {.key = value->key, .type = value->type};
     filled.type_name =
         value->type == RF_GGUF_ARRAY ? gguf_array_type_name(value->array.type) : rf_gguf_type_name(value->type);
     switch (value->type) {
@@ -231,20 +234,20 @@ static void fill_metadata(const struct rf_gguf_value *value, struct rf_gguf_meta
     else
         line_add_plain(&line, value);
     if (value->type != RF_GGUF_ARRAY) line_end(&line, "");
-    *out = filled;
+    RF_RESULT_WRITE(struct rf_gguf_metadata, out, &filled);
 }
 
 /* ---- tensors and parts ---- */
 
 rf_status rf_gguf_tensor_info_at(const struct rf_gguf *gguf, uint64_t index, struct rf_gguf_tensor_info *info) {
-    if (!gguf || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_gguf_tensor_info_at: NULL, or struct_size is not set");
+    if (!gguf) return rf_fail(RF_E_INVALID, "rf_gguf_tensor_info_at: gguf is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_gguf_tensor_info, info, "rf_gguf_tensor_info_at");
+    if (status) return status;
     if (index >= gguf->tensor_count)
         return rf_fail(RF_E_INVALID, "rf_gguf_tensor_info_at: index %llu of %zu", (unsigned long long)index,
                        gguf->tensor_count);
     const struct rf_gguf_tensor *tensor = &gguf->tensors[index];
     struct rf_gguf_tensor_info filled = {
-        .struct_size = info->struct_size,
         .name = tensor->name,
         .dtype = tensor->dtype,
         .rank = tensor->rank,
@@ -254,7 +257,7 @@ rf_status rf_gguf_tensor_info_at(const struct rf_gguf *gguf, uint64_t index, str
         .offset = tensor->offset,
     };
     memcpy(filled.shape, tensor->shape, sizeof filled.shape);
-    *info = filled;
+    RF_RESULT_WRITE(struct rf_gguf_tensor_info, info, &filled);
     return RF_OK;
 }
 

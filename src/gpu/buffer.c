@@ -15,10 +15,13 @@ static rf_status zero(struct rf_device *device, struct rf_block *block, uint64_t
 rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buffer_params *params,
                                    struct rf_buffer **out, struct rf_site site) {
     struct rf_entry entry;
-    if (!params || params->struct_size < sizeof *params || !out)
-        return rf_fail(RF_E_INVALID, "rf_buffer_create_safe: params or out is NULL, or struct_size is not set");
+    struct rf_buffer_params own;
+    if (!out) return rf_fail(RF_E_INVALID, "rf_buffer_create_safe: out is NULL");
+    rf_status status = RF_PARAMS_READ(struct rf_buffer_params, &own, params, "rf_buffer_create_safe");
+    if (status) return status;
+    params = &own;
     if (!params->bytes) return rf_fail(RF_E_INVALID, "rf_buffer_create_safe: bytes is 0");
-    rf_status status = rf_enter(device, &entry);
+    status = rf_enter(device, &entry);
     if (status) return status;
     struct rf_queue *queue = params->queue;
     if (queue) {

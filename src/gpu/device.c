@@ -50,10 +50,12 @@ static rf_status share(struct rf_device *device, const struct rf_device_params *
 
 rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_device_params *params,
                                  struct rf_device **out) {
-    RF_PARAMS(struct rf_device_params, defaults);
-    if (!params) params = &defaults;
-    if (!runtime || !out || params->struct_size < sizeof *params)
-        return rf_fail(RF_E_INVALID, "rf_device_open_checked: runtime or out is NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_device_params, own);
+    if (!runtime || !out) return rf_fail(RF_E_INVALID, "rf_device_open_checked: runtime or out is NULL");
+    rf_status status =
+        params ? RF_PARAMS_READ(struct rf_device_params, &own, params, "rf_device_open_checked") : RF_OK;
+    if (status) return status;
+    params = &own;
     if (!atomic_load(runtime->alive))
         return rf_fail(RF_E_INVALID, "this process was forked from the one that made the runtime; make a new one");
     const struct rf_probe_result *probe = rf_gpu_probe(runtime);
@@ -64,7 +66,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
         return rf_fail(RF_E_NO_DEVICE, "there is no device %d; %d found, see rocmforge doctor", params->index,
                        probe->count);
     char budget[sizeof((struct rf_device *)0)->budget_text];
-    rf_status status = choose_budget(runtime, params->budget, budget, sizeof budget);
+    status = choose_budget(runtime, params->budget, budget, sizeof budget);
     if (status) return status;
     const struct rf_device_info *info = &probe->devices[params->index];
     if (!info->usable)
@@ -578,11 +580,7 @@ rf_status rf_device_status(struct rf_device *device) {
 
 rf_status rf_device_get_info(const struct rf_device *device, struct rf_device_info *info) {
     rf_status status = rf_object_check(device, RF_OBJECT_DEVICE, "rf_device_get_info: device");
-    if (status) return status;
-    if (!info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_device_get_info: info is NULL, or struct_size is not set");
-    size_t size = info->struct_size;
-    *info = device->info;
-    info->struct_size = size;
-    return RF_OK;
+    if (!status) status = RF_RESULT_CHECK(struct rf_device_info, info, "rf_device_get_info");
+    if (!status) RF_RESULT_WRITE(struct rf_device_info, info, &device->info);
+    return status;
 }

@@ -96,14 +96,13 @@ int rf_device_count(struct rf_runtime *runtime) {
 }
 
 rf_status rf_device_info_at(struct rf_runtime *runtime, int index, struct rf_device_info *info) {
-    if (!runtime || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_device_info_at: NULL, or struct_size is not set");
+    if (!runtime) return rf_fail(RF_E_INVALID, "rf_device_info_at: runtime is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_device_info, info, "rf_device_info_at");
+    if (status) return status;
     const struct rf_probe_result *probe = rf_gpu_probe(runtime);
     if (!probe || index < 0 || index >= probe->count)
         return rf_fail(RF_E_NO_DEVICE, "there is no device %d; %d found", index, probe ? probe->count : 0);
-    size_t size = info->struct_size;
-    *info = probe->devices[index];
-    info->struct_size = size;
+    RF_RESULT_WRITE(struct rf_device_info, info, &probe->devices[index]);
     return RF_OK;
 }
 
@@ -150,11 +149,14 @@ static double score(const struct rf_device_info *info, bool avoid_display) {
 }
 
 rf_status rf_device_choose(struct rf_runtime *runtime, const struct rf_device_choice *choice, int *index) {
-    if (!runtime || !index || (choice && choice->struct_size < sizeof *choice))
-        return rf_fail(RF_E_INVALID, "rf_device_choose: NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_device_choice, own);
+    if (!runtime || !index) return rf_fail(RF_E_INVALID, "rf_device_choose: runtime or index is NULL");
+    rf_status status = choice ? RF_PARAMS_READ(struct rf_device_choice, &own, choice, "rf_device_choose") : RF_OK;
+    if (status) return status;
+    choice = &own;
     const struct rf_probe_result *probe = rf_gpu_probe(runtime);
     if (!probe) return rf_fail(RF_E_NO_MEMORY, "no host memory for the probe");
-    const char *want = choice && choice->want ? choice->want : "auto";
+    const char *want = choice->want ? choice->want : "auto";
     bool any = !strcmp(want, "auto") || !strcmp(want, "gpu");
     bool number = *want != 0;
     for (const char *c = want; *c; c++) number &= isdigit((unsigned char)*c) != 0;
@@ -164,7 +166,7 @@ rf_status rf_device_choose(struct rf_runtime *runtime, const struct rf_device_ch
         const struct rf_device_info *info = &probe->devices[i];
         bool matches = any || (number ? strtol(want, NULL, 10) == i
                                       : !strcmp(info->uuid, want) || contains_ignoring_case(info->name, want));
-        double value = matches ? score(info, choice && choice->avoid_display) : -1;
+        double value = matches ? score(info, choice->avoid_display) : -1;
         if (matches && !any && value < 0)
             return rf_fail(RF_E_NO_DEVICE, "device %d (%s) cannot be used: %s", i, info->name, info->reason);
         if (value > best_score) {
@@ -177,7 +179,7 @@ rf_status rf_device_choose(struct rf_runtime *runtime, const struct rf_device_ch
                        probe->reason[0] ? probe->reason : "none found");
     if (best < 0)
         return rf_fail(RF_E_NO_DEVICE, "no device '%s': %d found, see rocmforge doctor", want, probe->count);
-    if (choice && choice->avoid_display && probe->devices[best].display == RF_YES)
+    if (choice->avoid_display && probe->devices[best].display == RF_YES)
         rf_logf(&runtime->log, RF_LOG_WARN, "device %d (%s) drives a display and no other GPU is free of one", best,
                 probe->devices[best].name);
     *index = best;

@@ -69,9 +69,11 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
     uint32_t grid[3], block[3];
     rf_dptr pointers[ARGS_MAX];
     void *args[ARGS_MAX];
-    rf_status status;
-    if (!launch || launch->struct_size < sizeof *launch || !launch->kernel)
-        return rf_fail(RF_E_INVALID, "rf_queue_launch: launch or kernel is NULL, or struct_size is not set");
+    struct rf_launch own;
+    rf_status status = RF_PARAMS_READ(struct rf_launch, &own, launch, "rf_queue_launch");
+    if (status) return status;
+    launch = &own;
+    if (!launch->kernel) return rf_fail(RF_E_INVALID, "rf_queue_launch: kernel is NULL");
     struct rf_device *device = queue->object.device;
     const struct rf_kernel *kernel = launch->kernel;
     status = rf_enter(device, &entry); /* first: a closed device's kernels are gone */

@@ -58,8 +58,11 @@ static rf_status take_turn(struct rf_share *share, const char *dir, const char *
 }
 
 rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_params *params, struct rf_share **out) {
-    if (!runtime || !out || !params || params->struct_size < sizeof *params)
-        return rf_fail(RF_E_INVALID, "rf_share_create: NULL, or struct_size is not set");
+    struct rf_share_params own;
+    if (!runtime || !out) return rf_fail(RF_E_INVALID, "rf_share_create: runtime or out is NULL");
+    rf_status status = RF_PARAMS_READ(struct rf_share_params, &own, params, "rf_share_create");
+    if (status) return status;
+    params = &own;
     struct rf_share *share = calloc(1, sizeof *share);
     if (!share) return rf_fail(RF_E_NO_MEMORY, "rf_share_create: no host memory");
     share->runtime = runtime;
@@ -72,7 +75,7 @@ rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_para
     if (!*dir) dir = NULL;
     struct rf_lease_params lease = {
         .dir = dir, .live_free = live_free, .user = share, .timeout_ns = runtime->timeout_ns};
-    rf_status status = rf_device_info_at(runtime, params->index, &share->info);
+    status = rf_device_info_at(runtime, params->index, &share->info);
     if (!status) status = rf_budget_parse(budget, &lease.spec);
     if (status) goto fail;
     lease.uuid = rf_lease_key(&share->info);

@@ -215,10 +215,10 @@ void rf_memory_watch_floor(struct rf_device *device) {
 
 rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info) {
     struct rf_entry entry;
-    if (!info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_device_memory_info: info is NULL or its struct_size is not set");
+    rf_status status = RF_RESULT_CHECK(struct rf_memory_info, info, "rf_device_memory_info");
+    if (status) return status;
     /* A lost device still answers from its books: that is how abandoned memory is seen. */
-    rf_status status = rf_enter_cleanup(device, &entry);
+    status = rf_enter_cleanup(device, &entry);
     if (status) return status;
     pthread_mutex_lock(&device->memory_mutex);
     uint64_t live_free = 0, total = device->info.total_bytes;
@@ -235,8 +235,7 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
         if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
         room -= room % device->granularity_bytes;
         if (room && (device->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
-        *info = (struct rf_memory_info){
-            .struct_size = info->struct_size,
+        struct rf_memory_info filled = {
             .total_bytes = total,
             .free_bytes = live_free,
             .free0_bytes = device->terms.free0_bytes,
@@ -254,10 +253,11 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
         };
         struct rf_saved_error saved;
         rf_error_save(&saved);
-        if (lost || rf_witness_process(device->witness, &info->process_bytes)) {
-            info->process_bytes = 0;
+        if (lost || rf_witness_process(device->witness, &filled.process_bytes)) {
+            filled.process_bytes = 0;
             rf_error_restore(&saved);
         }
+        RF_RESULT_WRITE(struct rf_memory_info, info, &filled);
     }
     pthread_mutex_unlock(&device->memory_mutex);
     rf_leave(&entry);

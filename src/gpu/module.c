@@ -239,10 +239,10 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
 }
 
 rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info) {
-    if (!kernel || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_kernel_get_info: NULL, or struct_size is not set");
-    *info = (struct rf_kernel_info){.struct_size = info->struct_size,
-                                    .name = kernel->name,
+    if (!kernel) return rf_fail(RF_E_INVALID, "rf_kernel_get_info: kernel is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_kernel_info, info, "rf_kernel_get_info");
+    if (status) return status;
+    struct rf_kernel_info filled = {.name = kernel->name,
                                     .module = kernel->module,
                                     .arg_count = kernel->arg_count,
                                     .arg_bytes = kernel->arg_bytes,
@@ -250,5 +250,6 @@ rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_in
                                     .shared_bytes = kernel->shared_bytes,
                                     .local_bytes = kernel->local_bytes,
                                     .registers = kernel->registers};
+    RF_RESULT_WRITE(struct rf_kernel_info, info, &filled);
     return RF_OK;
 }

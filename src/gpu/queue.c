@@ -6,23 +6,26 @@
 
 rf_status rf_queue_create(struct rf_device *device, const struct rf_queue_params *params, struct rf_queue **out) {
     struct rf_entry entry;
-    if (!out || (params && params->struct_size < sizeof *params))
-        return rf_fail(RF_E_INVALID, "rf_queue_create: out is NULL, or struct_size is not set");
-    if (params && params->timeout_ns < 0) return rf_fail(RF_E_INVALID, "rf_queue_create: timeout_ns is negative");
-    rf_status status = rf_enter(device, &entry);
+    RF_PARAMS(struct rf_queue_params, own);
+    if (!out) return rf_fail(RF_E_INVALID, "rf_queue_create: out is NULL");
+    rf_status status = params ? RF_PARAMS_READ(struct rf_queue_params, &own, params, "rf_queue_create") : RF_OK;
+    if (status) return status;
+    params = &own;
+    if (params->timeout_ns < 0) return rf_fail(RF_E_INVALID, "rf_queue_create: timeout_ns is negative");
+    status = rf_enter(device, &entry);
     if (status) return status;
     struct rf_queue *queue = calloc(1, sizeof *queue);
     if (!queue) {
         status = rf_fail(RF_E_NO_MEMORY, "rf_queue_create: no host memory");
         goto leave;
     }
-    status = rf_timeline_open(device, params && params->high_priority, &queue->line);
+    status = rf_timeline_open(device, params->high_priority, &queue->line);
     if (status) {
         free(queue);
         goto leave;
     }
-    queue->timeout_ns = params && params->timeout_ns ? params->timeout_ns : device->runtime->timeout_ns;
-    snprintf(queue->label, sizeof queue->label, "%s", params && params->label ? params->label : "");
+    queue->timeout_ns = params->timeout_ns ? params->timeout_ns : device->runtime->timeout_ns;
+    snprintf(queue->label, sizeof queue->label, "%s", params->label ? params->label : "");
     rf_object_init(&queue->object, RF_OBJECT_QUEUE, device);
     *out = queue;
 leave:

@@ -293,13 +293,11 @@ rf_status rf_recording_run(struct rf_queue *queue, struct rf_recording *recordin
 
 rf_status rf_recording_get_info(const struct rf_recording *recording, struct rf_recording_info *info) {
     rf_status status = rf_object_check(recording, RF_OBJECT_RECORDING, "rf_recording_get_info: recording");
+    if (!status) status = RF_RESULT_CHECK(struct rf_recording_info, info, "rf_recording_get_info");
     if (status) return status;
-    if (!info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_recording_get_info: info is NULL, or struct_size is not set");
-    *info = (struct rf_recording_info){.struct_size = info->struct_size,
-                                       .name = recording->name,
-                                       .submissions = recording->submissions,
-                                       .driver_bytes = recording->driver_bytes};
+    struct rf_recording_info filled = {
+        .name = recording->name, .submissions = recording->submissions, .driver_bytes = recording->driver_bytes};
+    RF_RESULT_WRITE(struct rf_recording_info, info, &filled);
     return RF_OK;
 }
 

@@ -56,11 +56,12 @@ static rf_status destroy(struct rf_object *object, struct rf_sweep *sweep) {
     }
 }
 
-rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep) {
+rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *given) {
     struct rf_entry entry;
-    if (!sweep || sweep->struct_size < sizeof *sweep)
-        return rf_fail(RF_E_INVALID, "rf_device_sweep: sweep is NULL, or struct_size is not set");
-    rf_status status = rf_enter_cleanup(device, &entry);
+    struct rf_sweep own, *sweep = &own;
+    rf_status status = RF_PARAMS_READ(struct rf_sweep, &own, given, "rf_device_sweep");
+    if (status) return status;
+    status = rf_enter_cleanup(device, &entry);
     if (status) return status;
     sweep->allocations = sweep->bytes = sweep->handles = 0;
     if (!rf_device_is_lost(device)) {
@@ -86,5 +87,6 @@ rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep) {
     pthread_mutex_unlock(&device->memory_mutex);
     if (!status) status = rf_device_is_lost(device) ? rf_device_lost_status(device) : first;
     rf_leave(&entry);
+    RF_RESULT_WRITE(struct rf_sweep, given, &own);
     return status;
 }

@@ -33,8 +33,12 @@ static void destroy(struct rf_executor *executor) {
 }
 
 rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_executor **out) {
-    if (!params || params->struct_size < sizeof *params || !params->graph || !out)
-        return rf_fail(RF_E_INVALID, "rf_executor_create: graph or out is NULL, or struct_size is not set");
+    struct rf_executor_params own;
+    rf_status status =
+        RF_PARAMS_READ_SINCE(struct rf_executor_params, place_group, &own, params, "rf_executor_create");
+    if (status) return status;
+    params = &own;
+    if (!params->graph || !out) return rf_fail(RF_E_INVALID, "rf_executor_create: graph or out is NULL");
     if (!params->graph->finished)
         return rf_fail(RF_E_INVALID, "graph '%s' is not finished: call rf_graph_finish first", params->graph->name);
     if (params->dummy && params->device_count)
@@ -58,7 +62,7 @@ rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_
     executor->stop = params->stop;
     executor->stop_user = params->stop_user;
     executor->user = params->user;
-    rf_status status = set_devices(executor, params->devices, params->device_count, params->device_bytes);
+    status = set_devices(executor, params->devices, params->device_count, params->device_bytes);
     if (!status) status = make_graph(executor, params->passes);
     if (!status && !params->dummy && !params->no_cpu) status = make_cpu(executor, params);
     if (!status && params->trace_path) status = rf_trace_create(params->trace_path, &executor->trace);
@@ -386,12 +390,12 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
 /* ---- what the plan says ---- */
 
 rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_plan_info *info) {
-    if (!executor || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_executor_plan_info: executor or info is NULL, or struct_size is not set");
+    if (!executor) return rf_fail(RF_E_INVALID, "rf_executor_plan_info: executor is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_plan_info, info, "rf_executor_plan_info");
+    if (status) return status;
     if (!has_assembly(executor)) return no_assembly(executor);
     const struct rf_plan *plan = executor->assembly.plan;
-    struct rf_plan_info filled = {.struct_size = info->struct_size,
-                                  .epoch = executor->epoch,
+    struct rf_plan_info filled = {.epoch = executor->epoch,
                                   .transfers = plan->copy_count,
                                   .expected_ns = plan->expected_ns,
                                   .degraded = plan->degraded};
@@ -405,7 +409,7 @@ rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_pl
     }
     for (size_t c = 0; c < plan->copy_count; c++)
         filled.transfer_bytes += plan->graph->tensors[plan->copies[c].tensor].bytes;
-    *info = filled;
+    RF_RESULT_WRITE(struct rf_plan_info, info, &filled);
     return RF_OK;
 }
 

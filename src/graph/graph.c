@@ -137,14 +137,16 @@ static char *name_for(const struct rf_graph *graph, const char *given) {
 }
 
 rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tensor *tensor, rf_tensor_id *id) {
-    if (!graph || !id || !tensor || tensor->struct_size < sizeof *tensor)
-        return rf_fail(RF_E_INVALID,
-                       "rf_graph_add_tensor: graph, tensor or id is NULL, or struct_size is not set (RF_PARAMS)");
+    struct rf_graph_tensor own;
+    if (!graph || !id) return rf_fail(RF_E_INVALID, "rf_graph_add_tensor: graph or id is NULL");
+    rf_status status = RF_PARAMS_READ(struct rf_graph_tensor, &own, tensor, "rf_graph_add_tensor");
+    if (status) return status;
+    tensor = &own;
     const char *shown = tensor->name ? tensor->name : "(no name)";
     if (graph->finished)
         return rf_fail(RF_E_INVALID, "tensor '%s': graph '%s' is finished, nothing can be added", shown, graph->name);
     struct rf_tensor_row row = {0};
-    rf_status status = tensor->name ? check_name("tensor", tensor->name) : RF_OK;
+    status = tensor->name ? check_name("tensor", tensor->name) : RF_OK;
     if (status) return status;
     if (tensor->name && rf_graph_find(graph, tensor->name))
         return rf_fail(RF_E_INVALID, "tensor '%s': the name is taken", shown);
@@ -287,13 +289,15 @@ static rf_status check_node(const struct rf_graph *graph, const struct rf_graph_
 }
 
 rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *node, rf_node_id *id) {
-    if (!graph || !node || node->struct_size < sizeof *node)
-        return rf_fail(RF_E_INVALID,
-                       "rf_graph_add_node: graph or node is NULL, or struct_size is not set (RF_PARAMS)");
+    struct rf_graph_node own;
+    if (!graph) return rf_fail(RF_E_INVALID, "rf_graph_add_node: graph is NULL");
+    rf_status status = RF_PARAMS_READ_SINCE(struct rf_graph_node, attributes, &own, node, "rf_graph_add_node");
+    if (status) return status;
+    node = &own;
     char generated[64];
     snprintf(generated, sizeof generated, "%.40s_%zu", node->op ? node->op : "node", graph->node_count + 1);
     const char *name = node->name ? node->name : generated;
-    rf_status status = node->name ? check_name("node", name) : RF_OK;
+    status = node->name ? check_name("node", name) : RF_OK;
     if (status) return status;
     if (graph->finished)
         return rf_fail(RF_E_INVALID, "node '%s': graph '%s' is finished, nothing can be added", name, graph->name);

@@ -183,14 +183,31 @@ static void build_inst(struct conversation *to, const struct rf_chat_message *me
         to->status = rf_fail(RF_E_INVALID, "rf_chat_encode: a system message with no user's behind it");
 }
 
-rf_status rf_chat_encode(const struct rf_engine *engine, enum rf_chat_format format,
-                         const struct rf_chat_message *messages, size_t count, int32_t **ids, size_t *id_count) {
+static rf_status encode(const struct rf_engine *engine, enum rf_chat_format format,
+                        const struct rf_chat_message *messages, size_t count, int32_t **ids, size_t *id_count);
+
+rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *engine, enum rf_chat_format format,
+                               const struct rf_chat_message *messages, size_t count, int32_t **ids,
+                               size_t *id_count) {
     if (!engine || !messages || !count || !ids || !id_count)
         return rf_fail(RF_E_INVALID, "rf_chat_encode: NULL, or no messages");
     if (!engine->tokenizer) return rf_fail(RF_E_NOT_FOUND, "this model has no vocabulary: give tokens, not text");
     if (format == RF_CHAT_NONE || (unsigned)format >= RF_COUNT(names))
         return rf_fail(RF_E_UNSUPPORTED,
                        "this model's chat template is not one of chatml, llama2, llama3, mistral: choose one");
+    struct rf_chat_message *own = calloc(count, sizeof *own);
+    if (!own) return rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
+    rf_status status = RF_OK;
+    for (size_t i = 0; i < count && !status; i++)
+        status = rf_element_read(&own[i], sizeof *own, sizeof *own, (const char *)messages + i * message_bytes,
+                                 message_bytes, "struct rf_chat_message", "rf_chat_encode");
+    if (!status) status = encode(engine, format, own, count, ids, id_count);
+    free(own);
+    return status;
+}
+
+static rf_status encode(const struct rf_engine *engine, enum rf_chat_format format,
+                        const struct rf_chat_message *messages, size_t count, int32_t **ids, size_t *id_count) {
     for (size_t i = 0; i < count; i++)
         if (!messages[i].text || (unsigned)messages[i].role > RF_CHAT_ASSISTANT)
             return rf_fail(RF_E_INVALID, "rf_chat_encode: message %zu has no text or no such role", i);

@@ -25,8 +25,12 @@ static rf_status read_chat_template(struct rf_engine *engine) {
 }
 
 rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine **out) {
-    if (!params || params->struct_size < sizeof *params || !out || !params->runtime || !params->model)
-        return rf_fail(RF_E_INVALID, "rf_engine_open: runtime, model or out is NULL, or struct_size is not set");
+    struct rf_engine_params own;
+    rf_status status = RF_PARAMS_READ(struct rf_engine_params, &own, params, "rf_engine_open");
+    if (status) return status;
+    params = &own;
+    if (!out || !params->runtime || !params->model)
+        return rf_fail(RF_E_INVALID, "rf_engine_open: runtime, model or out is NULL");
     if (params->kv > RF_KV_Q8_0) return rf_fail(RF_E_INVALID, "rf_engine_open: %d is no kind of cache", params->kv);
     struct rf_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return rf_fail(RF_E_NO_MEMORY, "no host memory for an engine");
@@ -39,7 +43,6 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     engine->replay = !params->no_replay;
     engine->slot_count = params->sessions ? params->sessions : 1;
     engine->duty_percent = params->duty_percent ? params->duty_percent : 100;
-    rf_status status = RF_OK;
     if (engine->slot_count > SESSIONS_MAX)
         status = rf_fail(RF_E_INVALID, "rf_engine_open: %u sessions; at most %d", params->sessions, SESSIONS_MAX);
     else if (engine->duty_percent > 100)
@@ -318,14 +321,15 @@ static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_
 /* ---- what there is to know ---- */
 
 rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info) {
-    if (!engine || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_engine_get_info: NULL, or struct_size is not set");
+    if (!engine) return rf_fail(RF_E_INVALID, "rf_engine_get_info: engine is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_engine_info, info, "rf_engine_get_info");
+    if (status) return status;
     const struct rf_hparams *hparams = &engine->hparams;
     RF_PARAMS(struct rf_gguf_info, file);
     RF_PARAMS(struct rf_memory_info, memory);
     struct rf_saved_error saved;
     uint64_t spilled = 0;
-    rf_status status = rf_gguf_get_info(engine->gguf, &file);
+    status = rf_gguf_get_info(engine->gguf, &file);
     if (status) return status;
     rf_error_save(&saved);
     if (engine->device && rf_device_memory_info(engine->device, &memory)) rf_error_restore(&saved); /* lost: zeros */
@@ -341,8 +345,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
     for (int group = RF_GROUP_LAYER; group <= rf_group_output(hparams) && (engine->device || engine->refused);
          group++)
         if (!rf_engine_on_device(engine, group)) spilled += rf_engine_group_bytes(engine, group);
-    *info = (struct rf_engine_info){.struct_size = info->struct_size,
-                                    .architecture = hparams->arch->name,
+    struct rf_engine_info filled = {.architecture = hparams->arch->name,
                                     .name = hparams->name,
                                     .device = engine->device_name,
                                     .chat_template = engine->chat_template,
@@ -377,6 +380,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
                                     .host_budget_bytes = host->limit_bytes,
                                     .host_used_bytes = host_used};
     rf_ladder_leave(changing);
+    RF_RESULT_WRITE(struct rf_engine_info, info, &filled);
     return RF_OK;
 }
 

@@ -135,7 +135,7 @@ static rf_status go_on(struct speech *speech) {
     for (;;) {
         int32_t token;
         bool ended;
-        status = rf_session_sample(session, &params->sampling, &token);
+        status = rf_session_sample(session, params->sampling, &token);
         if (status) break;
         if (!result->tokens) result->first_ns = rf_now_ns() - start;
         if (!params->ignore_end && ends_text(session->engine->tokenizer, token)) {
@@ -164,15 +164,53 @@ static rf_status go_on(struct speech *speech) {
     return status;
 }
 
-rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
-                              struct rf_generate_result *result) {
-    if (!session || !params || params->struct_size < sizeof *params || !result ||
-        (params->stop_count && !params->stops) || (params->said_count && !params->said))
-        return rf_fail(RF_E_INVALID, "rf_session_generate: NULL, or struct_size is not set");
-    struct rf_generate_params own = *params;
-    own.sampling.struct_size = sizeof own.sampling;
-    *result = (struct rf_generate_result){0};
-    struct speech speech = {.session = session, .params = &own, .unheard = params->said_bytes, .result = result};
+static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
+                          struct rf_generate_result *result);
+
+/* 0.1.0 had the sampling parameters of that time in the struct itself. */
+static rf_status read_sampling(const struct rf_generate_params *params, bool from_0_1_0,
+                               struct rf_sample_params *sampling) {
+    _Static_assert(sizeof params->reserved == offsetof(struct rf_sample_params, seed) + sizeof sampling->seed,
+                   "what 0.1.0 had there is the beginning of the struct of today");
+    if (params->sampling)
+        return RF_PARAMS_READ(struct rf_sample_params, sampling, params->sampling, "rf_session_generate");
+    if (from_0_1_0) {
+        size_t size = sizeof *sampling;
+        memcpy(sampling, params->reserved, sizeof params->reserved);
+        sampling->struct_size = size;
+    }
+    return RF_OK;
+}
+
+rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
+                                    struct rf_generate_result *result) {
+    struct rf_generate_params own;
+    RF_PARAMS(struct rf_sample_params, sampling); /* as it is: the best token */
+    struct rf_generate_result filled = {0};
+    rf_status status = RF_RESULT_CHECK(struct rf_generate_result, result, "rf_session_generate");
+    if (!status)
+        status = RF_PARAMS_READ_SINCE(struct rf_generate_params, sampling, &own, params, "rf_session_generate");
+    if (status) return status;
+    if (!session || (own.stop_count && !own.stops) || (own.said_count && !own.said))
+        return rf_fail(RF_E_INVALID, "rf_session_generate: session, stops or said is NULL");
+    bool from_0_1_0 = params->struct_size <= offsetof(struct rf_generate_params, sampling);
+    for (size_t i = 0; i < RF_COUNT(own.reserved) && !from_0_1_0; i++)
+        if (own.reserved[i])
+            return rf_fail(RF_E_INVALID,
+                           "rf_session_generate: rf_generate_params.reserved[%zu] is set; leave it 0, "
+                           "and point 'sampling' at the sampling parameters",
+                           i);
+    status = read_sampling(&own, from_0_1_0, &sampling);
+    if (status) return status;
+    own.sampling = &sampling;
+    status = generate(session, &own, &filled);
+    RF_RESULT_WRITE(struct rf_generate_result, result, &filled);
+    return status;
+}
+
+static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
+                          struct rf_generate_result *result) {
+    struct speech speech = {.session = session, .params = params, .unheard = params->said_bytes, .result = result};
     rf_status status = RF_OK;
     bool ended;
     if (session->engine->tokenizer) {

@@ -103,12 +103,12 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
 }
 
 rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
-    RF_PARAMS(struct rf_sample_params, greedy);
-    if (!params) params = &greedy;
-    if (!session || !token || params->struct_size < sizeof *params)
-        return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_sample_params, own); /* as it is: the best token */
+    if (!session || !token) return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL");
+    rf_status status = params ? RF_PARAMS_READ(struct rf_sample_params, &own, params, "rf_session_sample") : RF_OK;
+    if (status) return status;
     rf_ladder_enter_quietly(session->engine);
-    rf_status status = sample(session, params, token);
+    status = sample(session, &own, token);
     rf_ladder_leave(session->engine);
     return status;
 }

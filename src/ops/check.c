@@ -33,14 +33,17 @@ static rf_status open_cpu(struct rf_runtime *runtime, const struct rf_check_para
 static rf_status none_matches(const char *pattern);
 
 rf_status rf_check_run(const struct rf_check_params *params, struct rf_check_counts *counts) {
-    if (!params || params->struct_size < sizeof *params || !counts)
-        return rf_fail(RF_E_INVALID, "rf_check_run: NULL, or struct_size is not set");
+    struct rf_check_params full;
+    rf_status status = RF_PARAMS_READ_SINCE(struct rf_check_params, runtime, &full, params, "rf_check_run");
+    if (status) return status;
+    params = &full;
+    if (!counts) return rf_fail(RF_E_INVALID, "rf_check_run: counts is NULL");
     const char *pattern = params->op ? params->op : "*";
     size_t matched = 0;
     struct rf_cpu *cpu = NULL;
     *counts = (struct rf_check_counts){0};
     struct rf_runtime *own = NULL;
-    rf_status status = params->device || params->runtime ? RF_OK : rf_runtime_create(NULL, &own);
+    status = params->device || params->runtime ? RF_OK : rf_runtime_create(NULL, &own);
     if (!status && !params->device) status = open_cpu(own ? own : params->runtime, params, &cpu);
     bool go_on = true;
     for (size_t i = 0; i < rf_op_table_count && !status && go_on; i++) {

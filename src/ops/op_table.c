@@ -182,18 +182,18 @@ size_t rf_op_count(void) {
 }
 
 rf_status rf_op_info_at(size_t index, struct rf_op_info *info) {
-    if (!info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_op_info_at: info is NULL, or struct_size is not set");
+    rf_status status = RF_RESULT_CHECK(struct rf_op_info, info, "rf_op_info_at");
+    if (status) return status;
     if (index >= rf_op_table_count) return rf_fail(RF_E_NOT_FOUND, "there are %zu ops", rf_op_table_count);
     const struct rf_op *op = rf_op_table[index];
     struct rf_case_list list = {0};
     op->cases(&list);
-    *info = (struct rf_op_info){.struct_size = info->struct_size,
-                                .name = op->name,
+    struct rf_op_info filled = {.name = op->name,
                                 .summary = op->summary,
                                 .case_count = list.count,
                                 .on_gpu = op->gpu != NULL,
                                 .on_cpu = op->cpu != NULL};
+    RF_RESULT_WRITE(struct rf_op_info, info, &filled);
     free(list.cases);
     return RF_OK;
 }

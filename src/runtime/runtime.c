@@ -15,11 +15,13 @@ static rf_status parse_fail_alloc(struct rf_runtime *runtime);
 static rf_status map_alive_page(struct rf_runtime *runtime);
 
 rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_runtime **out) {
-    if (!out || (params && params->struct_size < sizeof *params))
-        return rf_fail(RF_E_INVALID, "rf_runtime_create: out is NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_runtime_params, own);
+    if (!out) return rf_fail(RF_E_INVALID, "rf_runtime_create: out is NULL");
+    rf_status status = params ? RF_PARAMS_READ(struct rf_runtime_params, &own, params, "rf_runtime_create") : RF_OK;
+    if (status) return status;
     struct rf_runtime *runtime = calloc(1, sizeof *runtime);
     if (!runtime) return rf_fail(RF_E_NO_MEMORY, "rf_runtime_create: no host memory");
-    rf_status status = rf_options_create(params ? params->options : NULL, &runtime->options);
+    status = rf_options_create(own.options, &runtime->options);
     if (status) goto fail;
     struct rf_budget_spec spec; /* refuse a malformed budget now, not when a device is opened */
     status = rf_budget_parse(rf_options_get(runtime->options, "RF_BUDGET"), &spec);
@@ -41,8 +43,7 @@ rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_ru
     }
     runtime->timeout_ns = RF_MS(rf_options_int(runtime->options, "RF_TIMEOUT_MS"));
     rf_cpu_info_read(&runtime->cpu);
-    rf_log_init(&runtime->log, params ? params->log : NULL, params ? params->log_user : NULL,
-                parse_level(rf_options_get(runtime->options, "RF_LOG")));
+    rf_log_init(&runtime->log, own.log, own.log_user, parse_level(rf_options_get(runtime->options, "RF_LOG")));
     pthread_mutex_init(&runtime->threads_mutex, NULL);
     pthread_mutex_init(&runtime->gpu_mutex, NULL);
     *out = runtime;

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/struct_size.h"
+
 enum state { UNTRIED, OPEN, ABSENT, BROKEN };
 
 struct thread_queue {
@@ -195,11 +197,15 @@ struct rf_device *rf_fixture_device(void) {
 }
 
 void rf_fixture_configure(const struct rf_fixture_params *params) {
-    if (!params || params->struct_size < sizeof *params)
-        RF_FAIL("rf_fixture_configure: params is NULL, or struct_size is not set");
+    struct rf_fixture_params own;
+    char why[512];
+    if (!params) RF_FAIL("rf_fixture_configure: params is NULL");
+    if (!rf_struct_read(&own, sizeof own, sizeof own, params, params->struct_size, "struct rf_fixture_params", why,
+                        sizeof why))
+        RF_FAIL("rf_fixture_configure: %s", why);
     pthread_mutex_lock(&fixture.mutex);
     bool late = fixture.state != UNTRIED;
-    if (!late) fixture.params = *params;
+    if (!late) fixture.params = own;
     pthread_mutex_unlock(&fixture.mutex);
     if (late) RF_FAIL("rf_fixture_configure: the fixture is open already: call it before the first use");
 }

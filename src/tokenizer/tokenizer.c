@@ -19,15 +19,17 @@ rf_status rf_tokenizer_encode(const struct rf_tokenizer *tokenizer, const char *
 rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
                                       const struct rf_encode_params *params, int32_t **ids, size_t *count,
                                       uint64_t *steps) {
-    static const struct rf_encode_params none = {.struct_size = sizeof none};
-    if (!tokenizer || (!text && bytes) || !ids || !count || (params && params->struct_size < sizeof *params))
-        return rf_fail(RF_E_INVALID, "rf_tokenizer_encode: an argument is NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_encode_params, own);
+    if (!tokenizer || (!text && bytes) || !ids || !count)
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_encode: an argument is NULL");
+    rf_status status = params ? RF_PARAMS_READ(struct rf_encode_params, &own, params, "rf_tokenizer_encode") : RF_OK;
+    if (status) return status;
     if (bytes >= RF_TEXT_BYTES_MAX)
         return rf_fail(RF_E_INVALID,
                        "rf_tokenizer_encode: %zu bytes of text are too many, encode it in parts below 1 GiB", bytes);
     struct rf_encoding encoding = {.tokenizer = tokenizer};
-    rf_status status = RF_GROW(encoding.ids, encoding.id_capacity, 16);
-    if (!status) status = encode_all(&encoding, text, bytes, params ? params : &none);
+    status = RF_GROW(encoding.ids, encoding.id_capacity, 16);
+    if (!status) status = encode_all(&encoding, text, bytes, &own);
     free(encoding.links);
     free(encoding.heap);
     free(encoding.runes);
@@ -106,10 +108,10 @@ rf_status rf_encoding_emit_bytes(struct rf_encoding *encoding, const char *text,
 /* ---- questions about a tokenizer ---- */
 
 rf_status rf_tokenizer_get_info(const struct rf_tokenizer *tokenizer, struct rf_tokenizer_info *info) {
-    if (!tokenizer || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_tokenizer_get_info: an argument is NULL, or struct_size is not set");
-    *info = (struct rf_tokenizer_info){
-        .struct_size = info->struct_size,
+    if (!tokenizer) return rf_fail(RF_E_INVALID, "rf_tokenizer_get_info: tokenizer is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_tokenizer_info, info, "rf_tokenizer_get_info");
+    if (status) return status;
+    struct rf_tokenizer_info filled = {
         .family = tokenizer->family == RF_VOCAB_LLAMA ? "llama" : "gpt2",
         .pre = tokenizer->pretokenizer ? tokenizer->pretokenizer->name : "",
         .token_count = (int32_t)tokenizer->token_count,
@@ -122,18 +124,19 @@ rf_status rf_tokenizer_get_info(const struct rf_tokenizer *tokenizer, struct rf_
         .add_eos = tokenizer->add_eos,
         .add_space_prefix = tokenizer->add_space_prefix,
     };
+    RF_RESULT_WRITE(struct rf_tokenizer_info, info, &filled);
     return RF_OK;
 }
 
 rf_status rf_tokenizer_token(const struct rf_tokenizer *tokenizer, int32_t id, struct rf_token_info *info) {
-    if (!tokenizer || !info || info->struct_size < sizeof *info)
-        return rf_fail(RF_E_INVALID, "rf_tokenizer_token: an argument is NULL, or struct_size is not set");
+    if (!tokenizer) return rf_fail(RF_E_INVALID, "rf_tokenizer_token: tokenizer is NULL");
+    rf_status status = RF_RESULT_CHECK(struct rf_token_info, info, "rf_tokenizer_token");
+    if (status) return status;
     if (id < 0 || (uint32_t)id >= tokenizer->token_count)
         return rf_fail(RF_E_INVALID, "token id %d is not in the vocabulary, which has 0 to %u", id,
                        tokenizer->token_count - 1);
     const struct rf_token *token = &tokenizer->tokens[id];
-    *info = (struct rf_token_info){
-        .struct_size = info->struct_size,
+    struct rf_token_info filled = {
         .text = rf_symbol_text(tokenizer, token->text),
         .text_bytes = token->text.bytes,
         .piece = rf_symbol_text(tokenizer, tokenizer->symbols[id]),
@@ -142,6 +145,7 @@ rf_status rf_tokenizer_token(const struct rf_tokenizer *tokenizer, int32_t id, s
         .type = token->type,
         .ends_text = token->ends_text,
     };
+    RF_RESULT_WRITE(struct rf_token_info, info, &filled);
     return RF_OK;
 }
 

@@ -23,12 +23,15 @@ static bool starts_with_space(const struct rf_detokenizer *detokenizer) {
 
 rf_status rf_detokenizer_create(const struct rf_tokenizer *tokenizer, const struct rf_decode_params *params,
                                 struct rf_detokenizer **out) {
-    if (!tokenizer || !out || (params && params->struct_size < sizeof *params))
-        return rf_fail(RF_E_INVALID, "rf_detokenizer_create: an argument is NULL, or struct_size is not set");
+    RF_PARAMS(struct rf_decode_params, own);
+    if (!tokenizer || !out) return rf_fail(RF_E_INVALID, "rf_detokenizer_create: tokenizer or out is NULL");
+    rf_status status =
+        params ? RF_PARAMS_READ(struct rf_decode_params, &own, params, "rf_detokenizer_create") : RF_OK;
+    if (status) return status;
     struct rf_detokenizer *detokenizer = calloc(1, sizeof *detokenizer);
     if (!detokenizer) return rf_fail(RF_E_NO_MEMORY, "rf_detokenizer_create: no host memory");
     detokenizer->tokenizer = tokenizer;
-    if (params) detokenizer->params = *params;
+    detokenizer->params = own;
     detokenizer->drop_space = starts_with_space(detokenizer);
     *out = detokenizer;
     return RF_OK;
@@ -120,13 +123,16 @@ static rf_status append(char **text, size_t *count, size_t *capacity, const char
 
 rf_status rf_tokenizer_decode(const struct rf_tokenizer *tokenizer, const int32_t *ids, size_t count,
                               const struct rf_decode_params *params, char **text, size_t *bytes) {
-    if (!tokenizer || (!ids && count) || !text || !bytes || (params && params->struct_size < sizeof *params))
-        return rf_fail(RF_E_INVALID, "rf_tokenizer_decode: an argument is NULL, or struct_size is not set");
+    if (!tokenizer || (!ids && count) || !text || !bytes)
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_decode: an argument is NULL");
+    RF_PARAMS(struct rf_decode_params, own);
+    rf_status status = params ? RF_PARAMS_READ(struct rf_decode_params, &own, params, "rf_tokenizer_decode") : RF_OK;
+    if (status) return status;
     struct rf_detokenizer *detokenizer = NULL;
     char *joined = NULL;
     const char *part = NULL;
     size_t joined_bytes = 0, capacity = 0, part_bytes = 0;
-    rf_status status = rf_detokenizer_create(tokenizer, params, &detokenizer);
+    status = rf_detokenizer_create(tokenizer, &own, &detokenizer);
     for (size_t i = 0; i < count && !status; i++) {
         status = rf_detokenizer_push(detokenizer, ids[i], &part, &part_bytes);
         if (!status) status = append(&joined, &joined_bytes, &capacity, part, part_bytes);

@@ -99,14 +99,14 @@ static void count_launches(struct launches *launches, bool done) {
 static void ask_gpu(struct expected *expected, const char *path, bool no_replay) {
     const struct where gpu = {.label = "gpu", .rfsim = "", .no_replay = no_replay};
     RF_PARAMS(struct rf_generate_params, params);
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     struct infer infer;
     struct launches before[RF_COUNT(entries)], *launches = expected->launches[no_replay];
     count_launches(before, false);
     infer_open(&infer, &gpu, &(struct rf_engine_params){.model = path, .context = 64});
     struct rf_session *session = infer_session(&infer);
     count_launches(launches, false);
-    params.sampling = sampling;
+    params.sampling = &sampling;
     params.max_tokens = TOKENS;
     params.token = keep_token;
     params.user = expected;
@@ -159,10 +159,10 @@ static bool hear(void *user, const char *text, size_t bytes) {
 static void expected_text(struct expected *expected, size_t from_gpu, char text[512]) {
     struct rf_session *session = expected->session;
     RF_PARAMS(struct rf_generate_params, params);
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     int32_t all[sizeof PROMPT + TOKENS];
     size_t count = expected->prompt_count;
-    params.sampling = sampling;
+    params.sampling = &sampling;
     params.max_tokens = TOKENS;
     params.text = hear;
     params.user = text;

@@ -128,7 +128,7 @@ static void open_script(struct infer *infer, const struct script *script, uint32
 
 static struct rf_generate_result generate(struct infer *infer, int32_t prompt, struct rf_generate_params params,
                                           struct heard *heard) {
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     struct rf_session *session = infer_session(infer);
     *heard = (struct heard){.most_pieces = heard->most_pieces};
     params.struct_size = sizeof params;
@@ -198,7 +198,10 @@ RF_TEST(generate, any_bytes_stream_as_they_decode) {
     for (uint64_t seed = 1; seed <= 5; seed++) {
         struct heard heard = {0};
         struct rf_generate_params params = {.ignore_end = true, .max_tokens = 200};
-        params.sampling = (struct rf_sample_params){.temperature = 2, .seed = seed};
+        RF_PARAMS(struct rf_sample_params, sampling);
+        sampling.temperature = 2;
+        sampling.seed = seed;
+        params.sampling = &sampling;
         struct rf_generate_result result = generate(&infer, 1, params, &heard);
         RF_EXPECT_UINT(result.tokens, 200);
         RF_EXPECT_INT(result.end, RF_END_LENGTH);
@@ -263,7 +266,7 @@ RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
 static void go_on(struct infer *infer, int32_t prompt, struct rf_generate_params params, const struct heard *whole,
                   const struct rf_generate_result *whole_result, size_t said, size_t bytes) {
     struct heard rest = {0};
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     struct rf_session *session = infer_session(infer);
     RF_PARAMS(struct rf_engine_info, info);
     RF_ASSERT_OK(rf_engine_get_info(infer->engine, &info));
@@ -330,8 +333,9 @@ RF_TEST(generate, goes_on_within_any_bytes) {
     static const char *const ends[] = {"\xef\xbf\xbd!", "ab"};
     struct rf_generate_params params = {.ignore_end = true, .max_tokens = 40, .stops = ends, .stop_count = 2};
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        params.sampling =
-            (struct rf_sample_params){.temperature = 2, .penalty = 1.2f, .penalty_window = 16, .seed = seed};
+        const struct rf_sample_params sampling = {
+            .struct_size = sizeof sampling, .temperature = 2, .penalty = 1.2f, .penalty_window = 16, .seed = seed};
+        params.sampling = &sampling;
         go_on_everywhere(&infer, 1, params);
     }
     infer_close(&infer);
@@ -346,7 +350,7 @@ RF_TEST_CASES(generate, goes_on_elsewhere_after_a_failure, struct launch, losses
     static const char *const stop = "世!";
     struct infer gpu, cpu;
     struct heard heard = {0};
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     char rfsim[64];
     snprintf(rfsim, sizeof rfsim, "fault=hipGraphLaunch:%d:work/719", c->nth);
     gpu_need_simulated(rfsim);
@@ -391,7 +395,7 @@ RF_TEST_CASES(generate, goes_on_elsewhere_after_a_failure, struct launch, losses
 RF_TEST(generate, what_was_not_said_is_refused) {
     static struct script script;
     struct infer infer;
-    struct rf_generate_result result;
+    RF_PARAMS(struct rf_generate_result, result);
     script_begin(&script, false);
     script_say(&script, 1, "abc", 2);
     open_script(&infer, &script, 16);

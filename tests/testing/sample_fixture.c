@@ -221,6 +221,26 @@ RF_TEST(bad, configures_late, .gpu = true) {
     rf_fixture();
     rf_fixture_images(NULL, NULL, 0);
 }
+/* As a program would that was built for a newer harness. */
+struct newer_params {
+    struct rf_fixture_params known;
+    uint64_t more;
+};
+RF_TEST(newer, configures_with_what_is_known, .gpu = true) {
+    struct newer_params params = {.known = {.struct_size = sizeof params, .budget = "50MiB"}};
+    RF_PARAMS(struct rf_memory_info, memory);
+    rf_fixture_configure(&params.known);
+    rf_fixture_memory_stats(&memory);
+    RF_ASSERT_UINT(memory.budget_bytes, 50 << 20);
+}
+RF_TEST(newer, configures_with_what_is_not, .gpu = true) {
+    struct newer_params params = {.known = {.struct_size = sizeof params}, .more = 1};
+    rf_fixture_configure(&params.known);
+}
+RF_TEST(newer, configures_without_a_size, .gpu = true) {
+    struct rf_fixture_params params = {0};
+    rf_fixture_configure(&params);
+}
 RF_TEST(bad, forks, .gpu = true) {
     rf_fixture();
     pid_t child = fork();

@@ -189,3 +189,11 @@ RF_TEST(fixture, misuse_is_named) {
     EXPECT(1, simulated(""), "bad.configures_late", "the fixture is open already");
     EXPECT(1, simulated(""), "bad.forks", "no driver survives a fork", "in the forked process ");
 }
+
+RF_TEST(fixture, params_of_a_newer_program) {
+    EXPECT(0, simulated(""), "newer.configures_with_what_is_known", "1 passed, 0 failed, 0 skipped\n");
+    EXPECT(1, simulated(""), "newer.configures_with_what_is_not",
+           "rf_fixture_configure: struct rf_fixture_params has 56 ", "the first 48 of them, and byte 48 is set");
+    EXPECT(1, simulated(""), "newer.configures_without_a_size",
+           "rf_fixture_configure: the struct_size of struct rf_fixture_params is not set");
+}

@@ -1,0 +1,218 @@
+/* ROCmForge: graphs of ops, planned within a budget and executed on GPU, CPU or both.
+ *
+ * Glossary
+ *   tensor     a descriptor with a name and a role: input, constant, state, or made by a node
+ *   node       an op of the table (ops.h), its attributes, the tensors it reads and those it makes
+ *   backend    where nodes run: a GPU, the CPU, or the dummy, which has no memory and computes nothing
+ *   plan       which backend each node and tensor goes to, at which offset of which arena
+ *   executor   a graph with a plan and the memory of it; runs the graph as often as wanted
+ *
+ * A graph is built by one thread, then finished: from there on it is immutable and may be shared.
+ * Nothing is allocated on a device before the plan is charged to its budget, and nothing while a graph runs. */
+#ifndef ROCMFORGE_GRAPH_H
+#define ROCMFORGE_GRAPH_H
+
+#include <rocmforge/gpu.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- building ------------------------------------------------------------------------------------ */
+
+struct rf_graph;
+typedef uint32_t rf_tensor_id; /* 0: none */
+typedef uint32_t rf_node_id;   /* 0: none */
+
+enum rf_tensor_role {
+    RF_ROLE_VALUE,    /* made by a node */
+    RF_ROLE_INPUT,    /* written by the caller before a run; kept between runs */
+    RF_ROLE_CONSTANT, /* never changes; its data is given with the descriptor */
+    RF_ROLE_STATE,    /* kept between runs, zeros at first; changed by ops that update an input in place */
+};
+enum rf_layout {
+    RF_LAYOUT_ROW_MAJOR, /* strides may be left 0 */
+    RF_LAYOUT_STRIDED,   /* any strides that stay within the storage */
+};
+
+/* A tensor's descriptor. */
+struct rf_graph_tensor {
+    size_t struct_size;
+    const char *name; /* copied; NULL: "tN". Unique in the graph */
+    enum rf_tensor_role role;
+    enum rf_layout layout;
+    struct rf_tensor_desc desc; /* dtype, shape, strides; byte_offset is from the start of what it is a view of */
+    rf_tensor_id view_of;       /* 0: storage of its own. A view shares the storage of a tensor (itself no view's view
+                                   needed: chains are followed), is made when that is made, and has role VALUE */
+    const void *data;           /* of a constant: borrowed until the graph is destroyed; NULL: it will be bound */
+    int group;                  /* of a constant, input or state: what it is placed with (see rf_graph_node) */
+};
+
+#define RF_GRAPH_ATTRIBUTES 12
+struct rf_graph_node {
+    size_t struct_size;
+    const char *op;   /* a name of the op table */
+    const char *name; /* copied; NULL: "op_N" */
+    double f[RF_GRAPH_ATTRIBUTES];
+    int64_t i[RF_GRAPH_ATTRIBUTES]; /* the op's row says which means what */
+    const rf_tensor_id *inputs;     /* 0 for an input that is left out */
+    size_t input_count;             /* trailing ones that are left out need not be given */
+    const rf_tensor_id *outputs;
+    size_t output_count;
+    int group; /* nodes of one number are placed together, on one backend (a layer of a model); 0: on its own */
+};
+
+RF_API rf_status rf_graph_create(const char *name, struct rf_graph **out);
+RF_API void rf_graph_destroy(struct rf_graph **graph);
+/* RF_E_INVALID with the name and the reason: a descriptor that makes no sense, a view that leaves its storage, a
+ * constant without data, a name that is taken. */
+RF_API rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tensor *tensor, rf_tensor_id *id);
+/* RF_E_INVALID with the node's name and the reason: no such op or tensor, shapes or types the op refuses, an output
+ * that has a producer already or is no value, an output that shares storage with an input. */
+RF_API rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *node, rf_node_id *id);
+/* A value that is wanted after a run. Values that no node reads after they last changed are outputs without being
+ * named; of a view, its storage is. */
+RF_API rf_status rf_graph_add_output(struct rf_graph *graph, rf_tensor_id id);
+/* Orders the nodes (those that update a tensor keep their place among those that use it) and checks the whole:
+ * RF_E_INVALID for a cycle, a value without a producer, a graph without a node. Nothing can be added afterwards. */
+RF_API rf_status rf_graph_finish(struct rf_graph *graph);
+
+RF_API const char *rf_graph_name(const struct rf_graph *graph);
+RF_API size_t rf_graph_node_count(const struct rf_graph *graph);
+RF_API size_t rf_graph_tensor_count(const struct rf_graph *graph);                        /* ids are 1 to this */
+RF_API rf_tensor_id rf_graph_find(const struct rf_graph *graph, const char *tensor_name); /* 0: none */
+enum rf_graph_format { RF_GRAPH_TEXT, RF_GRAPH_DOT };
+/* Calls write with pieces of text until it is false. */
+RF_API rf_status rf_graph_dump(const struct rf_graph *graph, enum rf_graph_format format,
+                               bool (*write)(void *user, const char *text, size_t length), void *user);
+
+/* ---- optimizing ---------------------------------------------------------------------------------- */
+
+/* Bits of a set of passes, in the order they run. Inputs, states, named outputs and values that no node read when the
+ * graph was finished are roots: never removed, never aliased. */
+enum rf_pass {
+    RF_PASS_DEAD = 1 << 0,     /* nodes nobody needs */
+    RF_PASS_CONSTANT = 1 << 1, /* nodes over constants alone are computed now, by the reference */
+    RF_PASS_COMMON = 1 << 2,   /* the same op of the same inputs is done once */
+    RF_PASS_VIEW = 1 << 3,     /* copies that change nothing become views */
+    RF_PASS_FUSE = 1 << 4,     /* patterns become the op table's fused forms */
+    RF_PASS_IN_PLACE = 1 << 5, /* an output takes the place of an input that dies there, where the op allows it */
+    RF_PASSES_ALL = (1 << 6) - 1
+};
+RF_API const char *rf_pass_name(enum rf_pass pass);
+struct rf_pass_report {
+    enum rf_pass pass;
+    size_t nodes_before, nodes_after;
+    size_t changes; /* removed, folded, fused, put in place */
+};
+/* A new finished graph. Ids are others: rf_graph_find gives those of roots, which keep their names. Constants of the
+ * old graph are borrowed, so it must outlive the new one. report may be NULL, else has room for 6; report_count is
+ * set. */
+RF_API rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struct rf_graph **out,
+                                   struct rf_pass_report *report, size_t *report_count);
+
+/* ---- the dummy backend --------------------------------------------------------------------------- */
+
+/* Fake memory, no execution: for tests of graphs, plans and placements. Addresses begin at 16 and are never used. */
+struct rf_dummy;
+struct rf_dummy_stats {
+    size_t alloc_count;      /* tensors that were given a buffer */
+    size_t execute_op_count; /* nodes that were "executed" */
+};
+RF_API rf_status rf_dummy_create(struct rf_dummy **out); /* 64 bytes at most a buffer, alignment 8 */
+/* alignment: a power of two. */
+RF_API rf_status rf_dummy_create_with_config(uint64_t max_bytes, uint64_t alignment, struct rf_dummy **out);
+RF_API void rf_dummy_destroy(struct rf_dummy **dummy);
+RF_API struct rf_dummy_stats rf_dummy_get_stats(const struct rf_dummy *dummy);
+RF_API uint64_t rf_dummy_allocated_total(const struct rf_dummy *dummy);
+RF_API bool rf_dummy_has_buffer(const struct rf_dummy *dummy, rf_tensor_id id); /* of the graph last executed */
+RF_API void rf_dummy_reset(struct rf_dummy *dummy);
+/* The nth allocation from now on (1: the next) fails with RF_E_DEVICE_MEMORY; 0: none. */
+RF_API void rf_dummy_fail_at(struct rf_dummy *dummy, size_t nth);
+
+/* ---- executing ----------------------------------------------------------------------------------- */
+
+struct rf_executor;
+/* Where a tensor's storage begins: host memory for the CPU, else a buffer. */
+struct rf_binding {
+    void *host;
+    struct rf_buffer *buffer;
+    uint64_t offset_bytes;
+};
+struct rf_executor_params {
+    size_t struct_size;
+    const struct rf_graph *graph; /* finished; borrowed until the executor is destroyed */
+    /* Where it may run, best first. Borrowed likewise. None: the CPU alone. */
+    struct rf_device *const *devices;
+    size_t device_count;
+    const uint64_t *device_bytes; /* for each device: at most so much of its budget; NULL or 0: what it grants */
+    bool no_cpu;                  /* RF_E_BUDGET where it does not fit the devices, instead of the CPU */
+    struct rf_dummy *dummy;       /* this alone, where not NULL */
+    unsigned cpu_threads;         /* 0: RF_THREADS, else one per usable core */
+    const char *cpu_simd;         /* NULL: the best */
+    unsigned passes;              /* of rf_graph_optimize; 0: as it is */
+    bool check;                   /* guard bands between tensors of an arena, looked at after each node; slow */
+    bool replay;                  /* record the work of each device once and replay it, where the driver can */
+    const char *trace_path;       /* times of nodes in Chrome's trace format, written at destroy; NULL: none */
+    int64_t timeout_ns;           /* of a run; 0: RF_TIMEOUT_MS */
+    /* Places nodes instead of the planner: the index of a device, or -1 for the CPU. */
+    int (*place)(void *user, const char *node);
+    /* Memory that others own, shared by several executors (weights, caches): asked once for each constant, input and
+     * state on each place that needs it (a device's index, -1: the CPU). True: the binding is used as it is, for the
+     * executor's life, and is not counted, uploaded, zeroed or freed. Constants that are bound need no data. What is
+     * bound as a constant, or as an input that no node changes, must not be written while a run is under way: kernels
+     * may read it before their turn. */
+    bool (*bind)(void *user, rf_tensor_id id, const char *name, int place, struct rf_binding *binding);
+    void *user;
+    /* Asked by the running thread before each node on the CPU and each submission to a device; true ends the run with
+     * RF_E_CANCELLED, when what was submitted is done. NULL: it runs to its end. */
+    bool (*stop)(void *stop_user);
+    void *stop_user;
+};
+/* One thread at a time per executor; any number of executors, on one device or on several, side by side.
+ * Plans, charges and allocates, uploads constants. RF_E_BUDGET: it fits nowhere; nothing is held then. What a device
+ * granted and no longer has, or refuses to run, goes elsewhere. Nothing is allocated by later runs, but for scratch
+ * of the CPU's ops, which grows in the first. Constants that run on the CPU are read where the graph has them. */
+RF_API rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_executor **out);
+RF_API rf_status rf_executor_destroy(struct rf_executor **executor);
+/* The whole of an input or a state (bytes must be its size; from a strided tensor its span). Waits for earlier work.
+ */
+RF_API rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes);
+/* Of an output, an input or a state, after a run. */
+RF_API rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *data, uint64_t bytes);
+/* Runs all nodes and waits. RF_E_DEVICE_LOST: inputs and states that were on that device alone are gone, constants
+ * are not; rf_executor_replan without it lets it go on, with zeros in their place. Other failures leave the executor
+ * usable, states perhaps half changed. RF_E_TIMEOUT: the next call waits for what is still under way first. */
+RF_API rf_status rf_executor_run(struct rf_executor *executor);
+/* Plans again for these devices and limits (as in params), moves what must move, keeps inputs and states; outputs are
+ * there again after the next run. On failure the executor keeps inputs and states in host memory and has no plan: it
+ * cannot run until a replan succeeds. */
+RF_API rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *const *devices,
+                                    size_t device_count, const uint64_t *device_bytes);
+
+/* ---- what the plan says -------------------------------------------------------------------------- */
+
+struct rf_plan_info {
+    size_t struct_size;
+    uint64_t epoch;          /* counts the plans of an executor */
+    size_t place_count;      /* places used; the CPU is the last if it is one */
+    size_t nodes_on_cpu;     /* with a device: those that spilled */
+    uint64_t bytes_on_cpu;   /* of host memory held */
+    uint64_t transfers;      /* per run, between places */
+    uint64_t transfer_bytes; /* per run */
+    int64_t expected_ns;     /* of a run, by the planner's estimate */
+    uint64_t peak_bytes;     /* of all arenas of values */
+    uint64_t live_bytes;     /* the largest sum of values alive at once, for comparison */
+    bool degraded;           /* something that could run on a device did not fit */
+};
+RF_API rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_plan_info *info);
+/* What went where, why, and what it is expected to cost; as text, as JSON, or the arenas as a chart of lifetimes over
+ * offsets. */
+enum rf_plan_format { RF_PLAN_TEXT, RF_PLAN_JSON, RF_PLAN_CHART };
+RF_API rf_status rf_executor_dump_plan(const struct rf_executor *executor, enum rf_plan_format format,
+                                       bool (*write)(void *user, const char *text, size_t length), void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

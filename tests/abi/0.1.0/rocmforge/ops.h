@@ -1,0 +1,58 @@
+/* ROCmForge: the operations, and checking them against their references.
+ *
+ * One table names each op: its tensors, the rules for their shapes and types, a scalar
+ * reference that is the truth, the tolerance, and a list of cases. The same table drives the
+ * checks here, the benchmarks, and what a backend says it supports. */
+#ifndef ROCMFORGE_OPS_H
+#define ROCMFORGE_OPS_H
+
+#include <rocmforge/gpu.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rf_op_info {
+    size_t struct_size;
+    const char *name;
+    const char *summary; /* one line */
+    size_t case_count;
+    bool on_gpu, on_cpu; /* offered by these backends, apart from the reference */
+};
+RF_API size_t rf_op_count(void);
+RF_API rf_status rf_op_info_at(size_t index, struct rf_op_info *info);
+
+/* One case on one device. Text is borrowed for the visit. */
+struct rf_check_result {
+    const char *op, *label; /* "softmax", "f32 3x1021 offset 3" */
+    rf_status status;       /* RF_OK: it ran; else why not, in 'why' */
+    const char *why;        /* also what differs, where it does */
+    bool passed;
+    double error, tolerance; /* largest |got - want| / (absolute + relative * |want|), passed at most 1 */
+    bool same_bits;          /* a second run gave the same bits */
+    int64_t time_ns;         /* with bench: the median; else 0 */
+    uint64_t bytes, flops;   /* with bench: what it must move and compute */
+};
+
+struct rf_check_params {
+    size_t struct_size;
+    const char *op;           /* a name or pattern (*, ?); NULL: all */
+    struct rf_device *device; /* NULL: the CPU */
+    const char *simd;         /* of the CPU: "scalar", "avx2", "avx512"; NULL or "auto": the best this machine has */
+    unsigned threads;         /* of the CPU; 0: one per usable core */
+    uint64_t seed;            /* of the data; the same seed, the same data */
+    bool bench;
+    bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */
+    void *user;
+};
+struct rf_check_counts {
+    size_t passed, failed, skipped; /* skipped: the backend does not offer the op or type */
+};
+/* Runs the cases. RF_E_NOT_FOUND: no op matches; the closest is named. A case that fails is a
+ * result, not a failure of the call; a lost device ends it with RF_E_DEVICE_LOST. */
+RF_API rf_status rf_check_run(const struct rf_check_params *params, struct rf_check_counts *counts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
