@@ -17,6 +17,7 @@
 #define RF_CPU_FAST_H
 
 #include "cpu/ref_attention.h"
+#include "cpu/ref_cache.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/ref_transformer.h"
 #include "cpu/simd.h"

@@ -9,6 +9,7 @@
 #ifndef RF_OPS_GPU_TRANSFORMER_H
 #define RF_OPS_GPU_TRANSFORMER_H
 
+#include "cpu/ref_cache.h"
 #include "cpu/ref_transformer.h"
 #include "ops/operand.h"
 
