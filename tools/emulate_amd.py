@@ -378,8 +378,19 @@ def rotated_by(x, positions, rotated, halves, steps):
     return x
 
 
+def rope_args(tokens, heads, dim, rotated, halves):
+    """struct rf_rope_args of kernels/cache_args.h, of dense arrays."""
+    return struct_of('<5Q4IfI', tokens, heads * dim, dim, heads * dim, dim, heads, dim, rotated, halves, 1, 0)
+
+
+def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0)):
+    """struct rf_kv_append_args; rotation: rotated and halves; queries: q_token, q_out_token, q_heads, q_half."""
+    return struct_of('<10Q6If3I', tokens, heads * dim, heads * dim, heads * page_rows * dim, page_rows * dim, dim,
+                     table.shape[1], table.shape[0], *queries[:2], heads, dim, page_rows, pages, *rotation, 1,
+                     *queries[2:], 0)
+
+
 def cases_rope(name, kind, random):
-    u, w = np.uint64, np.uint32
     kind, to = kind.split('_') if '_' in kind else (kind, kind)
     for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (2, 5, 32, 16, 0), (3, 2, 10, 6, 0)):
         values = to_type(kind, numbers(random, tokens * heads * dim))
@@ -387,8 +398,7 @@ def cases_rope(name, kind, random):
         steps = rope_steps(rotated)
         want = rotated_by(to_f64(kind, values).reshape(tokens, heads, dim), positions, rotated, halves, steps)
         out = Output(to, values.size)
-        args = [out.data, values, positions, np.array(steps, np.uint64), u(tokens), w(heads), w(dim), w(rotated), w(halves),
-                u(heads * dim), u(dim), u(heads * dim), u(dim), np.float32(1)]
+        args = [out.data, values, positions, np.array(steps, np.uint64), rope_args(tokens, heads, dim, rotated, halves)]
         yield '%dx%dx%d' % (tokens, heads, dim), (2, 1, 1), (64, 1, 1), args, out, want, False
 
 
@@ -400,7 +410,7 @@ def near_half(values):
 
 
 def cases_kv_append(name, kind, random):
-    u, w = np.uint64, np.uint32
+    u = np.uint64
     rope = name.startswith('rope_')
     # The last two are what the kernels take eight elements at a time: whole heads turned, of 128 elements.
     for heads, dim, halves, rotated in ((2, 64, 1, 32), (1, 96 if kind == 'q8_0' else 74, 0, 36), (3, 128, 1, 128),
@@ -430,23 +440,26 @@ def cases_kv_append(name, kind, random):
             element = 'u8' if kind == 'q8_0' else kind
             out, other = Output(element, want.size), Output(element, want.size)
             caches = [out.data, other.data] if which == 'k' else [other.data, out.data]
-            args = caches + [k, v, positions, sequences, table, u(2), u(2),
-                             struct_of('<QQQII', heads * page_rows * dim, page_rows * dim, dim, page_rows, pages), u(tokens),
-                             w(heads), w(dim), u(heads * dim), u(heads * dim)]
+            shape = tokens, heads, dim, page_rows, pages, table
+            inputs = [k, v, positions, sequences, table]
+            args = caches + inputs
             if rope:
-                args += [np.array(steps, np.uint64), struct_of('<QQIIfHH', 0, 0, 0, rotated, 1, halves, 0), u(0), u(0)]
+                args += [np.array(steps, np.uint64), u(0), u(0), kv_append_args(*shape, (rotated, halves))]
+            else:
+                args += [kv_append_args(*shape)]
             exact = kind == 'q8_0' or (kind != 'f32' and not rope)
             yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, exact
         for to in ('f32', 'f16') if rope else ():
             more = heads + 1
             q = numbers(random, tokens * more * dim).reshape(tokens, more, dim)
-            out, shape = Output(to, tokens * (more * dim + 4)), (tokens, more * dim + 4)
-            want = np.full(shape, 7.0)
+            out = Output(to, tokens * (more * dim + 4))
+            want = np.full((tokens, more * dim + 4), 7.0)
             want[:, :more * dim] = rotated_by(q.astype(np.float64), positions, rotated, halves, steps).reshape(tokens, -1)
             caches = [Output(element, pages * heads * page_rows * dim * 2).data for _ in range(2)]
-            queries = struct_of('<QQIIfHH', more * dim, more * dim + 4, more, rotated, 1, halves, to == 'f16')
+            queries = more * dim, more * dim + 4, more, to == 'f16'
             yield ('%d heads of %d, q to %s' % (more, dim, to), (2, more, 3), (64, 1, 1),
-                   caches + args[2:15] + [np.array(steps, np.uint64), queries, out.data, q], out, want, False)
+                   caches + inputs + [np.array(steps, np.uint64), out.data, q,
+                                      kv_append_args(*shape, (rotated, halves), queries)], out, want, False)
 
 
 # ---- argmax and the sampler: the workspace after each stage, byte by byte ----
