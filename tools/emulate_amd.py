@@ -598,8 +598,13 @@ class Sampling:
                 return i
 
 
+def sample_args(s, row_bytes, stage):
+    """struct rf_sample_args of kernels/sampling_args.h; one row."""
+    return struct_of('<5Q6I3f3I', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
+                     s.draw, 0, s.scale, 2, 0.5, 1024, s.chunks, stage)
+
+
 def cases_sample(name, kind, random):
-    u, w = np.uint64, np.uint32
     for count, top_k, top_p in ((1500, 300, 0.9), (37, 9, 0.7)):
         s = Sampling(random, count, top_k, int(top_p * 2 ** 32))
         grid, block, label = (s.chunks, 1, 1), (256, 1, 1), '%d top_k %d top_p %g' % (count, top_k, top_p)
@@ -611,24 +616,16 @@ def cases_sample(name, kind, random):
             step()
             if kernel != name:
                 continue
-            args = [out.data, u(out.count)]
-            if name == 'sample_keys':
-                args += [s.logits, u(count), w(count), w(1024), s.window, u(4), w(4), np.float32(2), np.float32(0.5)]
-            elif name == 'sample_weigh':
-                args += [w(count), w(1024), s.scale]
-            elif name == 'sample_refine':
-                args += [w(count), w(1024), w(number - 1), w(top_k), w(s.top_p)]
-            else:
-                args += [w(count), w(1024), w(top_k), w(s.top_p), u(s.least), w(s.draw)]
+            args = [out.data] + ([s.logits, s.window] if name == 'sample_keys' else [])
+            args.append(sample_args(s, out.count, number - 1 if name == 'sample_refine' else 0))
             yield '%s, %d' % (label, number), grid, block, args, out, s.workspace(), True
         if name == 'sample_draw':
             out, workspace = byte_output(np.zeros(1, np.int32)), s.workspace()
-            args = [out.data, workspace, u(workspace.size), w(count), w(1024), w(s.chunks), u(s.least), w(s.draw), s.random]
+            args = [out.data, workspace, s.random, sample_args(s, workspace.size, 0)]
             yield label, (1, 1, 1), block, args, out, bytes_of(np.array([s.token()], np.int32)), True
 
 
 def cases_argmax(name, kind, random):
-    u, w = np.uint64, np.uint32
     for rows, columns in ((2, 1024), (3, 1037)):
         x = numbers(random, rows * columns).reshape(rows, columns)
         x[0, 5] = np.nan
@@ -638,14 +635,14 @@ def cases_argmax(name, kind, random):
                    for c in range(chunks)] for row in x]
         best = np.array(packed, np.uint64)
         label = '%dx%d' % (rows, columns)
+        args = struct_of('<4Q2I', rows, columns, columns, chunks, 1024, chunks)  # struct rf_argmax_args
         if name == 'argmax_rows':
             out = byte_output(np.zeros(rows, np.int32))
             want = bytes_of(np.array([np.nanargmax(row) for row in x], np.int32))
-            yield label, (2, 1, 1), (256, 1, 1), [out.data, best, u(rows), u(chunks), w(chunks)], out, want, True
+            yield label, (2, 1, 1), (256, 1, 1), [out.data, best, args], out, want, True
         else:
             out = byte_output(np.zeros((rows, chunks), np.uint64))
-            yield (label, (chunks, 2, 1), (256, 1, 1), [out.data, x, u(rows), u(columns), u(columns), u(chunks), w(1024)], out,
-                   bytes_of(best), True)
+            yield label, (chunks, 2, 1), (256, 1, 1), [out.data, x, args], out, bytes_of(best), True
 
 
 FAMILIES = (('silu_gate_', cases_activation), ('gelu_gate_', cases_activation), ('gelu_erf_gate_', cases_activation),
