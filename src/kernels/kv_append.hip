@@ -112,7 +112,8 @@ RF_DEVICE struct kv_turns kv_turns_at(bool turned, const uint64_t *steps, uint32
 RF_DEVICE void kv_heads(enum kv_type type, bool rope, void *cache, const float *from, uint64_t place,
                         const struct kv_turns *turns, struct rf_kv_append_args args) {
     bool halves = args.halves != 0;
-    uint32_t heads = args.heads, dim = args.dim, team = dim / 4, teams = rf_block_dim_x() / team, e = rf_thread_x() % team * 4;
+    uint32_t heads = args.heads, dim = args.dim;
+    uint32_t team = dim / 4, teams = rf_block_dim_x() / team, e = rf_thread_x() % team * 4;
     uint32_t mine = rf_thread_x() / team, step = teams * rf_grid_dim_y();
     RF_NO_UNROLL
     for (uint64_t base = rf_block_y() * teams; base < heads; base += KV_HEADS * (uint64_t)step) {

@@ -5,8 +5,8 @@
  * The candidates of a row are never sorted. Those that are kept are the first ones in the order (y, index), so a cut
  * names them: all candidates with y below the cut are kept, and of those at the cut a given number, by index. y has
  * 30 bits. A cut is found by three histograms of 10 bits each, with a count and a weight in each bin: the first is of
- * all candidates, the second of those in the bin that the cut lies in, the third of those in that one's bin. The top-k
- * cut is where a count is reached, the top-p cut where a weight is reached.
+ * all candidates, the second of those in the bin that the cut lies in, the third of those in the bin within it. The
+ * top-k cut is where a count is reached, the top-p cut where a weight is reached.
  *
  * The launches come in this order, all with the same workspace (struct rf_sample_space). Grid: the row's chunks in x,
  * all rows in y. Blocks have RF_SAMPLING_THREADS threads.
@@ -48,8 +48,8 @@ RF_DEVICE uint64_t sample_weight(uint32_t y) {
 
 /* ---- keys ---- */
 
-RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits), (const int32_t *, window),
-          (struct rf_sample_args, args)) {
+RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
+          (const int32_t *, window), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
     RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
     struct rf_sample_space *space = sample_space_of(workspace, args);
@@ -96,7 +96,8 @@ RF_DEVICE void histogram_clear(uint32_t *bins) {
 RF_DEVICE void histogram_count(uint32_t *bins, uint32_t bin, uint32_t y) {
     rf_atomic_add_u32(bins + COUNTS * RF_SAMPLING_BINS + bin, 1);
     uint64_t weight = sample_weight(y);
-    if (weight) rf_atomic_add_pair(bins + LOWS * RF_SAMPLING_BINS + bin, bins + HIGHS * RF_SAMPLING_BINS + bin, weight);
+    if (weight)
+        rf_atomic_add_pair(bins + LOWS * RF_SAMPLING_BINS + bin, bins + HIGHS * RF_SAMPLING_BINS + bin, weight);
 }
 /* Adds the block's histogram to the row's. */
 RF_DEVICE void histogram_flush(struct rf_sample_histogram *to, const uint32_t *bins) {
@@ -376,7 +377,7 @@ RF_KERNEL(sample_draw, RF_SAMPLING_THREADS, (int32_t *, out), (uint8_t *, worksp
     RF_NO_UNROLL
     for (uint32_t i = from; i < to; i++) ties += values[i] == cut;
     ties_before += sampling_block_prefix(ties, scratch).before;
-    for (uint32_t pass = 0; pass < 2; pass++) { /* first the sum of this thread's elements, then where the point lies */
+    for (uint32_t pass = 0; pass < 2; pass++) { /* first the sum of the thread's elements, then where the point lies */
         uint64_t so_far = 0;
         running = ties_before;
         if (pass) so_far = sampling_block_prefix(sum, scratch).before;
