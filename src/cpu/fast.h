@@ -17,6 +17,7 @@
 #define RF_CPU_FAST_H
 
 #include "cpu/ref_attention.h"
+#include "cpu/ref_cache.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/ref_transformer.h"
 #include "cpu/simd.h"
@@ -57,9 +58,12 @@ rf_status rf_cpu_layer_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, 
 rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, enum rf_dtype mask_dtype,
                               const void *mask, size_t rows, size_t columns, size_t rows_each, size_t heads,
                               float scale);
-rf_status rf_cpu_rope(struct rf_cpu *cpu, const struct rf_ref_rope *rope, void *out, const void *in);
-rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *append, void *k_cache, void *v_cache,
-                           const float *k, const float *v);
+
+/* ---- rotation and the KV cache (fast_cache.c) ---- */
+
+rf_status rf_cpu_rope(struct rf_cpu *cpu, enum rf_dtype out_dtype, void *out, enum rf_dtype dtype, const void *in,
+                      const int32_t *positions, const uint64_t *steps, const struct rf_rope_args *args);
+rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *append);
 
 /* ---- products with weights (fast_matmul.c) ---- */
 

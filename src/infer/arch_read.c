@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "cpu/ref_transformer.h"
 #include "base/base.h"
+#include "cpu/ref_cache.h"
 
 static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h);
 static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h);
