@@ -13,7 +13,7 @@
 
 #include <rocmforge/gpu.h>
 
-#include "cpu/ref_transformer.h"
+#include "kernels/elementwise_args.h"
 #include "runtime/cpu_info.h"
 
 /* Activations in 8 bits: 128 elements of a column. Element i of 32 elements b is scale[b] * its

@@ -1,5 +1,7 @@
-/* Launchers of rotation and of the cache (see gpu_transformer.h), as those of gpu_transformer.c. */
-#include "ops/gpu_transformer_impl.h"
+/* Launchers of rotation and of the cache (see gpu_transformer.h). */
+#include "ops/gpu_transformer.h"
+
+#include <stdio.h>
 
 static rf_status rope_check(const char *op, const struct rf_rope_table *table, uint64_t dim,
                             struct rf_named_operand *steps) {
@@ -12,8 +14,8 @@ static rf_status rope_check(const char *op, const struct rf_rope_table *table, u
 
 rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     const char *op = "rope";
-    RF_TRY(nulls(op, queue, args));
-    RF_TRY(float_type(op, args->dtype));
+    RF_TRY(rf_operands_given(op, queue, args));
+    RF_TRY(rf_operands_float(op, args->dtype));
     if (!args->tokens || !args->heads || !args->dim) return RF_OK;
     if (args->heads > UINT32_MAX / 2 || args->dim > UINT32_MAX / 2)
         return rf_fail(RF_E_INVALID, "%s: heads or head size are over 2^31", op);
@@ -34,15 +36,15 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     RF_TRY(rf_operand_check(op, &out, out_extent, out_element, out_element));
     RF_TRY(rf_operand_check(op, &in, in_extent, element, element));
     RF_TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
-    struct axis axes[3];
-    for (int i = 0; i < 3; i++) axes[i] = (struct axis){sizes[i], to[i], from[i]};
-    if (!distinct(axes, simplify(axes, 3)))
+    struct rf_axis axes[3];
+    for (int i = 0; i < 3; i++) axes[i] = (struct rf_axis){sizes[i], to[i], from[i]};
+    if (!rf_axes_distinct(axes, rf_axes_simplify(axes, 3)))
         return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
     RF_TRY(rf_operands_apart(op, &out, &in, !args->to_f16 && to[0] == from[0] && to[1] == from[1]));
     RF_TRY(rf_operands_apart(op, &out, &steps, false));
     RF_TRY(rf_operands_apart(op, &out, &positions, false));
     uint32_t wave, units, block[3] = {256, 1, 1};
-    device_shape(queue, &wave, &units);
+    rf_grid_device(queue, &wave, &units);
     /* A thread takes a pair, or a vector where the kernel may find them: then small blocks do. */
     uint64_t half = args->table.rotated / 2, group = 16 / element, each = args->dim / 2;
     if ((args->dim | (args->table.halves ? half : 2 * half) | to[0] | to[1] | from[0] | from[1]) % group == 0) {
@@ -53,7 +55,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
     /* Few tokens: their heads over more blocks. */
     uint64_t split = 1;
     if (args->tokens < few) split = RF_MIN(rf_ceil_div(few, args->tokens), rf_ceil_div(args->heads, teams));
-    uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), 1};
+    uint32_t grid[3] = {rf_grid_clamp(args->tokens, RF_GRID_X_MAX), rf_grid_clamp(split, RF_GRID_YZ_MAX), 1};
     struct rf_arg list[] = {rf_operand_arg(args->out),
                             rf_operand_arg(args->in),
                             rf_operand_arg(args->positions),
@@ -69,7 +71,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_rope_args *args) {
                             rf_arg_u64(from[1]),
                             rf_arg_f32(args->table.magnitude)};
     char name[16];
-    snprintf(name, sizeof name, "rope_%s%s", suffix(args->dtype), args->to_f16 ? "_f16" : "");
+    snprintf(name, sizeof name, "rope_%s%s", rf_dtype_name(args->dtype), args->to_f16 ? "_f16" : "");
     return rf_op_launch(queue, name, rf_grid_space(grid, block), list, RF_COUNT(list));
 }
 
@@ -94,9 +96,9 @@ static rf_status kv_caches(const char *op, const struct rf_kv_append_args *args,
     uint64_t all[] = {strides[0], strides[1], strides[2], 1};
     if (rf_extent_overflows(sizes, all, 4, &extent))
         return rf_fail(RF_E_INVALID, "%s: the cache is more than 64 bits can count", op);
-    struct axis axes[4];
-    for (int i = 0; i < 4; i++) axes[i] = (struct axis){sizes[i], all[i], 0};
-    if (!distinct(axes, order(axes, 4)))
+    struct rf_axis axes[4];
+    for (int i = 0; i < 4; i++) axes[i] = (struct rf_axis){sizes[i], all[i], 0};
+    if (!rf_axes_distinct(axes, rf_axes_order(axes, 4)))
         return rf_fail(RF_E_INVALID, "%s: rows of the cache lie in one place: mind its strides", op);
     caches[0] = (struct rf_named_operand){"k_cache", args->k_cache, 0};
     caches[1] = (struct rf_named_operand){"v_cache", args->v_cache, 0};
@@ -132,7 +134,7 @@ static rf_status kv_queries(const char *op, const struct rf_kv_append_args *args
 }
 
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_args *args) {
-    RF_TRY(nulls("kv_append", queue, args));
+    RF_TRY(rf_operands_given("kv_append", queue, args));
     const char *op = args->rope ? "rope_kv_append" : "kv_append";
     if (args->dtype != RF_F32 && args->dtype != RF_F16 && args->dtype != RF_Q8_0) {
         const char *name = rf_dtype_name(args->dtype);
@@ -211,7 +213,7 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
         list[count++] = rf_operand_arg(args->q);
     }
     uint32_t wave, units, block[3] = {256, 1, 1};
-    device_shape(queue, &wave, &units);
+    rf_grid_device(queue, &wave, &units);
     /* By fours a block takes several heads at once, of many tokens all of them; few tokens: over more blocks. Rows
      * that are not whole fours are taken head by head, whatever the grid. */
     bool fours = args->dim % 4 == 0 && args->dim <= 1024;
@@ -219,7 +221,8 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_kv_append_arg
     uint64_t heads = with_queries ? RF_MAX(args->heads, args->q_heads) : args->heads;
     uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(heads, together) : 1;
     if (!fours) block[0] = args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : 256;
-    uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), with_queries ? 3 : 2};
+    uint32_t grid[3] = {rf_grid_clamp(args->tokens, RF_GRID_X_MAX), rf_grid_clamp(split, RF_GRID_YZ_MAX),
+                        with_queries ? 3 : 2};
     char name[32];
     snprintf(name, sizeof name, "%s_%s", op, args->dtype == RF_F32 ? "f32" : args->dtype == RF_F16 ? "f16" : "q8_0");
     return rf_op_launch(queue, name, rf_grid_space(grid, block), list, count);
