@@ -9,21 +9,8 @@
 #include "cpu/reference.h"
 #include "ops/gpu_elementwise.h"
 
-/* Types of a call, and where its tensors lie. */
 static enum rf_dtype type_of(const struct rf_op_call *call) {
     return call->tensors[0].desc.dtype;
-}
-static void *in_host(const struct rf_op_call *call, int index) {
-    return rf_op_host(rf_op_in(call, index));
-}
-static void *out_host(const struct rf_op_call *call) {
-    return rf_op_host(rf_op_out(call, 0));
-}
-static struct rf_operand in_operand(const struct rf_op_call *call, int index) {
-    return rf_op_operand(rf_op_in(call, index));
-}
-static struct rf_operand out_operand(const struct rf_op_call *call) {
-    return rf_op_operand(rf_op_out(call, 0));
 }
 
 /* ---- dense arrays ---- */
@@ -86,11 +73,11 @@ static rf_status fill_check(const struct rf_op_call *call) {
 }
 static void fill_reference(const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    rf_ref_fill(out_host(call), &args);
+    rf_ref_fill(rf_op_out_host(call, 0), &args);
 }
 static rf_status fill_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_gpu_fill(queue, type_of(call), out_operand(call), &args);
+    return rf_gpu_fill(queue, type_of(call), rf_op_out_operand(call, 0), &args);
 }
 static void fill_cases(struct rf_case_list *list) {
     static const enum rf_dtype types[] = {RF_F32, RF_I32};
@@ -119,16 +106,18 @@ static rf_status copy_check(const struct rf_op_call *call) {
 }
 static void copy_reference(const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    rf_ref_copy(rf_op_out(call, 0)->desc.dtype, out_host(call), type_of(call), in_host(call, 0), &args);
+    rf_ref_copy(rf_op_out(call, 0)->desc.dtype, rf_op_out_host(call, 0), type_of(call), rf_op_in_host(call, 0),
+                &args);
 }
 static rf_status copy_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_cpu_copy(cpu, rf_op_out(call, 0)->desc.dtype, out_host(call), type_of(call), in_host(call, 0), &args);
+    return rf_cpu_copy(cpu, rf_op_out(call, 0)->desc.dtype, rf_op_out_host(call, 0), type_of(call),
+                       rf_op_in_host(call, 0), &args);
 }
 static rf_status copy_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_gpu_copy(queue, rf_op_out(call, 0)->desc.dtype, out_operand(call), type_of(call), in_operand(call, 0),
-                       &args);
+    return rf_gpu_copy(queue, rf_op_out(call, 0)->desc.dtype, rf_op_out_operand(call, 0), type_of(call),
+                       rf_op_in_operand(call, 0), &args);
 }
 static void copy_cases(struct rf_case_list *list) {
     for (size_t from = 0; from < RF_COUNT(rf_case_floats); from++)
@@ -168,15 +157,17 @@ static rf_status add_check(const struct rf_op_call *call) {
 }
 static void add_reference(const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    rf_ref_add(type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), &args);
+    rf_ref_add(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
 }
 static rf_status add_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_cpu_add(cpu, type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), &args);
+    return rf_cpu_add(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1),
+                      &args);
 }
 static rf_status add_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_gpu_add(queue, type_of(call), out_operand(call), in_operand(call, 0), in_operand(call, 1), &args);
+    return rf_gpu_add(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                      rf_op_in_operand(call, 1), &args);
 }
 static void add_cases(struct rf_case_list *list) {
     same_cases(list, 3);
@@ -201,15 +192,15 @@ static rf_status scale_check(const struct rf_op_call *call) {
 }
 static void scale_reference(const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    rf_ref_scale(type_of(call), out_host(call), in_host(call, 0), &args);
+    rf_ref_scale(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), &args);
 }
 static rf_status scale_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_cpu_scale(cpu, type_of(call), out_host(call), in_host(call, 0), &args);
+    return rf_cpu_scale(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), &args);
 }
 static rf_status scale_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_elementwise_args args = args_of(call);
-    return rf_gpu_scale(queue, type_of(call), out_operand(call), in_operand(call, 0), &args);
+    return rf_gpu_scale(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0), &args);
 }
 static void scale_cases(struct rf_case_list *list) {
     same_cases(list, 2);
@@ -291,16 +282,17 @@ static struct rf_activation_args activation_args(const struct rf_op_call *call) 
 }
 static void activation_reference(const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
-    rf_ref_activation(type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), &args);
+    rf_ref_activation(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
 }
 static rf_status activation_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
-    return rf_cpu_activation(cpu, type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), &args);
+    return rf_cpu_activation(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
+                             rf_op_in_host(call, 1), &args);
 }
 static rf_status activation_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
-    return rf_gpu_activation(queue, type_of(call), out_operand(call), in_operand(call, 0), in_operand(call, 1),
-                             &args);
+    return rf_gpu_activation(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                             rf_op_in_operand(call, 1), &args);
 }
 static void activation_cases(struct rf_case_list *list) {
     static const char *const kinds[RF_ACTIVATION_COUNT] = {" silu", " gelu", " gelu_erf"};
@@ -354,17 +346,18 @@ static struct rf_multiply_args multiply_args(const struct rf_op_call *call) {
 }
 static void multiply_reference(const struct rf_op_call *call) {
     struct rf_multiply_args args = multiply_args(call);
-    rf_ref_multiply(type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), in_host(call, 2), &args);
+    rf_ref_multiply(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1),
+                    rf_op_in_host(call, 2), &args);
 }
 static rf_status multiply_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_multiply_args args = multiply_args(call);
-    return rf_cpu_multiply(cpu, type_of(call), out_host(call), in_host(call, 0), in_host(call, 1), in_host(call, 2),
-                           &args);
+    return rf_cpu_multiply(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
+                           rf_op_in_host(call, 1), rf_op_in_host(call, 2), &args);
 }
 static rf_status multiply_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_multiply_args args = multiply_args(call);
-    return rf_gpu_multiply(queue, type_of(call), out_operand(call), in_operand(call, 0), in_operand(call, 1),
-                           in_operand(call, 2), &args);
+    return rf_gpu_multiply(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                           rf_op_in_operand(call, 1), rf_op_in_operand(call, 2), &args);
 }
 static void multiply_cases(struct rf_case_list *list) {
     /* Which inputs repeat one row (bits), and whether c is there. */

@@ -15,6 +15,20 @@ static inline struct rf_operand rf_op_operand(const struct rf_op_tensor *tensor)
     return (struct rf_operand){rf_op_given(tensor) ? tensor->buffer : NULL, tensor->desc.byte_offset};
 }
 
+/* Input and output `index` of a call, in host memory and in a buffer. */
+static inline void *rf_op_in_host(const struct rf_op_call *call, int index) {
+    return rf_op_host(rf_op_in(call, index));
+}
+static inline void *rf_op_out_host(const struct rf_op_call *call, int index) {
+    return rf_op_host(rf_op_out(call, index));
+}
+static inline struct rf_operand rf_op_in_operand(const struct rf_op_call *call, int index) {
+    return rf_op_operand(rf_op_in(call, index));
+}
+static inline struct rf_operand rf_op_out_operand(const struct rf_op_call *call, int index) {
+    return rf_op_operand(rf_op_out(call, index));
+}
+
 /* ---- checks; name is the tensor's, for the reason ---- */
 
 static inline rf_status rf_need_rank(const struct rf_op_tensor *tensor, const char *name, int rank) {

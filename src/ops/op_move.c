@@ -156,14 +156,14 @@ static struct rf_concat_args concat_args(const struct rf_op_call *call) {
 static void concat_reference(const struct rf_op_call *call) {
     struct rf_concat_args args = concat_args(call);
     const void *in[RF_CONCAT_INPUTS];
-    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_host(rf_op_in(call, i));
-    rf_ref_concat(rf_op_in(call, 0)->desc.dtype, rf_op_host(rf_op_out(call, 0)), in, &args);
+    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_in_host(call, i);
+    rf_ref_concat(rf_op_in(call, 0)->desc.dtype, rf_op_out_host(call, 0), in, &args);
 }
 static rf_status concat_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_concat_args args = concat_args(call);
     struct rf_operand in[RF_CONCAT_INPUTS];
-    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_operand(rf_op_in(call, i));
-    return rf_gpu_concat(queue, rf_op_in(call, 0)->desc.dtype, rf_op_operand(rf_op_out(call, 0)), in, &args);
+    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_in_operand(call, i);
+    return rf_gpu_concat(queue, rf_op_in(call, 0)->desc.dtype, rf_op_out_operand(call, 0), in, &args);
 }
 static void concat_cases(struct rf_case_list *list) {
     /* Sizes along the joined dimension, of those given; the other dimensions are 3, 5 and 7. */

@@ -8,18 +8,6 @@
 #include "cpu/reference.h"
 #include "ops/gpu_norm.h"
 
-static void *in_host(const struct rf_op_call *call, int index) {
-    return rf_op_host(rf_op_in(call, index));
-}
-static void *out_host(const struct rf_op_call *call, int index) {
-    return rf_op_host(rf_op_out(call, index));
-}
-static struct rf_operand in_operand(const struct rf_op_call *call, int index) {
-    return rf_op_operand(rf_op_in(call, index));
-}
-static struct rf_operand out_operand(const struct rf_op_call *call, int index) {
-    return rf_op_operand(rf_op_out(call, index));
-}
 static enum rf_dtype type_of(const struct rf_op_call *call) {
     return call->tensors[0].desc.dtype;
 }
@@ -77,16 +65,17 @@ static rf_status rms_norm_check(const struct rf_op_call *call) {
 }
 static void rms_norm_reference(const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    rf_ref_rms_norm(type_of(call), out_host(call, 0), in_host(call, 0), in_host(call, 1), &args);
+    rf_ref_rms_norm(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
 }
 static rf_status rms_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_cpu_rms_norm(cpu, type_of(call), out_host(call, 0), in_host(call, 0), in_host(call, 1), &args);
+    return rf_cpu_rms_norm(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
+                           rf_op_in_host(call, 1), &args);
 }
 static rf_status rms_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_gpu_rms_norm(queue, type_of(call), out_operand(call, 0), in_operand(call, 0), in_operand(call, 1),
-                           &args);
+    return rf_gpu_rms_norm(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                           rf_op_in_operand(call, 1), &args);
 }
 static void rms_norm_cases(struct rf_case_list *list) {
     for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++)
@@ -122,17 +111,18 @@ static rf_status layer_norm_check(const struct rf_op_call *call) {
 }
 static void layer_norm_reference(const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    rf_ref_layer_norm(type_of(call), out_host(call, 0), in_host(call, 0), in_host(call, 1), in_host(call, 2), &args);
+    rf_ref_layer_norm(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1),
+                      rf_op_in_host(call, 2), &args);
 }
 static rf_status layer_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_cpu_layer_norm(cpu, type_of(call), out_host(call, 0), in_host(call, 0), in_host(call, 1),
-                             in_host(call, 2), &args);
+    return rf_cpu_layer_norm(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
+                             rf_op_in_host(call, 1), rf_op_in_host(call, 2), &args);
 }
 static rf_status layer_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_gpu_layer_norm(queue, type_of(call), out_operand(call, 0), in_operand(call, 0), in_operand(call, 1),
-                             in_operand(call, 2), &args);
+    return rf_gpu_layer_norm(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                             rf_op_in_operand(call, 1), rf_op_in_operand(call, 2), &args);
 }
 static void layer_norm_cases(struct rf_case_list *list) {
     static const char *const forms[] = {", plain", ", weight", ", bias", ", weight and bias"};
@@ -193,18 +183,19 @@ static rf_status add_norm_check(const struct rf_op_call *call) {
 }
 static void add_norm_reference(const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    rf_ref_add_rms_norm(type_of(call), out_host(call, 0), out_host(call, 1), in_host(call, 0), in_host(call, 1),
-                        in_host(call, 2), &args);
+    rf_ref_add_rms_norm(type_of(call), rf_op_out_host(call, 0), rf_op_out_host(call, 1), rf_op_in_host(call, 0),
+                        rf_op_in_host(call, 1), rf_op_in_host(call, 2), &args);
 }
 static rf_status add_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_cpu_add_rms_norm(cpu, type_of(call), out_host(call, 0), out_host(call, 1), in_host(call, 0),
-                               in_host(call, 1), in_host(call, 2), &args);
+    return rf_cpu_add_rms_norm(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_out_host(call, 1),
+                               rf_op_in_host(call, 0), rf_op_in_host(call, 1), rf_op_in_host(call, 2), &args);
 }
 static rf_status add_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    return rf_gpu_add_rms_norm(queue, type_of(call), out_operand(call, 0), out_operand(call, 1), in_operand(call, 0),
-                               in_operand(call, 1), in_operand(call, 2), &args);
+    return rf_gpu_add_rms_norm(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_out_operand(call, 1),
+                               rf_op_in_operand(call, 0), rf_op_in_operand(call, 1), rf_op_in_operand(call, 2),
+                               &args);
 }
 static void add_norm_cases(struct rf_case_list *list) {
     static const char *const forms[] = {"", " without a weight", " apart"};
@@ -260,15 +251,15 @@ static struct rf_softmax_args softmax_args(const struct rf_op_call *call) {
 }
 static void softmax_reference(const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_args(call);
-    rf_ref_softmax(out_host(call, 0), in_host(call, 0), &args);
+    rf_ref_softmax(rf_op_out_host(call, 0), rf_op_in_host(call, 0), &args);
 }
 static rf_status softmax_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_args(call);
-    return rf_cpu_softmax_mask(cpu, out_host(call, 0), in_host(call, 0), RF_F32, NULL, &args);
+    return rf_cpu_softmax_mask(cpu, rf_op_out_host(call, 0), rf_op_in_host(call, 0), RF_F32, NULL, &args);
 }
 static rf_status softmax_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_args(call);
-    return rf_gpu_softmax(queue, out_operand(call, 0), in_operand(call, 0), &args);
+    return rf_gpu_softmax(queue, rf_op_out_operand(call, 0), rf_op_in_operand(call, 0), &args);
 }
 static void softmax_cases(struct rf_case_list *list) {
     static const enum rf_case_data data[] = {RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME};
@@ -320,17 +311,18 @@ static struct rf_softmax_args softmax_mask_args(const struct rf_op_call *call) {
 }
 static void softmax_mask_reference(const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_mask_args(call);
-    rf_ref_softmax_mask(out_host(call, 0), in_host(call, 0), rf_op_in(call, 1)->desc.dtype, in_host(call, 1), &args);
+    rf_ref_softmax_mask(rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in(call, 1)->desc.dtype,
+                        rf_op_in_host(call, 1), &args);
 }
 static rf_status softmax_mask_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_mask_args(call);
-    return rf_cpu_softmax_mask(cpu, out_host(call, 0), in_host(call, 0), rf_op_in(call, 1)->desc.dtype,
-                               in_host(call, 1), &args);
+    return rf_cpu_softmax_mask(cpu, rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in(call, 1)->desc.dtype,
+                               rf_op_in_host(call, 1), &args);
 }
 static rf_status softmax_mask_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_softmax_args args = softmax_mask_args(call);
-    return rf_gpu_softmax_mask(queue, out_operand(call, 0), in_operand(call, 0), rf_op_in(call, 1)->desc.dtype,
-                               in_operand(call, 1), &args);
+    return rf_gpu_softmax_mask(queue, rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
+                               rf_op_in(call, 1)->desc.dtype, rf_op_in_operand(call, 1), &args);
 }
 static void softmax_mask_cases(struct rf_case_list *list) {
     static const uint64_t shapes[][4] = {{1, 1, 1, 1},    {2, 3, 5, 7},      {1, 2, 3, 64},   {2, 2, 2, 517},
