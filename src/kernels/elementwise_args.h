@@ -11,8 +11,8 @@
 #include <stdint.h>
 #endif
 
-/* The shape of a fast launch: blocks of this many threads, and so many of them that each thread has this many groups
- * (vectors of 16 bytes) of each array in flight. */
+/* The shape of a fast launch: blocks of RF_ELEMENTWISE_THREADS threads, and enough of them that a thread takes
+ * RF_ELEMENTWISE_GROUPS groups (vectors of 16 bytes) of each array, all in flight together. */
 enum { RF_ELEMENTWISE_THREADS = 256, RF_ELEMENTWISE_GROUPS = 4 };
 
 /* fill, copy, add and scale, over dense arrays of count elements:

@@ -24,7 +24,8 @@ struct rf_transpose_args {
     uint64_t matrices, rows, columns; /* as in has them */
     uint64_t out_matrix, out_row, in_matrix, in_row;
 };
-/* Where all is aligned, a block of transpose takes a tile of so many columns of in, and of so many bytes of rows. */
+/* The tile of in that a block of transpose takes where everything is aligned: RF_TRANSPOSE_COLUMNS columns and
+ * RF_TRANSPOSE_ROW_BYTES / (bytes of an element) rows. */
 enum { RF_TRANSPOSE_COLUMNS = 64, RF_TRANSPOSE_ROW_BYTES = 256 };
 enum { RF_TRANSPOSE_THREADS_X = 32, RF_TRANSPOSE_THREADS_Y = 8 };
 

@@ -1,17 +1,18 @@
 /* permute_<from>_<to>: out[i0 i1 i2 i3] = in[i0 i1 i2 i3], each array with four strides of its own: any transpose,
  * view or repetition (a stride of 0 in the input) of up to four dimensions; converted where the types differ, with
  * the same bits where they do not. Where dimension 3 is dense in both arrays and everything is aligned, it is moved
- * in vectors. transpose_<bytes>: out[b][c][r] = in[b][r][c] for elements of 4 or 2 bytes, through shared memory, so
- * that both sides are accessed along their rows. In vectors where everything is aligned and there are whole vectors
- * of rows and of columns. move_args.h has the arguments of both.
+ * in vectors.
+ *
+ * transpose_<bytes>: out[b][c][r] = in[b][r][c] for elements of 4 or 2 bytes, through shared memory, so that both
+ * sides are accessed along their rows. In vectors where everything is aligned and there are whole vectors of rows and
+ * of columns. move_args.h has the arguments of both.
  *
  * permute: x takes dimensions 0 and 1, y dimension 2, z dimension 3; in a block x takes dimension 3 and y dimension
  * 2; any grid, any block of up to two dimensions. Fast with vectors: a thread in x for each vector of dimension 3,
  * one in y for RF_PERMUTE_SLOTS of dimension 2. (Neighbouring blocks take neighbours in dimension 1: what is far
  * apart in one array is dense in the other, and so both are covered together.) transpose: a block of
- * RF_TRANSPOSE_THREADS_X x RF_TRANSPOSE_THREADS_Y threads takes tiles of RF_TRANSPOSE_COLUMNS columns and
- * RF_TRANSPOSE_ROW_BYTES bytes of rows, or of 32 x 32 elements where it cannot use vectors: x takes columns, y rows,
- * z matrices; any grid. The arrays may not overlap. */
+ * RF_TRANSPOSE_THREADS_X x RF_TRANSPOSE_THREADS_Y threads takes tiles as move_args.h says, or of 32 x 32
+ * elements where it cannot use vectors: x takes columns, y rows, z matrices; any grid. The arrays may not overlap. */
 #include "kernels/elementwise.h"
 #include "kernels/move_args.h"
 

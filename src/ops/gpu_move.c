@@ -13,7 +13,7 @@ struct move {
     int rank;
 };
 
-/* Rows that are dense in both arrays, or one such row: the kernels of copy.hip, which move vectors. */
+/* Rows that are dense in both arrays, or a single one: the kernels of copy.hip, which move vectors. */
 static bool copy_fits(const struct move *m) {
     if (!m->rank) return true; /* a single element */
     const struct rf_axis *last = &m->axes[m->rank - 1];
