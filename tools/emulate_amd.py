@@ -381,8 +381,19 @@ def rotated_by(x, positions, rotated, halves, steps):
     return x
 
 
+def rope_args(tokens, heads, dim, rotated, halves):
+    """struct rf_rope_args of kernels/cache_args.h, of dense arrays."""
+    return struct_of('<5Q4IfI', tokens, heads * dim, dim, heads * dim, dim, heads, dim, rotated, halves, 1, 0)
+
+
+def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0)):
+    """struct rf_kv_append_args; rotation: rotated and halves; queries: q_token, q_out_token, q_heads, q_half."""
+    return struct_of('<10Q6If3I', tokens, heads * dim, heads * dim, heads * page_rows * dim, page_rows * dim, dim,
+                     table.shape[1], table.shape[0], *queries[:2], heads, dim, page_rows, pages, *rotation, 1,
+                     *queries[2:], 0)
+
+
 def cases_rope(name, kind, random):
-    u, w = np.uint64, np.uint32
     kind, to = kind.split('_') if '_' in kind else (kind, kind)
     for tokens, heads, dim, rotated, halves in ((2, 3, 64, 64, 1), (2, 5, 32, 16, 0), (3, 2, 10, 6, 0)):
         values = to_type(kind, numbers(random, tokens * heads * dim))
@@ -390,8 +401,7 @@ def cases_rope(name, kind, random):
         steps = rope_steps(rotated)
         want = rotated_by(to_f64(kind, values).reshape(tokens, heads, dim), positions, rotated, halves, steps)
         out = Output(to, values.size)
-        args = [out.data, values, positions, np.array(steps, np.uint64), u(tokens), w(heads), w(dim), w(rotated), w(halves),
-                u(heads * dim), u(dim), u(heads * dim), u(dim), np.float32(1)]
+        args = [out.data, values, positions, np.array(steps, np.uint64), rope_args(tokens, heads, dim, rotated, halves)]
         yield '%dx%dx%d' % (tokens, heads, dim), (2, 1, 1), (64, 1, 1), args, out, want, False
 
 
@@ -403,7 +413,7 @@ def near_half(values):
 
 
 def cases_kv_append(name, kind, random):
-    u, w = np.uint64, np.uint32
+    u = np.uint64
     rope = name.startswith('rope_')
     # The last two are what the kernels take eight elements at a time: whole heads turned, of 128 elements.
     for heads, dim, halves, rotated in ((2, 64, 1, 32), (1, 96 if kind == 'q8_0' else 74, 0, 36), (3, 128, 1, 128),
@@ -433,23 +443,26 @@ def cases_kv_append(name, kind, random):
             element = 'u8' if kind == 'q8_0' else kind
             out, other = Output(element, want.size), Output(element, want.size)
             caches = [out.data, other.data] if which == 'k' else [other.data, out.data]
-            args = caches + [k, v, positions, sequences, table, u(2), u(2),
-                             struct_of('<QQQII', heads * page_rows * dim, page_rows * dim, dim, page_rows, pages), u(tokens),
-                             w(heads), w(dim), u(heads * dim), u(heads * dim)]
+            shape = tokens, heads, dim, page_rows, pages, table
+            inputs = [k, v, positions, sequences, table]
+            args = caches + inputs
             if rope:
-                args += [np.array(steps, np.uint64), struct_of('<QQIIfHH', 0, 0, 0, rotated, 1, halves, 0), u(0), u(0)]
+                args += [np.array(steps, np.uint64), u(0), u(0), kv_append_args(*shape, (rotated, halves))]
+            else:
+                args += [kv_append_args(*shape)]
             exact = kind == 'q8_0' or (kind != 'f32' and not rope)
             yield '%d heads of %d, %s' % (heads, dim, which), (2, heads, 2), (64, 1, 1), args, out, want, exact
         for to in ('f32', 'f16') if rope else ():
             more = heads + 1
             q = numbers(random, tokens * more * dim).reshape(tokens, more, dim)
-            out, shape = Output(to, tokens * (more * dim + 4)), (tokens, more * dim + 4)
-            want = np.full(shape, 7.0)
+            out = Output(to, tokens * (more * dim + 4))
+            want = np.full((tokens, more * dim + 4), 7.0)
             want[:, :more * dim] = rotated_by(q.astype(np.float64), positions, rotated, halves, steps).reshape(tokens, -1)
             caches = [Output(element, pages * heads * page_rows * dim * 2).data for _ in range(2)]
-            queries = struct_of('<QQIIfHH', more * dim, more * dim + 4, more, rotated, 1, halves, to == 'f16')
+            queries = more * dim, more * dim + 4, more, to == 'f16'
             yield ('%d heads of %d, q to %s' % (more, dim, to), (2, more, 3), (64, 1, 1),
-                   caches + args[2:15] + [np.array(steps, np.uint64), queries, out.data, q], out, want, False)
+                   caches + inputs + [np.array(steps, np.uint64), out.data, q,
+                                      kv_append_args(*shape, (rotated, halves), queries)], out, want, False)
 
 
 # ---- argmax and the sampler: the workspace after each stage, byte by byte ----
@@ -588,8 +601,13 @@ class Sampling:
                 return i
 
 
+def sample_args(s, row_bytes, stage):
+    """struct rf_sample_args of kernels/sampling_args.h; one row."""
+    return struct_of('<5Q6I3f3I', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
+                     s.draw, 0, s.scale, 2, 0.5, 1024, s.chunks, stage)
+
+
 def cases_sample(name, kind, random):
-    u, w = np.uint64, np.uint32
     for count, top_k, top_p in ((1500, 300, 0.9), (37, 9, 0.7)):
         s = Sampling(random, count, top_k, int(top_p * 2 ** 32))
         grid, block, label = (s.chunks, 1, 1), (256, 1, 1), '%d top_k %d top_p %g' % (count, top_k, top_p)
@@ -601,24 +619,16 @@ def cases_sample(name, kind, random):
             step()
             if kernel != name:
                 continue
-            args = [out.data, u(out.count)]
-            if name == 'sample_keys':
-                args += [s.logits, u(count), w(count), w(1024), s.window, u(4), w(4), np.float32(2), np.float32(0.5)]
-            elif name == 'sample_weigh':
-                args += [w(count), w(1024), s.scale]
-            elif name == 'sample_refine':
-                args += [w(count), w(1024), w(number - 1), w(top_k), w(s.top_p)]
-            else:
-                args += [w(count), w(1024), w(top_k), w(s.top_p), u(s.least), w(s.draw)]
+            args = [out.data] + ([s.logits, s.window] if name == 'sample_keys' else [])
+            args.append(sample_args(s, out.count, number - 1 if name == 'sample_refine' else 0))
             yield '%s, %d' % (label, number), grid, block, args, out, s.workspace(), True
         if name == 'sample_draw':
             out, workspace = byte_output(np.zeros(1, np.int32)), s.workspace()
-            args = [out.data, workspace, u(workspace.size), w(count), w(1024), w(s.chunks), u(s.least), w(s.draw), s.random]
+            args = [out.data, workspace, s.random, sample_args(s, workspace.size, 0)]
             yield label, (1, 1, 1), block, args, out, bytes_of(np.array([s.token()], np.int32)), True
 
 
 def cases_argmax(name, kind, random):
-    u, w = np.uint64, np.uint32
     for rows, columns in ((2, 1024), (3, 1037)):
         x = numbers(random, rows * columns).reshape(rows, columns)
         x[0, 5] = np.nan
@@ -628,14 +638,14 @@ def cases_argmax(name, kind, random):
                    for c in range(chunks)] for row in x]
         best = np.array(packed, np.uint64)
         label = '%dx%d' % (rows, columns)
+        args = struct_of('<4Q2I', rows, columns, columns, chunks, 1024, chunks)  # struct rf_argmax_args
         if name == 'argmax_rows':
             out = byte_output(np.zeros(rows, np.int32))
             want = bytes_of(np.array([np.nanargmax(row) for row in x], np.int32))
-            yield label, (2, 1, 1), (256, 1, 1), [out.data, best, u(rows), u(chunks), w(chunks)], out, want, True
+            yield label, (2, 1, 1), (256, 1, 1), [out.data, best, args], out, want, True
         else:
             out = byte_output(np.zeros((rows, chunks), np.uint64))
-            yield (label, (chunks, 2, 1), (256, 1, 1), [out.data, x, u(rows), u(columns), u(columns), u(chunks), w(1024)], out,
-                   bytes_of(best), True)
+            yield label, (chunks, 2, 1), (256, 1, 1), [out.data, x, args], out, bytes_of(best), True
 
 
 FAMILIES = (('silu_gate_', cases_activation), ('gelu_gate_', cases_activation), ('gelu_erf_gate_', cases_activation),

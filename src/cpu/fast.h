@@ -1,5 +1,5 @@
 /* The fast CPU ops: SIMD, all cores. Each does what the reference of the same name does (reference.h,
- * ref_transformer.h, ref_matmul.h, ref_attention.h; arguments mean the same and pass the same
+ * ref_cache.h, ref_matmul.h, ref_attention.h; arguments mean the same and pass the same
  * structs), within its tolerance.
  *
  * struct rf_cpu is a pool of threads, perhaps shared, a SIMD level and scratch memory that grows to what the
@@ -17,8 +17,8 @@
 #define RF_CPU_FAST_H
 
 #include "cpu/ref_attention.h"
+#include "cpu/ref_cache.h"
 #include "cpu/ref_matmul.h"
-#include "cpu/ref_transformer.h"
 #include "cpu/reference.h"
 #include "cpu/simd.h"
 
@@ -57,9 +57,12 @@ rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum
 /* Without a mask it serves softmax too. */
 rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, enum rf_dtype mask_dtype,
                               const void *mask, const struct rf_softmax_args *args);
-rf_status rf_cpu_rope(struct rf_cpu *cpu, const struct rf_ref_rope *rope, void *out, const void *in);
-rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *append, void *k_cache, void *v_cache,
-                           const float *k, const float *v);
+
+/* ---- rotation and the KV cache (fast_cache.c) ---- */
+
+rf_status rf_cpu_rope(struct rf_cpu *cpu, enum rf_dtype out_dtype, void *out, enum rf_dtype dtype, const void *in,
+                      const int32_t *positions, const uint64_t *steps, const struct rf_rope_args *args);
+rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *append);
 
 /* ---- products with weights (fast_matmul.c) ---- */
 

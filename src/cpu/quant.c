@@ -1,8 +1,8 @@
-/* Quantized rows: the dispatch, the types with blocks of 32, and the search for scales (see quant.h
- * for the layouts; quant_k.c has the types with blocks of 256).
+/* Quantized rows: the dispatch, the types with blocks of 32, and the search for scales. quant.h has the layouts;
+ * quant_k.c has the types with blocks of 256.
  *
- * The references: obvious rather than fast. Every quantizer decides its scales first, rounds them
- * to what the block can hold, and only then picks the integers against the rounded scales. */
+ * These are the references: obvious rather than fast. Every quantizer decides its scales first, rounds them to what
+ * the block can hold, and only then picks the integers that fit the rounded scales. */
 #include "cpu/quant.h"
 
 #include <float.h>
@@ -72,7 +72,7 @@ void rf_quantize_row(enum rf_dtype dtype, const float *in, void *blocks, size_t 
 
 /* ---- blocks of 32: nibbles, perhaps with a fifth bit ---- */
 
-/* Element i of nibbles in the order of the small types. */
+/* The nibble of element i, in the order of the small types. */
 static int nibble(const uint8_t *quants, int i) {
     return i < 16 ? quants[i] & 15 : quants[i - 16] >> 4;
 }
@@ -96,7 +96,7 @@ static void dequantize_small(enum rf_dtype dtype, const void *block, float *out)
         struct rf_block_iq4_nl iq4_nl;
     } b;
     memcpy(&b, block, rf_dtype_block_bytes(dtype));
-    float scale = rf_quant_f16(b.q4_0.scale); /* the first field of all */
+    float scale = rf_quant_f16(b.q4_0.scale); /* the first field of every type */
     for (int i = 0; i < RF_BLOCK_SMALL; i++) {
         switch (dtype) {
         case RF_Q4_0: out[i] = scale * (float)(nibble(b.q4_0.quants, i) - 8); break;
@@ -112,7 +112,7 @@ static void dequantize_small(enum rf_dtype dtype, const void *block, float *out)
     }
 }
 
-/* scale * (q + low) for q from 0 to high - low. */
+/* Elements are scale * (q + low), with q from 0 to high - low. */
 static void quantize_symmetric(enum rf_dtype dtype, const float *in, void *block) {
     int low = dtype == RF_Q4_0 ? -8 : dtype == RF_Q5_0 ? -16 : -127;
     int high = dtype == RF_Q8_0 ? 127 : -low - 1;
@@ -136,7 +136,7 @@ static void quantize_symmetric(enum rf_dtype dtype, const float *in, void *block
            rf_dtype_block_bytes(dtype));
 }
 
-/* scale * q + minimum. */
+/* Elements are scale * q + minimum. */
 static void quantize_affine(enum rf_dtype dtype, const float *in, void *block) {
     int high = dtype == RF_Q4_1 ? 15 : 31;
     struct rf_quant_affine fit = rf_quant_affine_fit(in, RF_BLOCK_SMALL, high, false);
@@ -185,7 +185,8 @@ int rf_quant_round(double value, int low, int high) {
     return (int)nearbyint(value);
 }
 
-/* How far candidates lie from the plain choice, in steps of the integer at the end of the range. */
+/* Candidates on either side of the plain choice, and how far apart they are in units of the integer that the largest
+ * element becomes. */
 #define CANDIDATES 10
 #define CANDIDATE_STEP 0.15
 
@@ -194,7 +195,7 @@ double rf_quant_symmetric(const float *x, int count, int low, int high) {
     for (int i = 0; i < count; i++)
         if (fabs((double)x[i]) > fabs(extreme)) extreme = x[i];
     if (extreme == 0) return 0;
-    /* The longer end of the range takes the largest element: the scale may be negative. */
+    /* The largest element goes to the longer end of the range, so the scale may be negative. */
     int end = -low > high ? low : high;
     for (int candidate = -CANDIDATES; candidate <= CANDIDATES; candidate++) {
         double scale = extreme / (end + candidate * CANDIDATE_STEP * (end < 0 ? -1 : 1)), error = 0;
@@ -211,8 +212,8 @@ double rf_quant_symmetric(const float *x, int count, int low, int high) {
     return best_scale;
 }
 
-/* For given integers the best scale and minimum are a linear fit; for given ones the best
- * integers are the nearest. A few rounds of both from each of several starts. */
+/* For given integers, the best scale and minimum are a linear fit; for a given scale and minimum, the best integers
+ * are the nearest. The search alternates between the two for a few rounds, from each of several starts. */
 struct rf_quant_affine rf_quant_affine_fit(const float *x, int count, int high, bool floor_at_zero) {
     double least = x[0], most = x[0], best_error = INFINITY;
     for (int i = 1; i < count; i++) {
@@ -266,7 +267,7 @@ double rf_iq4_fit(const float *x, int count) {
     for (int i = 0; i < count; i++)
         if (fabs((double)x[i]) > fabs(extreme)) extreme = x[i];
     if (extreme == 0) return 0;
-    for (int end = 0; end < 2; end++) /* the largest element at either end of the table */
+    for (int end = 0; end < 2; end++) /* the largest element may go to either end of the table */
         for (int candidate = -CANDIDATES; candidate <= CANDIDATES; candidate++) {
             double scale = extreme / ((end ? rf_iq4_values[15] : rf_iq4_values[0]) * (1 + candidate * 0.015)),
                    error = 0;

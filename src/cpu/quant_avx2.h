@@ -1,7 +1,7 @@
-/* Products of quantized rows with activations in 8 bits: AVX2 (after simd_dots.h).
+/* Products of quantized rows with activations in 8 bits: AVX2. Included after simd_dots.h.
  *
- * Bytes are multiplied and added in pairs to 16 bits (maddubs), which holds 2 * 63 * 127 and, for
- * signed weights as magnitudes, 2 * 128 * 127; then to 32 bits. */
+ * Bytes are multiplied and added in pairs to 16 bits (maddubs). 16 bits hold 2 * 63 * 127 and, for signed weights
+ * taken as magnitudes, 2 * 128 * 127. The pairs are then added to 32 bits. */
 #ifndef RF_CPU_QUANT_AVX2_H
 #define RF_CPU_QUANT_AVX2_H
 
@@ -42,16 +42,17 @@ static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2
     }
     __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]), _mm256_packs_epi32(whole[2], whole[3]));
-    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* packs work by halves */
+    bytes = _mm256_permutevar8x32_epi32(
+        bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* because the packs work on each half */
     _mm256_storeu_si256(to, bytes);
-    /* Bytes are added up as unsigned ones, eight at a time: each 128 too large. */
+    /* Adds the bytes as unsigned ones, eight at a time. Each is 128 too large, which is subtracted below. */
     __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
     sums = _mm256_add_epi64(sums, _mm256_unpackhi_epi64(sums, sums));
     halves[0] = _mm256_cvtsi256_si32(sums) - 16 * 128;
     halves[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)) - 16 * 128;
 }
 
-/* 4 blocks of Q8_0 against one group, plain order. */
+/* 4 blocks of Q8_0 times one group in plain order. */
 ALWAYS_INLINE __m256 step_q8_0(__m256 sum, const uint8_t *w, const struct rf_act_group *x) {
     for (size_t b = 0; b < 4; b++, w += 34) {
         __m256i dot = vi_dot_wide(_mm256_setzero_si256(), load_32(w + 2), load_32(x->quants + 32 * b));
@@ -60,7 +61,7 @@ ALWAYS_INLINE __m256 step_q8_0(__m256 sum, const uint8_t *w, const struct rf_act
     return sum;
 }
 
-/* 4 blocks of Q4_0 against one group, split order. */
+/* 4 blocks of Q4_0 times one group in split order. */
 ALWAYS_INLINE __m256 step_q4_0(__m256 sum, const uint8_t *w, const struct rf_act_group *x) {
     const __m256i mask = _mm256_set1_epi8(15);
     for (size_t b = 0; b < 4; b += 2, w += 36) {
@@ -87,7 +88,7 @@ static inline void k4_floats(const uint8_t *block, __m256 *scale, __m256 *minimu
                              _mm256_set1_ps(half_at(block + 2)));
 }
 
-/* A block of Q4_K against two groups, order of pairs. */
+/* A block of Q4_K times two groups in the order of pairs. */
 ALWAYS_INLINE __m256 step_q4_k(__m256 sum, const uint8_t *w, const struct rf_act_group *x) {
     const __m256i mask = _mm256_set1_epi8(15);
     __m256 scale, minimum;
@@ -110,7 +111,7 @@ ALWAYS_INLINE __m256 step_q4_k(__m256 sum, const uint8_t *w, const struct rf_act
     return sum;
 }
 
-/* 32 elements of Q6_K: two scales, the zero of 32 taken out of each half. */
+/* 32 elements of Q6_K, with two scales. What the zero of 32 adds is subtracted from each half. */
 ALWAYS_INLINE __m256 part_q6_k(__m256 sum, __m256i quants, const struct rf_act_group *x, size_t b, float scale,
                                const int8_t *scales) {
     __m256i dot = widen(_mm256_maddubs_epi16(quants, load_32(x->quants + 32 * b)));
@@ -120,7 +121,7 @@ ALWAYS_INLINE __m256 part_q6_k(__m256 sum, __m256i quants, const struct rf_act_g
                            two(whole * (float)scales[2 * b], whole * (float)scales[2 * b + 1]), sum);
 }
 
-/* A block of Q6_K against two groups, plain order. */
+/* A block of Q6_K times two groups in plain order. */
 ALWAYS_INLINE __m256 step_q6_k(__m256 sum, const uint8_t *w, const struct rf_act_group *x) {
     const __m256i mask = _mm256_set1_epi8(15), two_bits = _mm256_set1_epi8(0x30);
     float scale = half_at(w + 208);
@@ -143,8 +144,8 @@ ALWAYS_INLINE __m256 step_q6_k(__m256 sum, const uint8_t *w, const struct rf_act
     return sum;
 }
 
-/* Steps of `elements` in `bytes`; the rest of a row of small blocks is filled up with zeros. */
-/* Into the L2 cache, far ahead: see quant_avx512.h. */
+/* A step takes `elements` elements, which are `bytes` bytes. The last step of a row of small blocks is filled up with
+ * zeros. Weights are prefetched into the L2 cache, far ahead; quant_avx512.h says why. */
 #define PREFETCH_BYTES 16384
 
 #define DEFINE_MATVEC_QUANT(name, elements, bytes)                                                                   \

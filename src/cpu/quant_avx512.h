@@ -1,14 +1,14 @@
-/* Products of quantized rows with activations in 8 bits: AVX-512 with VNNI and VBMI (after simd_dots.h).
+/* Products of quantized rows with activations in 8 bits: AVX-512 with VNNI and VBMI. Included after simd_dots.h.
  *
- * vpdpbusd multiplies unsigned by signed bytes and adds four products to a 32-bit lane, without
- * saturation on the way. Weights are the unsigned side; what their zero adds (8, 32, or 128 for
- * Q8_0, whose sign bit is flipped) is put, negated, into one lane of each group before the products:
- * integers, so exact. A step takes several blocks and computes their scales together, lane by
- * lane: that, not the products, is where the time would go. */
+ * vpdpbusd multiplies unsigned by signed bytes and adds four products to a 32-bit lane, without saturation. Weights
+ * are the unsigned side. What their zero adds (8, 32, or 128 for Q8_0, whose sign bit is flipped) is put, negated,
+ * into one lane of each group before the products; these are integers, so it is exact. A step takes several blocks
+ * and computes their scales together, lane by lane, because the scales rather than the products would take the time.
+ */
 #ifndef RF_CPU_QUANT_AVX512_H
 #define RF_CPU_QUANT_AVX512_H
 
-/* Lane tables are computed by the compiler: EACH16(f) is f(0) to f(15). */
+/* The compiler computes the lane tables: EACH16(f) is f(0) to f(15). */
 #define EACH16(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
 #define EACH16_FROM(f, o)                                                                                            \
     f((o) + 0), f((o) + 1), f((o) + 2), f((o) + 3), f((o) + 4), f((o) + 5), f((o) + 6), f((o) + 7), f((o) + 8),      \
@@ -49,7 +49,7 @@ static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2
     __m256i bytes =
         _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_castps_si512(b)), _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
     _mm256_storeu_si256(to, bytes);
-    /* Bytes are added up as unsigned ones, eight at a time: each 128 too large. */
+    /* Adds the bytes as unsigned ones, eight at a time. Each is 128 too large, which is subtracted below. */
     __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
     sums = _mm256_add_epi64(sums, _mm256_unpackhi_epi64(sums, sums));
     halves[0] = _mm256_cvtsi256_si32(sums) - 16 * 128;
@@ -58,7 +58,7 @@ static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2
 
 /* ---- what the products share ---- */
 
-/* -factor * each sum, as a power of two, in the first lane of each group of lanes. */
+/* -2^shift times each sum, in the first lane of each group of lanes. */
 static inline __m512i zeros_out(__m128i sums, int shift, __mmask16 firsts, const uint32_t table[16]) {
     __m128i negative = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sums, (unsigned)shift));
     return _mm512_maskz_permutexvar_epi32(firsts, lanes(table), _mm512_castsi128_si512(negative));
@@ -74,7 +74,7 @@ static const uint32_t by_fours[16] = {EACH16(FOURTH)};
 static const uint32_t by_eights[16] = {EACH16(EIGHTH)};
 static const uint32_t by_eights_2[16] = {EACH16(EIGHTH_PLUS_2)};
 
-/* ---- Q8_0: 4 blocks of 34 bytes against one group, plain order ---- */
+/* ---- Q8_0: 4 blocks of 34 bytes times one group in plain order ---- */
 
 #define Q8_SCALE(i) (17 * ((i) / 8)) /* in 16-bit words */
 static const uint16_t q8_0_scales[32] = {EACH32(Q8_SCALE)};
@@ -96,10 +96,11 @@ ALWAYS_INLINE __m512 step_q8_0(__m512 sum, const uint8_t *w, const struct rf_act
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_b), scale_b, sum);
 }
 
-/* ---- Q4_0: 8 blocks of 18 bytes against two groups, split order ---- */
+/* ---- Q4_0: 8 blocks of 18 bytes times two groups in split order ---- */
 
 #define Q4_SCALE(i) (9 * ((i) / 4))
-/* The quants of blocks 0 to 3 in bytes 0 to 127, of 4 to 7 in bytes 64 to 127 and then 80 to 143. */
+/* Where the quants are: those of blocks 0 to 3 in bytes 0 to 127, those of blocks 4 to 7 in bytes 64 to 127 followed
+ * by bytes 80 to 143. */
 #define Q4_FIRST(i) (2 + 18 * ((i) / 16) + (i) % 16)
 #define Q4_SECOND_AT(i) (74 + 18 * ((i) / 16) + (i) % 16)
 #define Q4_SECOND(i) (Q4_SECOND_AT(i) < 128 ? Q4_SECOND_AT(i) - 64 : Q4_SECOND_AT(i) - 80 + 64)
@@ -107,7 +108,7 @@ static const uint16_t q4_0_scales[32] = {EACH32(Q4_SCALE)};
 static const uint8_t q4_0_first[64] = {EACH64(Q4_FIRST)};
 static const uint8_t q4_0_second[64] = {EACH64(Q4_SECOND)};
 
-/* 64 bytes of nibbles against a group's 128 quants. */
+/* 64 bytes of nibbles times a group's 128 quants. */
 ALWAYS_INLINE __m512i nibble_dot(__m512i dot, __m512i bytes, const struct rf_act_group *x) {
     const __m512i mask = _mm512_set1_epi8(15);
     dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(bytes, mask), load_64(x->quants));
@@ -128,7 +129,7 @@ ALWAYS_INLINE __m512 step_q4_0(__m512 sum, const uint8_t *w, const struct rf_act
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot_b), scale_b, sum);
 }
 
-/* ---- Q4_K: a block of 144 bytes against two groups, order of pairs ---- */
+/* ---- Q4_K: a block of 144 bytes times two groups in the order of pairs ---- */
 
 #define K4_LOW(i) (2 * ((i) / 8))
 #define K4_HIGH(i) (1 + 2 * ((i) / 8))
@@ -137,7 +138,7 @@ ALWAYS_INLINE __m512 step_q4_0(__m512 sum, const uint8_t *w, const struct rf_act
 static const uint32_t q4_k_lanes[4][16] = {
     {EACH16(K4_LOW)}, {EACH16(K4_HIGH)}, {EACH16(K4_LOW_2)}, {EACH16(K4_HIGH_2)}};
 
-/* Two groups' values as 8 floats. */
+/* Four values of each of two groups. */
 static inline __m256 pair(const float *a, const float *b) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(b), 1);
 }
@@ -147,8 +148,8 @@ static inline __m256i pair_integers(const int32_t *a, const int32_t *b) {
 
 ALWAYS_INLINE __m512 step_q4_k(__m512 sum, const uint8_t *w, const struct rf_act_group *x) {
     const __m512i mask = _mm512_set1_epi8(15);
-    /* Scale and minimum, then 12 bytes of 6-bit numbers: scales 0 to 3, minima 0 to 3, the low bits of those from 4
-     * on; their high bits are the top ones of the first eight. */
+    /* The block begins with its scale and minimum. 12 bytes of 6-bit numbers follow: scales 0 to 3, minima 0 to 3,
+     * then the low bits of scales and minima 4 to 7, whose high bits are the top ones of the first eight bytes. */
     __m128i head = load_16(w);
     __m128i bottom = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4));
     __m128i top =
@@ -157,7 +158,7 @@ ALWAYS_INLINE __m512 step_q4_k(__m512 sum, const uint8_t *w, const struct rf_act
         _mm_or_si128(top, _mm_and_si128(bottom, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)));
     __m512 both = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(numbers));
     both = _mm512_mul_ps(both, spread(_mm_cvtph_ps(head), by_eights));
-    /* Lanes 0 to 7: the scales with the activations'; 8 to 15: what the minima take away. */
+    /* Lanes 0 to 7 hold the scales times the activations' scales, lanes 8 to 15 what the minima subtract. */
     __m256 act = pair(x[0].scale, x[1].scale);
     __m256 act_sum = _mm256_mul_ps(act, _mm256_cvtepi32_ps(pair_integers(x[0].sum, x[1].sum)));
     act_sum = _mm256_sub_ps(_mm256_setzero_ps(), act_sum);
@@ -176,7 +177,7 @@ ALWAYS_INLINE __m512 step_q4_k(__m512 sum, const uint8_t *w, const struct rf_act
     return sum;
 }
 
-/* ---- Q6_K: a block of 210 bytes against two groups, plain order ---- */
+/* ---- Q6_K: a block of 210 bytes times two groups in plain order ---- */
 
 #define K6_ACT(i) ((i) / 2)
 #define K6_1(i) (4 + (i) / 4)
@@ -210,14 +211,14 @@ ALWAYS_INLINE __m512 step_q6_k(__m512 sum, const uint8_t *w, const struct rf_act
     return sum;
 }
 
-/* Several rows at once share what is made of the activations. Each row's sum is the same alone or
- * beside others.
+/* Several rows at once share what is computed from the activations. A row's sum is the same alone and beside others.
  *
- * Weights are asked for ahead and in the order they lie in memory, though the rows are walked side by side; and into
- * the L2 cache, since the few misses that L1 can have under way are what would limit the rate (measured on Zen 4: 14
- * GB/s a core with L1 prefetches or along the rows, 29 so, of 31 that plain reading gets). So what is asked for must
- * be ahead of the last of the rows; further than that by more than the memory's latency is slower again, and at a
- * share's end it asks for more that nobody takes. */
+ * Weights are prefetched in the order in which they lie in memory, although the rows are walked side by side. They go
+ * into the L2 cache, because the few misses that L1 can have outstanding would limit the rate. Measured on Zen 4: 14
+ * GB/s per core with L1 prefetches or with prefetches along the rows, 29 GB/s this way, of the 31 GB/s of plain
+ * reading. The prefetched address must therefore be ahead of the last of the rows. If it is further ahead than the
+ * memory's latency needs, it gets slower again, and at the end of a thread's share it fetches weights that nobody
+ * uses. */
 #define ROWS_AT_ONCE 4
 #define PREFETCH_BYTES 8192
 #define LINES(bytes) (((bytes) + 63) / 64)

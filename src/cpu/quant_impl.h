@@ -7,23 +7,23 @@
 #include "cpu/quant.h"
 
 float rf_quant_f16(uint16_t bits);                   /* exact */
-uint16_t rf_quant_to_f16(double value);              /* nearest finite */
-float rf_quant_finite(float value);                  /* NaN: 0; infinities: the largest */
-int rf_quant_round(double value, int low, int high); /* nearest within; NaN gives the nearest to 0 */
+uint16_t rf_quant_to_f16(double value);              /* the nearest finite one */
+float rf_quant_finite(float value);                  /* NaN becomes 0, an infinity the largest f32 */
+int rf_quant_round(double value, int low, int high); /* the nearest in the range; NaN counts as 0 */
 
-/* The scale for which x[i] ~ scale * q[i], q in [low, high], has the least squared error among
- * candidates around the largest magnitude; 0 for zeros. */
+/* The scale with the least squared error of x[i] - scale * q[i], q in [low, high], among candidates around the one
+ * that the largest magnitude suggests; 0 if all x are 0. */
 double rf_quant_symmetric(const float *x, int count, int low, int high);
 
-/* x[i] ~ scale * q[i] + minimum, q in [0, high]. floor_at_zero: minimum is not above 0. */
+/* A fit of x[i] by scale * q[i] + minimum, q in [0, high]. With floor_at_zero the minimum is not above 0. */
 struct rf_quant_affine {
     double scale, minimum;
 };
 struct rf_quant_affine rf_quant_affine_fit(const float *x, int count, int high, bool floor_at_zero);
 
-/* The table's entry nearest to value. */
+/* The index of the entry of rf_iq4_values nearest to value. */
 int rf_iq4_nearest(double value);
-/* The scale for the table. */
+/* The scale with the least squared error of x[i] - scale * an entry of rf_iq4_values. */
 double rf_iq4_fit(const float *x, int count);
 
 #endif

@@ -1,7 +1,7 @@
-/* The types with blocks of 256: their parts' scales are themselves quantized (layouts in quant.h).
+/* The types with blocks of 256, in which the scales of the parts are themselves quantized (layouts in quant.h).
  *
- * A quantizer fits each part of 16 or 32 elements alone, rounds the parts' scales to multiples of
- * the block's, and then picks the integers against what those multiples give. */
+ * A quantizer fits each part of 16 or 32 elements alone, rounds the parts' scales to multiples of the block's scale,
+ * and then picks the integers that fit these multiples. */
 #include "cpu/quant.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ void rf_k4_scale(const uint8_t scales[12], int j, int *scale, int *minimum) {
     if (j < 4) {
         *scale = scales[j] & 63;
         *minimum = scales[j + 4] & 63;
-    } else { /* low four bits in the last four bytes, high two on top of the first eight */
+    } else { /* the low four bits are in the last four bytes, the high two at the top of the first eight */
         *scale = (scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4;
         *minimum = scales[j + 4] >> 4 | (scales[j] >> 6) << 4;
     }
@@ -92,7 +92,7 @@ static void set_q3_scale(uint8_t scales[12], int k, int scale) {
     scales[8 + k % 4] = (uint8_t)(scales[8 + k % 4] | (bits >> 4) << 2 * (k / 4));
 }
 
-/* Q2_K, Q4_K, Q5_K: parts with a scale and a minimum. */
+/* Q2_K, Q4_K, Q5_K: each part has a scale and a minimum. */
 struct affine_block {
     uint16_t scale, minimum; /* f16 */
     int scales[16], minimums[16];
@@ -104,7 +104,7 @@ static void fit_affine(const float *in, int part, int high, int highest_scale, s
     for (int k = 0; k < parts; k++) {
         struct rf_quant_affine fit = rf_quant_affine_fit(in + k * part, part, high, true);
         scale[k] = fit.scale;
-        minimum[k] = -fit.minimum; /* stored as what is subtracted */
+        minimum[k] = -fit.minimum; /* the block stores what is subtracted */
         most_scale = fmax(most_scale, scale[k]);
         most_minimum = fmax(most_minimum, minimum[k]);
     }
@@ -120,11 +120,11 @@ static void fit_affine(const float *in, int part, int high, int highest_scale, s
     }
 }
 
-/* Q3_K, Q6_K, IQ4_XS: parts with a scale of either sign. */
+/* Q3_K, Q6_K, IQ4_XS: each part has a scale of either sign. */
 struct symmetric_block {
     uint16_t scale;
     int scales[16];
-    double real[16]; /* what the two give */
+    double real[16]; /* scale * scales[k] */
 };
 static void fit_scales(const double *scale, int parts, int lowest, int highest, struct symmetric_block *b) {
     double extreme = 0;
@@ -142,7 +142,7 @@ static void fit_symmetric(const float *in, int low, int high, int lowest, int hi
     for (int k = 0; k < 16; k++) scale[k] = rf_quant_symmetric(in + 16 * k, 16, low, high);
     fit_scales(scale, 16, lowest, highest, b);
 }
-/* q - low, never negative. */
+/* The integer that is stored for x: q - low, never negative. */
 static int pick(double x, double scale, int low, int high) {
     return (scale != 0 ? rf_quant_round(x / scale, low, high) : 0) - low;
 }

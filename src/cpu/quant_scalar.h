@@ -1,5 +1,5 @@
-/* Products of quantized rows with activations in 8 bits, one element at a time (after simd_dots.h).
- * They unpack with the panels' function, so this level has no bit tricks of its own. */
+/* Products of quantized rows with activations in 8 bits, one element at a time. Included after simd_dots.h. They
+ * unpack blocks with the panels' function, so this level needs no bit manipulation of its own. */
 #ifndef RF_CPU_QUANT_SCALAR_H
 #define RF_CPU_QUANT_SCALAR_H
 

@@ -1,19 +1,23 @@
 /* The reference of sampling (see ref_sampling.h): sorts the candidates and walks along them.
  *
- * Must not be compiled to fused multiply-adds in places where the definition has two roundings; there is none: no
- * product of floats is ever added to anything here. */
+ * No product of floats is added to anything here, so the compiler cannot fuse a multiply-add where the definition has
+ * two roundings. */
 #include "cpu/ref_sampling.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sampling_numbers *numbers) {
+const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_args *args) {
     if (!isfinite(s->temperature) || s->temperature < 0) return "the temperature must be 0 or above";
     if (!isfinite(s->top_p) || s->top_p < 0) return "top_p must be from 0 to 1";
     if (!isfinite(s->min_p) || s->min_p < 0 || s->min_p > 1) return "min_p must be from 0 to 1";
     if (!isfinite(s->penalty) || s->penalty < 0) return "the penalty must be above 0, or 0 for none";
-    struct rf_sampling_numbers n = {.greedy = s->temperature == 0, .top_k = s->top_k, .draw = 1u << 24};
+    struct rf_sample_args n = *args;
+    n.greedy = s->temperature == 0;
+    n.top_k = s->top_k;
+    n.top_p = 0;
+    n.draw = 1u << 24;
     double temperature = n.greedy ? 1 : (double)s->temperature;
     n.scale = (float)(M_LOG2E / (s->temperature_last ? 1 : temperature));
     if (!isfinite(n.scale)) return "the temperature is too small for a float's inverse: use 0";
@@ -23,7 +27,7 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sampling_
     n.penalty = s->penalty > 0 ? s->penalty : 1;
     n.inverse = 1 / n.penalty;
     if (!isfinite(n.inverse)) return "the penalty is too small for a float's inverse";
-    *numbers = n;
+    *args = n;
     return NULL;
 }
 
@@ -58,11 +62,14 @@ uint64_t rf_sampling_random(uint64_t seed, uint64_t counter) {
     return out[0] | (uint64_t)out[1] << 32;
 }
 
-int32_t rf_ref_argmax(const float *values, size_t count) {
-    int32_t best = -1;
-    for (size_t i = 0; i < count; i++)
-        if (!isnan(values[i]) && (best < 0 || values[i] > values[best])) best = (int32_t)i;
-    return best;
+void rf_ref_argmax(int32_t *out, const float *values, const struct rf_argmax_args *args) {
+    for (size_t r = 0; r < args->rows; r++) {
+        const float *row = values + r * args->row_stride;
+        int32_t best = -1;
+        for (size_t i = 0; i < args->columns; i++)
+            if (!isnan(row[i]) && (best < 0 || row[i] > row[best])) best = (int32_t)i;
+        out[r] = best;
+    }
 }
 
 static int by_value(const void *a, const void *b) {
@@ -74,11 +81,12 @@ static int by_index(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A logit with the penalty on it, as bits in the upper half of each element of scratch; its index in the lower. */
-static void penalize(const struct rf_sampling_numbers *n, const float *logits, size_t count, const int32_t *window,
-                     size_t window_count, uint64_t *scratch) {
+/* Puts each logit, with the penalty, as bits into the upper half of an element of scratch and its index into the
+ * lower half. */
+static void penalize(const struct rf_sample_args *n, const float *logits, const int32_t *window, uint64_t *scratch) {
+    size_t count = n->columns;
     for (size_t i = 0; i < count; i++) scratch[i] = 0;
-    for (size_t i = 0; i < window_count; i++)
+    for (size_t i = 0; i < n->window_count; i++)
         if (window[i] >= 0 && (size_t)window[i] < count) scratch[window[i]] = 1;
     for (size_t i = 0; i < count; i++) {
         float logit = logits[i];
@@ -102,9 +110,11 @@ static uint32_t distance(float best, float logit, float scale) {
     return (uint32_t)(octaves * 0x1p24f);
 }
 
-int32_t rf_ref_sample(const struct rf_sampling_numbers *n, const float *logits, size_t count, const int32_t *window,
-                      size_t window_count, uint64_t seed, uint64_t counter, uint64_t *scratch) {
-    penalize(n, logits, count, window, window_count, scratch);
+/* The token of one row. */
+static int32_t sample_row(const struct rf_sample_args *n, const float *logits, const int32_t *window,
+                          const uint64_t *random, uint64_t *scratch) {
+    size_t count = n->columns;
+    penalize(n, logits, window, scratch);
     int64_t best = -1;
     for (size_t i = 0; i < count; i++) {
         float logit = logit_of(scratch[i]);
@@ -131,7 +141,7 @@ int32_t rf_ref_sample(const struct rf_sampling_numbers *n, const float *logits, 
     }
     qsort(scratch, kept, sizeof *scratch, by_index);
     sum = before = 0;
-    for (size_t i = 0; i < kept; i++) { /* from here on the upper half is y of the draw */
+    for (size_t i = 0; i < kept; i++) { /* from here on the upper half is the y of the draw */
         uint32_t y = (uint32_t)(scratch[i] >> 32);
         uint64_t later = (uint64_t)y * n->draw >> 24;
         bool left_out = rf_sampling_weight(y) < n->least_weight;
@@ -139,10 +149,17 @@ int32_t rf_ref_sample(const struct rf_sampling_numbers *n, const float *logits, 
         scratch[i] = later << 32 | (uint32_t)scratch[i];
         sum += rf_sampling_weight((uint32_t)later);
     }
-    uint64_t point = (uint64_t)((unsigned __int128)rf_sampling_random(seed, counter) * sum >> 64);
+    uint64_t point = (uint64_t)((unsigned __int128)rf_sampling_random(random[0], random[1]) * sum >> 64);
     for (size_t i = 0; i < kept; i++) {
         before += rf_sampling_weight((uint32_t)(scratch[i] >> 32));
         if (before > point) return (int32_t)(uint32_t)scratch[i];
     }
     return -1; /* no candidate: all are -inf or NaN */
+}
+
+void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
+                   const struct rf_sample_args *args, uint64_t *scratch) {
+    for (size_t r = 0; r < args->rows; r++)
+        out[r] = sample_row(args, logits + r * args->row_stride, window ? window + r * args->window_stride : NULL,
+                            random ? random + 2 * r : NULL, scratch);
 }

@@ -1,8 +1,8 @@
-/* The bodies of products with float weights, of panels, of activation quantization and of attention,
- * over the level's vectors (vec_*.h; after simd_rows.h).
+/* The function bodies of products with float weights, of panels, of activation quantization and of attention, over
+ * the level's vectors (vec_*.h). Included after simd_rows.h.
  *
- * Each output is one sum over k in an order that its shape alone decides; how many rows or columns
- * are computed beside it changes nothing. */
+ * Each output is one sum over k, in an order that its shape alone decides. How many rows or columns are computed
+ * beside it changes nothing. */
 #ifndef RF_CPU_SIMD_DOTS_H
 #define RF_CPU_SIMD_DOTS_H
 
@@ -24,7 +24,7 @@ static inline float half_at(const void *p) {
 
 /* ---- float weights ---- */
 
-/* Rows at once, so that x is read less often than the weights are. The prefetches are as in
+/* Several rows are computed at once, so that x is read less often than the weights. The prefetches are those of
  * quant_avx512.h, which says why. */
 #define FLOAT_ROWS_AT_ONCE (VEC_WIDTH == 16 ? 4 : 2)
 #define FLOAT_PREFETCH_BYTES (FLOAT_ROWS_AT_ONCE * 16384)
@@ -67,7 +67,7 @@ DEFINE_MATVEC(bf16, 2)
 #define FLOAT_ROWS (2 * VEC_WIDTH)
 
 static void pack_float(float *panel, const float *rows_of_k, size_t row_stride, size_t rows, size_t k) {
-    /* A few columns at a time, so that what is written stays in the L1 cache. */
+    /* It takes a few columns at a time, so that what it writes stays in the L1 cache. */
     for (size_t from = 0; from < k; from += 16)
         for (size_t r = 0; r < FLOAT_ROWS; r++) {
             const float *row = rows_of_k + r * row_stride;
@@ -109,12 +109,12 @@ static void panel_float(float *y, size_t y_stride, size_t rows, const float *pan
 
 /* ---- activations in 8 bits ---- */
 
-/* 32 elements: quants, their scale and the sums of the two halves, in quant_*.h. The same bits on every level:
- * largest magnitude / 127 as scale, elements times 127 / it rounded to even; see RF_Q8_TINY for zeros, and NaN as
- * scale of what is not finite. */
+/* Quantizes 32 elements: their quants, their scale and the sums of the two halves. quant_*.h define it, with the same
+ * bits on every level. The scale is the largest magnitude / 127, and an element is multiplied by 127 / that magnitude
+ * and rounded to even. RF_Q8_TINY says what counts as zeros. The scale is NaN if an element is not finite. */
 static inline void quantize_32(int8_t quants[32], float *scale, int32_t halves[2], const float *x);
 
-/* The scale of 32 elements by the bits of their largest magnitude; whether there is anything to round. */
+/* The scale of 32 elements, from the bits of their largest magnitude. Returns whether there is anything to round. */
 static inline bool scale_of_32(uint32_t most, float *scale, float *inverse) {
     float largest;
     memcpy(&largest, &most, sizeof largest);
@@ -123,7 +123,7 @@ static inline bool scale_of_32(uint32_t most, float *scale, float *inverse) {
     *inverse = 127.0f / largest;
     return largest >= RF_Q8_TINY && *scale > 0;
 }
-#define ROUND_TO_INTEGER 0x1.8p23f /* added, it leaves the nearest integer, ties to even, in the low bits */
+#define ROUND_TO_INTEGER 0x1.8p23f /* adding it leaves the nearest integer, ties to even, in the low bits */
 
 static void quantize_column(struct rf_act_group *out, const float *x, size_t k, enum rf_act_order order) {
     for (size_t i = 0; i < k; i += 128, out++) {
@@ -147,10 +147,10 @@ static void quantize_column(struct rf_act_group *out, const float *x, size_t k, 
 
 /* ---- panels of quantized weights ---- */
 
-/* What a weight type means to a panel: value = scale * (quant - zero) - minimum. */
+/* How a panel holds a weight type: value = scale * (quant - zero) - minimum. */
 struct panel_type {
     int zero;
-    bool wide;   /* signed bytes of the full range, see vi_dot_wide */
+    bool wide;   /* signed bytes of the full range: see vi_dot_wide */
     bool halves; /* a scale per 16 elements, not per 32 */
     bool minimum;
 };
@@ -167,7 +167,7 @@ ALWAYS_INLINE void nibbles(uint8_t *restrict low, uint8_t *restrict high, const 
     }
 }
 
-/* The quants of a block of a row: 32 or 256 bytes, with a scale per 16 and a minimum per 32. */
+/* Unpacks a block of a row into 32 or 256 bytes, with a scale per 16 elements and a minimum per 32. */
 static void unpack_block(enum rf_dtype dtype, const uint8_t *block, uint8_t *quants, float *scale, float *minimum) {
     if (dtype == RF_Q8_0) {
         for (int i = 0; i < 32; i++) quants[i] = (uint8_t)(block[2 + i] + VEC_SIGNED_OFFSET);
@@ -199,7 +199,7 @@ static void unpack_block(enum rf_dtype dtype, const uint8_t *block, uint8_t *qua
     }
 }
 
-/* rf_simd's pack, whatever the level. */
+/* rf_simd's pack, for any level. */
 static void pack_rows(struct rf_panel *panel, enum rf_dtype dtype, const void *weights, size_t row_bytes, size_t rows,
                       size_t k) {
     size_t elements = dtype == RF_Q8_0 || dtype == RF_Q4_0 ? 32 : 256;
@@ -329,8 +329,8 @@ static void panel_dot(float *y, size_t y_stride, size_t rows, const struct rf_pa
         }                                                                                                            \
     }
 
-/* Turns scores into weights against the greatest so far; gives the factor for what was summed
- * before. A NaN among the scores gets into the sum. */
+/* Turns scores into weights relative to the greatest score so far. Returns the factor for what was summed before. A
+ * NaN among the scores reaches the sum. */
 static float running_softmax(struct rf_attend *state, float *scores, size_t count, const float *mask) {
     vf greatest = vf_set(state->greatest);
     EACH_VECTOR(i, n, count) {

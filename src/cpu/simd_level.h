@@ -1,4 +1,4 @@
-/* A level's table: all that the bodies define. The last include of a level's file. */
+/* The table of a level, with all functions that the bodies define. A level's file includes this last. */
 #ifndef RF_CPU_SIMD_LEVEL_H
 #define RF_CPU_SIMD_LEVEL_H
 

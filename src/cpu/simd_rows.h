@@ -1,8 +1,8 @@
-/* The bodies of elementwise ops and of ops on one row, over the level's vectors (vec_*.h).
+/* The function bodies of elementwise ops and of ops on one row, over the level's vectors (vec_*.h).
  *
- * The last, incomplete vector of a row goes through the same arithmetic as the others, with
- * neutral elements beyond the end: an element's bits do not depend on where it stands. Sums run
- * in four vectors, always in the same order. */
+ * The last, incomplete vector of a row goes through the same arithmetic as the others, with neutral elements beyond
+ * the end, so an element's bits do not depend on its place. Sums are kept in four vectors, always in the same order.
+ */
 #ifndef RF_CPU_SIMD_ROWS_H
 #define RF_CPU_SIMD_ROWS_H
 
@@ -10,12 +10,12 @@
 
 #include "cpu/simd.h"
 
-/* f(i, n) for each vector of count elements; n elements in it. */
+/* Loops over the vectors of count elements: each begins at element i and has n elements. */
 #define EACH_VECTOR(i, n, count)                                                                                     \
     for (size_t i = 0, n; i < (count) && (n = (count) - i < VEC_WIDTH ? (count) - i : VEC_WIDTH, true);              \
          i += VEC_WIDTH)
 
-/* One set per element type: read and write n elements as f32. */
+/* Read and write n elements of each type as f32. */
 static inline vf get_f32(const void *p, size_t i, size_t n) {
     const float *at = (const float *)p + i;
     return n == VEC_WIDTH ? vf_load(at) : vf_load_n(at, n);
@@ -50,7 +50,7 @@ static inline void put_bf16(void *p, size_t i, vf x, size_t n) {
         vf_store_bf16_n(at, x, n);
 }
 
-/* a * b + c rounded once, on every level. */
+/* a * b + c, rounded once on every level. */
 static inline vf multiply_add(vf a, vf b, vf c) {
 #ifdef VEC_SCALAR
     return fmaf(a, b, c);
@@ -59,7 +59,7 @@ static inline vf multiply_add(vf a, vf b, vf c) {
 #endif
 }
 
-/* x / (1 + exp(-f x)): what SiLU and GELU with tanh both are. Below -1000 both are 0. */
+/* x / (1 + exp(exponent)): SiLU and GELU with tanh both have this form. Below -1000 both are 0. */
 static inline vf gated(vf x, vf exponent) {
     return vf_div(x, vf_add(vf_set(1.0f), vf_exp(exponent)));
 }
@@ -73,7 +73,7 @@ static inline vf activation(enum rf_activation kind, vf x) {
     }
     x = vf_max(vf_set(-1000.0f), x);
     if (kind == RF_ACTIVATION_SILU) return gated(x, vf_sub(vf_set(0.0f), x));
-    /* 2 sqrt(2 / pi) (x + 0.044715 x^3), negated */
+    /* -2 sqrt(2 / pi) (x + 0.044715 x^3) */
     vf square = vf_mul(x, x);
     vf inner = vf_mul(x, vf_fma(square, vf_set(-1.59576912f * 0.044715f), vf_set(-1.59576912f)));
     return gated(x, inner);
@@ -148,7 +148,7 @@ DEFINE_CAST(f16, f32)
 DEFINE_CAST(f16, bf16)
 DEFINE_CAST(bf16, f32)
 DEFINE_CAST(bf16, f16)
-/* The same type keeps the bits. */
+/* A cast to the same type keeps the bits. */
 static void cast_32(void *out, const void *in, size_t count) {
     if (count) memmove(out, in, 4 * count);
 }
@@ -156,7 +156,7 @@ static void cast_16(void *out, const void *in, size_t count) {
     if (count) memmove(out, in, 2 * count);
 }
 
-/* The scaled and masked row is written to out first, then exponentials, then quotients. */
+/* out first gets the scaled and masked row, then the exponentials, then the quotients. */
 static void softmax_row(float *out, const float *in, enum rf_dtype mask_type, const void *mask, size_t columns,
                         float scale) {
     vf greatest = vf_set(-INFINITY);
@@ -165,7 +165,7 @@ static void softmax_row(float *out, const float *in, enum rf_dtype mask_type, co
         if (scale != 1) x = vf_mul(x, vf_set(scale));
         if (mask) x = vf_add(x, mask_type == RF_F16 ? get_f16(mask, i, n) : get_f32(mask, i, n));
         put_f32(out, i, x, n);
-        greatest = vf_max(vf_keep_n(x, n, -INFINITY), greatest); /* passes NaN by: the sum will meet it */
+        greatest = vf_max(vf_keep_n(x, n, -INFINITY), greatest); /* ignores a NaN, which will reach the sum */
     }
     float most = vf_greatest(greatest);
     vf shift = vf_set(most == -INFINITY ? 0 : most);

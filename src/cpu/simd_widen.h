@@ -1,20 +1,20 @@
-/* Blocks of every quantized type to f32, for the level's file (after simd_dots.h): the loops of
- * rf_dequantize_row in a shape that compilers turn into vectors. The bits are the same: all
- * products are exact, and only the offset is rounded (see quant.h). */
+/* Converts blocks of every quantized type to f32. Included in the level's file after simd_dots.h. These are the loops
+ * of rf_dequantize_row in a form that compilers turn into vectors. The bits are the same, because all products are
+ * exact and only the addition of the offset is rounded (see quant.h). */
 #ifndef RF_CPU_SIMD_WIDEN_H
 #define RF_CPU_SIMD_WIDEN_H
 
-/* count quants of one scale and offset. */
+/* count quants that share a scale and an offset. */
 ALWAYS_INLINE void scaled(float *restrict out, const int8_t *restrict quants, size_t count, float scale,
                           float offset) {
     for (size_t i = 0; i < count; i++) out[i] = scale * (float)quants[i] - offset;
 }
-/* The same without an offset: 0 would turn -0 into 0. */
+/* The same without an offset, because an offset of 0 would turn -0 into 0. */
 ALWAYS_INLINE void scaled_only(float *restrict out, const int8_t *restrict quants, size_t count, float scale) {
     for (size_t i = 0; i < count; i++) out[i] = scale * (float)quants[i];
 }
 
-/* 32 elements from 16 bytes of nibbles and, where there are some, 32 fifth bits. */
+/* 32 elements from 16 bytes of nibbles and, unless high is NULL, 32 fifth bits. */
 ALWAYS_INLINE void nibbles_32(int8_t *restrict quants, const uint8_t *restrict bytes, const uint8_t *high, int zero) {
     uint32_t bits = 0;
     if (high) memcpy(&bits, high, sizeof bits);
@@ -56,7 +56,7 @@ static void widen_small(enum rf_dtype dtype, const uint8_t *block, float *out) {
     }
 }
 
-/* Two bits of each of 256 elements: element 128 h + 32 p + l is bits 2 p of bytes[32 h + l]. */
+/* Two bits of each of 256 elements: those of element 128 h + 32 p + l begin at bit 2 p of bytes[32 h + l]. */
 ALWAYS_INLINE void two_bits(int8_t *restrict quants, const uint8_t *restrict bytes) {
     for (int h = 0; h < 2; h++)
         for (int p = 0; p < 4; p++)

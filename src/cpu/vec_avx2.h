@@ -1,4 +1,4 @@
-/* Vectors of 8 floats: AVX2, FMA, F16C. What each function means is said in vec_scalar.h. */
+/* Vectors of 8 floats: AVX2, FMA, F16C. vec_scalar.h says what each function means. */
 #ifndef RF_CPU_VEC_AVX2_H
 #define RF_CPU_VEC_AVX2_H
 
@@ -76,7 +76,7 @@ static inline vf vf_power_of_two(vf n) {
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 
-/* n halves, 0 beyond. */
+/* The first n of 8 halves; the others are 0. */
 static inline __m128i load_halves(const uint16_t *p, size_t n) {
     uint16_t copy[8] = {0};
     memcpy(copy, p, n * sizeof *p);

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats: AVX-512 (F, BW, VL, DQ). What each function means is said in vec_scalar.h. */
+/* Vectors of 16 floats: AVX-512 (F, BW, VL, DQ). vec_scalar.h says what each function means. */
 #ifndef RF_CPU_VEC_AVX512_H
 #define RF_CPU_VEC_AVX512_H
 
@@ -92,7 +92,7 @@ static inline void vf_store_f16_n(uint16_t *p, vf x, size_t n) {
 static inline void vf_store_f16(uint16_t *p, vf x) {
     vf_store_f16_n(p, x, VEC_WIDTH);
 }
-/* By integers, because the instruction for it takes subnormals for zero. */
+/* Done with integers, because the instruction for it treats subnormals as zero. */
 static inline void vf_store_bf16_n(uint16_t *p, vf x, size_t n) {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -131,7 +131,7 @@ static inline vf vi_to_f32(vi x) {
 static inline vi vi_dot(vi sum, vi unsigned_bytes, vi signed_bytes) {
     return _mm512_dpbusd_epi32(sum, unsigned_bytes, signed_bytes);
 }
-/* The bytes were offset by VEC_SIGNED_OFFSET; the caller takes that out again through the sum. */
+/* The caller added VEC_SIGNED_OFFSET to the bytes, and makes up for it in the sum. */
 static inline vi vi_dot_wide(vi sum, vi offset_bytes, vi signed_bytes) {
     return _mm512_dpbusd_epi32(sum, offset_bytes, signed_bytes);
 }

@@ -1,12 +1,13 @@
-/* Vectors of one float: what a machine without a SIMD level of its own uses, and the meaning of the
- * functions that every level has.
+/* Vectors of one float, for machines without a SIMD level of their own. This header also defines what the functions
+ * of every level mean.
  *
- * A level is a header of this shape plus a file that includes it and the bodies (simd_*.h); one for
- * NEON is to be written the same way. Names carry no prefix of the library: they are static and
- * known in the level's file alone.
+ * A level is a header like this one and a file that includes it and the function bodies (simd_*.h); one for NEON can
+ * be written the same way. The names have no library prefix, because they are static and known in the level's file
+ * alone.
  *
- * vf is VEC_WIDTH floats, vi the same number of 32-bit integers. _n: the first n (<= VEC_WIDTH)
- * elements; the rest is neither read nor written, and read as 0. */
+ * vf is VEC_WIDTH floats, vi the same number of 32-bit integers. A function whose name ends in _n works on the first
+ * n
+ * (<= VEC_WIDTH) elements. It neither reads nor writes the others in memory; a load sets them to 0. */
 #ifndef RF_CPU_VEC_SCALAR_H
 #define RF_CPU_VEC_SCALAR_H
 
@@ -35,7 +36,7 @@ static inline vf vf_load_n(const float *p, size_t n) {
 static inline void vf_store_n(float *p, vf x, size_t n) {
     if (n) *p = x;
 }
-/* The first n of x, then other. */
+/* The first n elements of x; the others are `other`. */
 static inline vf vf_keep_n(vf x, size_t n, float other) {
     return n ? x : other;
 }
@@ -52,21 +53,21 @@ static inline vf vf_mul(vf a, vf b) {
 static inline vf vf_div(vf a, vf b) {
     return a / b;
 }
-/* a * b + c; a level with fused multiply-add rounds once. */
+/* a * b + c. A level with fused multiply-add rounds once. */
 static inline vf vf_fma(vf a, vf b, vf c) {
     return a * b + c;
 }
 static inline vf vf_fnma(vf a, vf b, vf c) {
     return c - a * b;
 }
-/* b where either is NaN. */
+/* b if either is NaN. */
 static inline vf vf_max(vf a, vf b) {
     return a > b ? a : b;
 }
 static inline vf vf_min(vf a, vf b) {
     return a < b ? a : b;
 }
-/* Over the lanes, in an order that is always the same. */
+/* The sum and the greatest of the lanes, in an order that is always the same. */
 static inline float vf_sum(vf x) {
     return x;
 }
@@ -74,7 +75,7 @@ static inline float vf_greatest(vf x) {
     return x;
 }
 
-/* 16-bit floats; narrowing is to nearest, ties to even, subnormals kept. */
+/* 16-bit floats. Narrowing rounds to nearest, ties to even, and keeps subnormals. */
 static inline float bits_to_float(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
@@ -88,7 +89,7 @@ static inline uint32_t float_to_bits(float value) {
 static inline vf vf_load_f16(const uint16_t *p) {
     uint32_t sign = (uint32_t)(*p & 0x8000) << 16, rest = *p & 0x7fff;
     if (rest >= 0x7c00) return bits_to_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    /* The exponent's bias differs by 112; the product is exact, subnormals included. */
+    /* The biases of the exponents differ by 112. The product is exact, also for subnormals. */
     float magnitude = bits_to_float(rest << 13) * 0x1p112f;
     return bits_to_float(sign | float_to_bits(magnitude));
 }
@@ -97,9 +98,9 @@ static inline void vf_store_f16(uint16_t *p, vf x) {
     uint32_t half;
     if (rest > 0x7f800000) {
         half = 0x7e00;
-    } else if (rest >= 0x477ff000) { /* 65520: rounds beyond the range */
+    } else if (rest >= 0x477ff000) { /* 65520 and above round beyond the range */
         half = 0x7c00;
-    } else if (rest < 0x38800000) { /* subnormal: the sum's last bit is worth 2^-24 */
+    } else if (rest < 0x38800000) { /* subnormal: the last bit of the sum is worth 2^-24 */
         half = float_to_bits(bits_to_float(rest) + 0.5f) - float_to_bits(0.5f);
     } else {
         half = (rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13;
@@ -126,7 +127,7 @@ static inline void vf_store_bf16_n(uint16_t *p, vf x, size_t n) {
     if (n) vf_store_bf16(p, x);
 }
 
-/* 2 * VEC_WIDTH floats as VEC_WIDTH pairs. */
+/* Read and write 2 * VEC_WIDTH floats as VEC_WIDTH pairs. */
 static inline void vf_deinterleave(const float *p, vf *even, vf *odd) {
     *even = p[0];
     *odd = p[1];
@@ -136,7 +137,7 @@ static inline void vf_interleave(float *p, vf even, vf odd) {
     p[1] = odd;
 }
 
-/* Within two units in the last place; subnormal results, infinities and NaN as exp has them. */
+/* The error is at most two units in the last place. Subnormal results, infinities and NaN are those of exp. */
 static inline vf vf_exp(vf x) {
     return expf(x);
 }
@@ -154,13 +155,13 @@ static inline vi vi_load(const void *p) {
 static inline vf vi_to_f32(vi x) {
     return (float)x;
 }
-/* sum + the four products in each lane; the unsigned bytes are at most 63. */
+/* sum + the four products in each lane. The unsigned bytes are at most 63. */
 static inline vi vi_dot(vi sum, vi unsigned_bytes, vi signed_bytes) {
     for (int i = 0; i < 32; i += 8)
         sum += (uint8_t)((uint32_t)unsigned_bytes >> i) * (int8_t)((uint32_t)signed_bytes >> i);
     return sum;
 }
-/* The same of signed bytes, to which the caller added VEC_SIGNED_OFFSET. */
+/* The same for signed bytes of the full range, to which the caller added VEC_SIGNED_OFFSET. */
 #define VEC_SIGNED_OFFSET 0
 static inline vi vi_dot_wide(vi sum, vi bytes, vi signed_bytes) {
     for (int i = 0; i < 32; i += 8) sum += (int8_t)((uint32_t)bytes >> i) * (int8_t)((uint32_t)signed_bytes >> i);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "cpu/ref_transformer.h"
+#include "cpu/ref_cache.h"
 #include "infer/arch_impl.h"
 
 static const struct rf_arch *const archs[] = {&rf_arch_llama, &rf_arch_qwen2, &rf_arch_qwen3};

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "cpu/ref_sampling.h"
 #include "graph/executor.h"
 #include "ops/gpu_sampling.h"
 
@@ -12,21 +13,28 @@ enum { WINDOW_MAX = 4096 };
 /* Places in the session's one buffer: the token, seed and counter, the window, the workspace. */
 enum { AT_TOKEN = 0, AT_RANDOM = 256, AT_WINDOW = 512, AT_WORKSPACE = AT_WINDOW + WINDOW_MAX * 4 };
 
-static struct rf_sampling settings_of(const struct rf_sample_params *params, uint32_t *window) {
-    struct rf_sampling sampling = {.temperature = params->temperature,
-                                   .top_k = params->top_k,
-                                   .top_p = params->top_p,
-                                   .min_p = params->min_p,
-                                   .penalty = params->penalty == 0 ? 1 : params->penalty};
-    *window = sampling.penalty == 1 ? 0 : RF_MIN(params->penalty_window, (uint32_t)WINDOW_MAX);
-    return sampling;
+/* The arguments of one row, whose window is the session's last tokens. */
+static rf_status args_of(const struct rf_session *session, const struct rf_sample_params *params,
+                         struct rf_sample_args *args) {
+    const struct rf_sampling sampling = {.temperature = params->temperature,
+                                         .top_k = params->top_k,
+                                         .top_p = params->top_p,
+                                         .min_p = params->min_p,
+                                         .penalty = params->penalty == 0 ? 1 : params->penalty};
+    uint32_t window = sampling.penalty == 1 ? 0 : RF_MIN(params->penalty_window, (uint32_t)WINDOW_MAX);
+    uint32_t columns = session->engine->hparams.vocabulary;
+    window = RF_MIN(window, session->length);
+    *args = (struct rf_sample_args){
+        .rows = 1, .row_stride = columns, .window_stride = window, .columns = columns, .window_count = window};
+    const char *why = rf_sampling_resolve(&sampling, args);
+    return why ? rf_fail(RF_E_INVALID, "sampling: %s", why) : RF_OK;
 }
 
 static rf_status sample_on_device(struct rf_session *session, struct rf_device *device, struct rf_operand logits,
-                                  const struct rf_sampling *sampling, uint32_t window, uint64_t seed,
-                                  int32_t *token) {
-    uint64_t columns = session->engine->hparams.vocabulary, workspace = 0;
-    rf_status status = rf_gpu_sample_workspace(1, columns, &workspace);
+                                  const struct rf_sample_args *args, uint64_t seed, int32_t *token) {
+    uint64_t workspace = 0;
+    uint32_t window = args->window_count;
+    rf_status status = rf_gpu_sample_workspace(1, args->columns, &workspace);
     if (!status && !session->queue) status = rf_queue_create(device, NULL, &session->queue);
     if (!status && !session->sample) {
         RF_PARAMS(struct rf_buffer_params, params);
@@ -41,40 +49,33 @@ static rf_status sample_on_device(struct rf_session *session, struct rf_device *
         status = rf_copy_to_device_safe(session->queue, buffer, AT_WINDOW, session->tokens + session->length - window,
                                         window * sizeof *session->tokens);
     if (!status) {
-        struct rf_sample_args args = {.sampling = *sampling,
-                                      .rows = 1,
-                                      .columns = columns,
-                                      .out = {buffer, AT_TOKEN},
-                                      .logits = logits,
-                                      .random = {buffer, AT_RANDOM},
-                                      .window_count = window,
-                                      .workspace = {buffer, AT_WORKSPACE}};
-        if (window) args.window = (struct rf_operand){buffer, AT_WINDOW};
-        status = rf_gpu_sample(session->queue, &args);
+        struct rf_gpu_sample sample = {.args = *args,
+                                       .out = {buffer, AT_TOKEN},
+                                       .logits = logits,
+                                       .random = {buffer, AT_RANDOM},
+                                       .workspace = {buffer, AT_WORKSPACE}};
+        if (window) sample.window = (struct rf_operand){buffer, AT_WINDOW};
+        status = rf_gpu_sample(session->queue, &sample);
     }
     if (!status) status = rf_copy_from_device_safe(session->queue, token, buffer, AT_TOKEN, sizeof *token);
     return status;
 }
 
-static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sampling *sampling,
-                               uint32_t window, uint64_t seed, int32_t *token) {
-    struct rf_sampling_numbers numbers;
-    size_t columns = session->engine->hparams.vocabulary;
-    const char *why = rf_sampling_resolve(sampling, &numbers);
-    if (why) return rf_fail(RF_E_INVALID, "sampling: %s", why);
-    if (!session->host_scratch) session->host_scratch = malloc(columns * sizeof *session->host_scratch);
+static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sample_args *args,
+                               uint64_t seed, int32_t *token) {
+    uint64_t random[2] = {seed, session->length};
+    if (!session->host_scratch) session->host_scratch = malloc(args->columns * sizeof *session->host_scratch);
     if (!session->host_scratch) return rf_fail(RF_E_NO_MEMORY, "no host memory for sampling");
-    *token = rf_ref_sample(&numbers, logits, columns, session->tokens + session->length - window, window, seed,
-                           session->length, session->host_scratch);
+    rf_ref_sample(token, logits, random, session->tokens + session->length - args->window_count, args,
+                  session->host_scratch);
     return RF_OK;
 }
 
 static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
     if (!session->last && !session->has_host_logits)
         return rf_fail(RF_E_INVALID, "rf_session_sample: no logits; evaluate a token first (after a rewind, too)");
-    uint32_t window;
-    struct rf_sampling sampling = settings_of(params, &window);
-    window = RF_MIN(window, session->length);
+    struct rf_sample_args args;
+    RF_TRY(args_of(session, params, &args));
     size_t columns = session->engine->hparams.vocabulary;
     struct rf_device *device = NULL;
     struct rf_binding at = {.host = session->host_logits};
@@ -85,15 +86,14 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     int32_t drawn = -1;
     if (device) {
         struct rf_operand logits = {at.buffer, at.offset_bytes + row};
-        status = sample_on_device(session, device, logits, &sampling, window, params->seed, &drawn);
+        status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
         if (rf_is_full(status)) { /* no room for its few buffers: the host has what it takes */
             status = rf_session_keep_logits(session);
-            if (!status)
-                status = sample_on_cpu(session, session->host_logits, &sampling, window, params->seed, &drawn);
+            if (!status) status = sample_on_cpu(session, session->host_logits, &args, params->seed, &drawn);
         }
     } else {
         const float *logits = (const float *)(const void *)((const char *)at.host + at.offset_bytes + row);
-        status = sample_on_cpu(session, logits, &sampling, window, params->seed, &drawn);
+        status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
     }
     if (status) return status;
     if (drawn < 0) return rf_fail(RF_E_INVALID, "no token can be drawn: every logit is NaN or -inf");

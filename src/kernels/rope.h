@@ -1,20 +1,19 @@
-/* Rotary embedding: the angle of a pair of elements, exactly, and its sine and cosine.
- *
- * A table holds for each pair the turns per position as a fraction of 2^64: the phase of position p is
- * p * step modulo 2^64, without rounding, for any 32-bit position, negative ones too. Base frequency,
- * frequency factors and scaling are in the table; the host makes it (rf_rope_steps). */
+/* Rotary embedding: the angle of a pair of elements, exactly, and its sine and cosine. cache_args.h says what the
+ * table of steps holds; phases are exact for negative positions too. */
 #ifndef RF_KERNELS_ROPE_H
 #define RF_KERNELS_ROPE_H
 
 #include "kernels/kernel.h"
 
+#include "kernels/cache_args.h"
+
 struct rope_turn {
     float cosine, sine;
 };
 
-/* Of a phase in turns, as a fraction of 2^64; times magnitude. Within 2e-7 of it. */
+/* Cosine and sine of a phase in turns, a fraction of 2^64, times magnitude. The error is below 2e-7 of magnitude. */
 RF_DEVICE struct rope_turn rope_turn_of(uint64_t phase, float magnitude) {
-    /* The nearest quarter of a turn, and what is left: within an eighth, 29 bits and a sign. */
+    /* x is the distance from the nearest quarter of a turn: at most an eighth, 29 bits and a sign. */
     uint32_t fine = (uint32_t)(phase >> 32), quarter = (fine + 0x20000000u) >> 30;
     float x = (float)(int32_t)(fine - (quarter << 30)) * 1.4629180792671596e-09f; /* 2 pi / 2^32 */
     float z = x * x;
@@ -32,9 +31,9 @@ RF_DEVICE struct rope_turn rope_turn_at(const uint64_t *steps, uint32_t pair, in
     return rope_turn_of(steps[pair] * (uint64_t)(int64_t)position, magnitude);
 }
 
-/* A token's turns in shared memory, for all its heads: slots is RF_SHARED(struct rope_turn, …, ROPE_SLOTS), for up to
- * ROPE_SHARED pairs; every thread of the block calls, and a barrier follows. Eight turns and a gap: threads that read
- * eight each meet different banks. */
+/* Puts a token's turns into shared memory, where all its heads use them. slots is RF_SHARED(struct rope_turn, …,
+ * ROPE_SLOTS) and holds up to ROPE_SHARED pairs. Every thread of the block makes the call, and the caller puts a
+ * barrier behind it. A gap follows each eight turns, so that threads that read eight each meet different banks. */
 #define ROPE_SHARED 256
 #define ROPE_SLOTS (ROPE_SHARED / 8 * 10)
 RF_DEVICE uint32_t rope_slot(uint32_t pair) {
@@ -46,7 +45,7 @@ RF_DEVICE void rope_turns_share(struct rope_turn *slots, const uint64_t *steps, 
     for (uint32_t pair = rf_thread_x(); pair < pairs; pair += rf_block_dim_x())
         slots[rope_slot(pair)] = rope_turn_at(steps, pair, position, magnitude);
 }
-/* Two turns, of a pair of even number and the next. */
+/* Reads the turns of a pair of even number and of the next. */
 RF_DEVICE void rope_turns_two(const struct rope_turn *slots, uint32_t pair, struct rope_turn *turns) {
     rf_u32x4 raw = rf_load_16(slots + rope_slot(pair));
     RF_UNROLL
@@ -61,7 +60,7 @@ RF_DEVICE void rope_turn_pair(struct rope_turn turn, float *a, float *b) {
     *a = first;
 }
 
-/* The two elements of a pair. halves: i and i + rotated / 2; else 2 i and 2 i + 1. */
+/* The two elements of a pair: i and i + rotated / 2 with halves, else 2 i and 2 i + 1. */
 RF_DEVICE uint32_t rope_first(bool halves, uint32_t pair) {
     return halves ? pair : 2 * pair;
 }
@@ -69,17 +68,16 @@ RF_DEVICE uint32_t rope_second(bool halves, uint32_t pair, uint32_t rotated) {
     return halves ? pair + rotated / 2 : 2 * pair + 1;
 }
 
-/* Heads of tokens pair by pair, for any strides, as rope.hip says. */
-RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, bool halves, void *out, const void *in,
-                         const int32_t *positions, const uint64_t *steps, uint64_t tokens, uint32_t heads,
-                         uint32_t dim, uint32_t rotated, uint64_t out_token, uint64_t out_head, uint64_t in_token,
-                         uint64_t in_head, float magnitude) {
-    /* Threads in teams: a team takes a head, a thread of it a pair, so that its sine serves all its heads. */
-    uint32_t pairs = dim / 2, wide = pairs < rf_block_dim_x() ? pairs : rf_block_dim_x();
+/* rope, pair by pair, for any strides. */
+RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, void *out, const void *in, const int32_t *positions,
+                         const uint64_t *steps, struct rf_rope_args args) {
+    /* Threads work in teams: a team takes a head and a thread of it a pair, so its sine serves several heads. */
+    bool halves = args.halves != 0;
+    uint32_t rotated = args.rotated, pairs = args.dim / 2, wide = pairs < rf_block_dim_x() ? pairs : rf_block_dim_x();
     uint32_t teams = rf_block_dim_x() / wide, team = rf_thread_x() / wide;
     if (team >= teams) return;
     RF_NO_UNROLL
-    for (uint64_t token = rf_block_x(); token < tokens; token += rf_grid_dim_x()) {
+    for (uint64_t token = rf_block_x(); token < args.tokens; token += rf_grid_dim_x()) {
         int32_t position = positions[token];
         RF_NO_UNROLL
         for (uint32_t pair = rf_thread_x() % wide; pair < pairs; pair += wide) {
@@ -87,10 +85,11 @@ RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, bool halves, v
             uint32_t first = turned ? rope_first(halves, pair) : 2 * pair;
             uint32_t second = turned ? rope_second(halves, pair, rotated) : 2 * pair + 1;
             struct rope_turn turn = {1.0f, 0.0f};
-            if (turned) turn = rope_turn_at(steps, pair, position, magnitude);
+            if (turned) turn = rope_turn_at(steps, pair, position, args.magnitude);
             RF_NO_UNROLL
-            for (uint32_t head = rf_block_y() * teams + team; head < heads; head += rf_grid_dim_y() * teams) {
-                uint64_t from = token * in_token + head * in_head, to = token * out_token + head * out_head;
+            for (uint32_t head = rf_block_y() * teams + team; head < args.heads; head += rf_grid_dim_y() * teams) {
+                uint64_t from = token * args.in_token + head * args.in_head;
+                uint64_t to = token * args.out_token + head * args.out_head;
                 float a = rf_load(type, in, from + first), b = rf_load(type, in, from + second);
                 if (turned) {
                     float c = a * turn.cosine - b * turn.sine;

@@ -1,49 +1,37 @@
-/* sample_*: a token of each row of logits, by temperature, top-k, top-p, min-p and a penalty, with a seed; defined
- * to the bit in cpu/ref_sampling.h. Everything after one subtraction and one product is integer arithmetic, so that
- * sums can be taken in any order and the token is the same on every device.
+/* sample_*: draw a token from each row of logits, by temperature, top-k, top-p, min-p and a penalty, with a seed.
+ * cpu/ref_sampling.h defines the token to the bit. Everything after one subtraction and one product is integer
+ * arithmetic, so sums can be taken in any order and the token is the same on every device.
  *
- * A row's candidates are never sorted. Those kept are the first of the order (y, index), so they are named by a cut:
- * all with y below it, and so many of those at it, by index. y has 30 bits; a cut is found by three histograms of 10
- * bits each, with count and weight in each bin: first of all candidates, then of those in the bin in which the cut
- * lies, twice. The top-k cut is where a count is reached, the top-p cut where a weight is.
+ * The candidates of a row are never sorted. Those that are kept are the first ones in the order (y, index), so a cut
+ * names them: all candidates with y below the cut are kept, and of those at the cut a given number, by index. y has
+ * 30 bits. A cut is found by three histograms of 10 bits each, with a count and a weight in each bin: the first is of
+ * all candidates, the second of those in the bin that the cut lies in, the third of those in the bin within it. The
+ * top-k cut is where a count is reached, the top-p cut where a weight is reached.
  *
- * The launches, in this order, each with the same workspace; grid: the row's chunks in x, rows in y (all of them);
- * blocks of 256 threads:
- *   sample_keys    the logits' keys with the penalty on them; each chunk's best; histograms emptied
- *   sample_weigh   keys become y; the first histogram
- *   sample_refine  stage 1 and 2 if there is a top-k, 3 and 4 if there is a top-p
- *   sample_sums    what of each chunk is kept: its weight, and how many at the cut
- *   sample_draw    the token; one block a row
+ * The launches come in this order, all with the same workspace (struct rf_sample_space). Grid: the row's chunks in x,
+ * all rows in y. Blocks have RF_SAMPLING_THREADS threads.
+ *   sample_keys    computes the logits' keys, with the penalty, and each chunk's best; empties the histograms
+ *   sample_weigh   turns keys into y; fills the first histogram
+ *   sample_refine  stages 1 and 2 if there is a top-k, 3 and 4 if there is a top-p
+ *   sample_sums    sums what is kept of each chunk, and counts how many lie at the cut
+ *   sample_draw    draws the token; one block for each row
  * Each launch finds the cut's next bin by itself from the histograms before it; block 0 leaves what it found in the
- * workspace for the launches after. Without temperature: sample_keys, then argmax_rows over the bests.
+ * workspace for the launches after it. At temperature 0, sample_keys is followed by argmax_rows over the bests.
  *
- * Limits: 2^22 logits a row. The workspace is aligned to 8 and overlaps nothing. */
+ * A row has up to 2^22 logits. The workspace is aligned to 8 bytes and overlaps nothing. */
 #include "kernels/atomic.h"
 #include "kernels/sampling.h"
 
-enum { COUNTS, LOWS, HIGHS, PARTS }; /* of a histogram in shared memory */
-enum { FIRST, TOP_K_2, TOP_K_3, TOP_P_2, TOP_P_3, HISTOGRAMS };
-enum { STATES = 6, STATE_WORDS = 4 };
+enum { COUNTS, LOWS, HIGHS, PARTS }; /* the parts of a histogram in shared memory */
 
-struct sample_histogram {
-    uint64_t weight[SAMPLING_BINS];
-    uint32_t count[SAMPLING_BINS];
-};
-
-/* The workspace of a row; its values (keys, then y) follow it. The host knows its size: 82,112 bytes. */
-struct sample_space {
-    uint64_t state[STATES][STATE_WORDS];
-    uint64_t best[SAMPLING_CHUNKS];
-    uint64_t sum[SAMPLING_CHUNKS];
-    uint32_t at_cut[SAMPLING_CHUNKS];
-    struct sample_histogram histogram[HISTOGRAMS];
-};
-typedef char sample_space_size[sizeof(struct sample_space) == 82112 ? 1 : -1];
-
-RF_DEVICE struct sample_space *sample_space_of(uint8_t *workspace, uint64_t row_bytes) {
-    return (struct sample_space *)(workspace + rf_block_y() * row_bytes);
+RF_DEVICE struct rf_sample_space *sample_space_of(uint8_t *workspace, struct rf_sample_args args) {
+    return (struct rf_sample_space *)(workspace + rf_block_y() * args.row_bytes);
 }
-RF_DEVICE uint32_t *sample_values(struct sample_space *space) { return (uint32_t *)(space + 1); }
+/* Where the block's chunk of the row ends. */
+RF_DEVICE uint32_t sample_chunk_end(uint32_t first, struct rf_sample_args args) {
+    return args.columns - first < args.chunk ? args.columns : first + args.chunk;
+}
+RF_DEVICE uint32_t *sample_values(struct rf_sample_space *space) { return (uint32_t *)(space + 1); }
 
 /* 2^40 * 2^(-y / 2^24). */
 RF_DEVICE uint64_t sample_weight(uint32_t y) {
@@ -60,36 +48,35 @@ RF_DEVICE uint64_t sample_weight(uint32_t y) {
 
 /* ---- keys ---- */
 
-RF_KERNEL(sample_keys, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (const float *, logits),
-          (uint64_t, row_stride), (uint32_t, columns), (uint32_t, chunk), (const int32_t *, window),
-          (uint64_t, window_stride), (uint32_t, window_count), (float, penalty), (float, inverse)) {
+RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
+          (const int32_t *, window), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
-    RF_SHARED(uint8_t, seen, SAMPLING_CHUNK);
-    struct sample_space *space = sample_space_of(workspace, row_bytes);
-    const float *from = logits + rf_block_y() * row_stride;
-    uint32_t first = rf_block_x() * chunk, *keys = sample_values(space), me = rf_thread_x();
-    uint32_t length = columns - first < chunk ? columns - first : chunk;
+    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
+    struct rf_sample_space *space = sample_space_of(workspace, args);
+    const float *from = logits + rf_block_y() * args.row_stride;
+    uint32_t first = rf_block_x() * args.chunk, *keys = sample_values(space), me = rf_thread_x();
+    uint32_t length = sample_chunk_end(first, args) - first;
     uint32_t *histograms = (uint32_t *)space->histogram;
     RF_NO_UNROLL
-    for (uint32_t i = rf_block_x() * SAMPLING_THREADS + me; i < sizeof space->histogram / 4;
-         i += rf_grid_dim_x() * SAMPLING_THREADS)
+    for (uint32_t i = rf_block_x() * RF_SAMPLING_THREADS + me; i < sizeof space->histogram / 4;
+         i += rf_grid_dim_x() * RF_SAMPLING_THREADS)
         histograms[i] = 0;
-    if (window_count) {
+    if (args.window_count) {
         RF_NO_UNROLL
-        for (uint32_t i = me; i < length; i += SAMPLING_THREADS) seen[i] = 0;
+        for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) seen[i] = 0;
         rf_barrier();
-        const int32_t *tokens = window + rf_block_y() * window_stride;
+        const int32_t *tokens = window + rf_block_y() * args.window_stride;
         RF_NO_UNROLL
-        for (uint32_t i = me; i < window_count; i += SAMPLING_THREADS) {
+        for (uint32_t i = me; i < args.window_count; i += RF_SAMPLING_THREADS) {
             uint32_t at = (uint32_t)tokens[i] - first;
             if (tokens[i] >= 0 && at < length) seen[at] = 1;
         }
         rf_barrier();
     }
     uint64_t best = 0;
-    _Pragma("unroll 4") for (uint32_t i = me; i < length; i += SAMPLING_THREADS) {
+    _Pragma("unroll 4") for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) {
         float logit = from[first + i];
-        if (window_count && seen[i]) logit *= logit > 0.0f ? inverse : penalty;
+        if (args.window_count && seen[i]) logit *= logit > 0.0f ? args.inverse : args.penalty;
         uint32_t key = sampling_key(logit);
         keys[first + i] = key;
         best = sampling_max(best, sampling_pack(key, first + i));
@@ -100,24 +87,25 @@ RF_KERNEL(sample_keys, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_
 
 /* ---- histograms ---- */
 
-/* In shared memory: PARTS * SAMPLING_BINS words. */
+/* bins: PARTS * RF_SAMPLING_BINS words in shared memory. */
 RF_DEVICE void histogram_clear(uint32_t *bins) {
     RF_NO_UNROLL
-    for (uint32_t i = rf_thread_x(); i < PARTS * SAMPLING_BINS; i += SAMPLING_THREADS) bins[i] = 0;
+    for (uint32_t i = rf_thread_x(); i < PARTS * RF_SAMPLING_BINS; i += RF_SAMPLING_THREADS) bins[i] = 0;
     rf_barrier();
 }
 RF_DEVICE void histogram_count(uint32_t *bins, uint32_t bin, uint32_t y) {
-    rf_atomic_add_u32(bins + COUNTS * SAMPLING_BINS + bin, 1);
+    rf_atomic_add_u32(bins + COUNTS * RF_SAMPLING_BINS + bin, 1);
     uint64_t weight = sample_weight(y);
-    if (weight) rf_atomic_add_pair(bins + LOWS * SAMPLING_BINS + bin, bins + HIGHS * SAMPLING_BINS + bin, weight);
+    if (weight)
+        rf_atomic_add_pair(bins + LOWS * RF_SAMPLING_BINS + bin, bins + HIGHS * RF_SAMPLING_BINS + bin, weight);
 }
-/* Adds the block's to the row's. */
-RF_DEVICE void histogram_flush(struct sample_histogram *to, const uint32_t *bins) {
+/* Adds the block's histogram to the row's. */
+RF_DEVICE void histogram_flush(struct rf_sample_histogram *to, const uint32_t *bins) {
     rf_barrier();
     RF_NO_UNROLL
-    for (uint32_t bin = rf_thread_x(); bin < SAMPLING_BINS; bin += SAMPLING_THREADS) {
-        uint32_t count = bins[COUNTS * SAMPLING_BINS + bin];
-        uint64_t weight = bins[LOWS * SAMPLING_BINS + bin] | (uint64_t)bins[HIGHS * SAMPLING_BINS + bin] << 32;
+    for (uint32_t bin = rf_thread_x(); bin < RF_SAMPLING_BINS; bin += RF_SAMPLING_THREADS) {
+        uint32_t count = bins[COUNTS * RF_SAMPLING_BINS + bin];
+        uint64_t weight = bins[LOWS * RF_SAMPLING_BINS + bin] | (uint64_t)bins[HIGHS * RF_SAMPLING_BINS + bin] << 32;
         if (count) rf_atomic_add_u32(&to->count[bin], count);
         if (weight) rf_atomic_add_u64(&to->weight[bin], weight);
     }
@@ -128,12 +116,12 @@ struct sample_bin {
     uint64_t count, weight; /* before the bin */
 };
 
-/* The bin in which the running count (or weight) reaches target: before it less, with it not. target is from 1 to
- * all. Every thread gets it. scratch: RF_BLOCK_SCRATCH, found: 3 words. A target of 0 asks for the sums of all, in
- * bin SAMPLING_BINS. */
-RF_DEVICE struct sample_bin sample_find(const struct sample_histogram *histogram, bool by_weight, uint64_t target,
+/* The bin in which the running count (or weight) reaches target: the sum before it is less, the sum with it is not.
+ * target is from 1 to the sum of all. Every thread gets the answer. scratch has RF_BLOCK_SCRATCH elements, found has
+ * 3. A target of 0 asks for the sums of all, in bin RF_SAMPLING_BINS. */
+RF_DEVICE struct sample_bin sample_find(const struct rf_sample_histogram *histogram, bool by_weight, uint64_t target,
                                         uint64_t *scratch, uint64_t *found) {
-    enum { own = SAMPLING_BINS / SAMPLING_THREADS };
+    enum { own = RF_SAMPLING_BINS / RF_SAMPLING_THREADS };
     uint64_t counts[own], weights[own], count = 0, weight = 0;
     uint32_t first = rf_thread_x() * own;
     RF_UNROLL
@@ -146,11 +134,11 @@ RF_DEVICE struct sample_bin sample_find(const struct sample_histogram *histogram
     struct sampling_prefix by_count = sampling_block_prefix(count, scratch);
     struct sampling_prefix of_weight = sampling_block_prefix(weight, scratch);
     if (rf_thread_x() == 0) {
-        found[0] = SAMPLING_BINS;
+        found[0] = RF_SAMPLING_BINS;
         found[1] = by_count.all;
         found[2] = of_weight.all;
     }
-    /* More candidates than there are: all of them. */
+    /* A target of more candidates than there are means all of them. */
     if (!by_weight && target > by_count.all) target = by_count.all;
     rf_barrier();
     count = by_count.before;
@@ -172,34 +160,33 @@ RF_DEVICE struct sample_bin sample_find(const struct sample_histogram *histogram
     return bin;
 }
 
-RF_KERNEL(sample_weigh, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
-          (uint32_t, chunk), (float, scale)) {
+RF_KERNEL(sample_weigh, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
-    RF_SHARED(uint32_t, bins, PARTS *SAMPLING_BINS);
-    struct sample_space *space = sample_space_of(workspace, row_bytes);
-    uint32_t first = rf_block_x() * chunk, *values = sample_values(space), me = rf_thread_x();
-    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    RF_SHARED(uint32_t, bins, PARTS *RF_SAMPLING_BINS);
+    struct rf_sample_space *space = sample_space_of(workspace, args);
+    uint32_t first = rf_block_x() * args.chunk, *values = sample_values(space), me = rf_thread_x();
+    uint32_t end = sample_chunk_end(first, args);
     uint64_t best = 0;
     histogram_clear(bins);
     RF_NO_UNROLL
-    for (uint32_t i = me; i < rf_grid_dim_x(); i += SAMPLING_THREADS) best = sampling_max(best, space->best[i]);
+    for (uint32_t i = me; i < rf_grid_dim_x(); i += RF_SAMPLING_THREADS) best = sampling_max(best, space->best[i]);
     uint32_t most = (uint32_t)(sampling_block_max(best, scratch) >> 32);
     float top = sampling_value(most);
-    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
-        uint32_t key = values[i], y = ~0u; /* no candidate */
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += RF_SAMPLING_THREADS) {
+        uint32_t key = values[i], y = ~0u; /* ~0: no candidate */
         if (key > SAMPLING_KEY_LEAST) {
-            float octaves = (top - sampling_value(key)) * scale;
-            y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : SAMPLING_Y_MAX;
+            float octaves = (top - sampling_value(key)) * args.scale;
+            y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : RF_SAMPLING_Y_MAX;
             if (key == most) y = 0;
             histogram_count(bins, y >> 20, y);
         }
         values[i] = y;
     }
-    histogram_flush(&space->histogram[FIRST], bins);
+    histogram_flush(&space->histogram[RF_SAMPLE_ALL], bins);
 }
 
 /* Block 0 keeps for later launches what all blocks found. */
-RF_DEVICE void sample_keep(struct sample_space *space, uint32_t stage, uint64_t prefix, uint64_t target,
+RF_DEVICE void sample_keep(struct rf_sample_space *space, uint32_t stage, uint64_t prefix, uint64_t target,
                            uint64_t weight) {
     if (rf_block_x() == 0 && rf_thread_x() == 0) {
         space->state[stage][0] = prefix;
@@ -209,14 +196,14 @@ RF_DEVICE void sample_keep(struct sample_space *space, uint32_t stage, uint64_t 
 }
 
 struct sample_cut {
-    uint32_t y;      /* all below it are kept */
-    uint64_t at_cut; /* and so many at it */
-    uint64_t weight; /* of those kept */
+    uint32_t y;      /* all candidates below it are kept */
+    uint64_t at_cut; /* how many at it are kept */
+    uint64_t weight; /* the sum of all that are kept */
 };
 /* The top-k cut, after stage 2. */
-RF_DEVICE struct sample_cut sample_cut_k(struct sample_space *space, uint64_t *scratch, uint64_t *found) {
+RF_DEVICE struct sample_cut sample_cut_k(struct rf_sample_space *space, uint64_t *scratch, uint64_t *found) {
     uint64_t prefix = space->state[2][0], target = space->state[2][1];
-    struct sample_bin bin = sample_find(&space->histogram[TOP_K_3], false, target, scratch, found);
+    struct sample_bin bin = sample_find(&space->histogram[RF_SAMPLE_TOP_K_3], false, target, scratch, found);
     struct sample_cut cut;
     cut.y = (uint32_t)(prefix << 10 | bin.bin);
     cut.at_cut = target - bin.count;
@@ -224,9 +211,9 @@ RF_DEVICE struct sample_cut sample_cut_k(struct sample_space *space, uint64_t *s
     return cut;
 }
 /* The top-p cut, after stage 4. Its weight is not needed. */
-RF_DEVICE struct sample_cut sample_cut_p(struct sample_space *space, uint64_t *scratch, uint64_t *found) {
+RF_DEVICE struct sample_cut sample_cut_p(struct rf_sample_space *space, uint64_t *scratch, uint64_t *found) {
     uint64_t prefix = space->state[4][0], target = space->state[4][1];
-    struct sample_bin bin = sample_find(&space->histogram[TOP_P_3], true, target, scratch, found);
+    struct sample_bin bin = sample_find(&space->histogram[RF_SAMPLE_TOP_P_3], true, target, scratch, found);
     struct sample_cut cut;
     cut.y = (uint32_t)(prefix << 10 | bin.bin);
     uint64_t each = sample_weight(cut.y), left = target - bin.weight;
@@ -235,26 +222,26 @@ RF_DEVICE struct sample_cut sample_cut_p(struct sample_space *space, uint64_t *s
     return cut;
 }
 
-/* Stages 1 and 2: the second and third histogram of top-k. 3 and 4: those of top-p, which need the weight that
- * top-k kept, or that of all where there is none. What lies behind the top-k cut comes after it in the order and
- * never moves the top-p cut, so the histograms count it, too. */
-RF_KERNEL(sample_refine, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
-          (uint32_t, chunk), (uint32_t, stage), (uint32_t, top_k), (uint32_t, top_p)) {
+/* Stages 1 and 2 fill the second and third histogram of top-k, stages 3 and 4 those of top-p. The latter need the
+ * weight that top-k kept, or the weight of all if there is no top-k. What lies behind the top-k cut comes after it in
+ * the order and never moves the top-p cut, so these histograms count it too. */
+RF_KERNEL(sample_refine, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
     RF_SHARED(uint64_t, found, 4);
-    RF_SHARED(uint32_t, bins, PARTS *SAMPLING_BINS);
-    struct sample_space *space = sample_space_of(workspace, row_bytes);
-    uint32_t first = rf_block_x() * chunk, me = rf_thread_x();
-    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    RF_SHARED(uint32_t, bins, PARTS *RF_SAMPLING_BINS);
+    struct rf_sample_space *space = sample_space_of(workspace, args);
+    uint32_t first = rf_block_x() * args.chunk, me = rf_thread_x();
+    uint32_t end = sample_chunk_end(first, args);
     const uint32_t *values = sample_values(space);
-    const struct sample_histogram *start = &space->histogram[FIRST];
+    const struct rf_sample_histogram *start = &space->histogram[RF_SAMPLE_ALL];
+    uint32_t stage = args.stage, top_p = args.top_p;
     bool by_weight = stage > 2;
     uint64_t target, prefix = 0, weight = 0;
     histogram_clear(bins);
     if (stage == 1) {
-        target = top_k;
+        target = args.top_k;
     } else if (stage == 3) {
-        uint64_t all = top_k ? sample_cut_k(space, scratch, found).weight
+        uint64_t all = args.top_k ? sample_cut_k(space, scratch, found).weight
                              : sample_find(start, true, 0, scratch, found).weight;
         target = (all >> 32) * top_p + ((all & 0xffffffff) * top_p >> 32);
         if (target == 0) target = 1;
@@ -264,7 +251,7 @@ RF_KERNEL(sample_refine, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, ro
         weight = space->state[stage - 1][2];
         start = &space->histogram[stage - 1];
     }
-    if (stage == 1) { /* more than there are: all of them */
+    if (stage == 1) { /* more candidates than there are: all of them */
         uint64_t all = sample_find(start, false, 0, scratch, found).count;
         if (target > all) target = all;
     }
@@ -272,41 +259,40 @@ RF_KERNEL(sample_refine, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, ro
     prefix = prefix << 10 | bin.bin;
     sample_keep(space, stage, prefix, target - (by_weight ? bin.weight : bin.count), weight + bin.weight);
     uint32_t shift = stage == 1 || stage == 3 ? 20 : 10;
-    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += RF_SAMPLING_THREADS) {
         uint32_t y = values[i];
-        if (y >> shift == prefix) histogram_count(bins, y >> (shift - 10) & (SAMPLING_BINS - 1), y);
+        if (y >> shift == prefix) histogram_count(bins, y >> (shift - 10) & (RF_SAMPLING_BINS - 1), y);
     }
     histogram_flush(&space->histogram[stage], bins);
 }
 
 /* ---- the draw ---- */
 
-/* What a candidate weighs in the draw. */
-RF_DEVICE uint64_t sample_drawn(uint32_t y, uint64_t least, uint32_t draw) {
-    if (y > SAMPLING_Y_MAX || sample_weight(y) < least) return 0;
-    uint64_t later = (uint64_t)y * draw >> 24;
-    return sample_weight(later < SAMPLING_Y_MAX ? (uint32_t)later : SAMPLING_Y_MAX);
+/* The weight of a candidate in the draw. */
+RF_DEVICE uint64_t sample_drawn(uint32_t y, struct rf_sample_args args) {
+    if (y > RF_SAMPLING_Y_MAX || sample_weight(y) < args.least_weight) return 0;
+    uint64_t later = (uint64_t)y * args.draw >> 24;
+    return sample_weight(later < RF_SAMPLING_Y_MAX ? (uint32_t)later : RF_SAMPLING_Y_MAX);
 }
 
-RF_KERNEL(sample_sums, SAMPLING_THREADS, (uint8_t *, workspace), (uint64_t, row_bytes), (uint32_t, columns),
-          (uint32_t, chunk), (uint32_t, top_k), (uint32_t, top_p), (uint64_t, least), (uint32_t, draw)) {
+RF_KERNEL(sample_sums, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
     RF_SHARED(uint64_t, found, 4);
-    struct sample_space *space = sample_space_of(workspace, row_bytes);
-    uint32_t first = rf_block_x() * chunk, me = rf_thread_x();
-    uint32_t end = columns - first < chunk ? columns : first + chunk;
+    struct rf_sample_space *space = sample_space_of(workspace, args);
+    uint32_t first = rf_block_x() * args.chunk, me = rf_thread_x();
+    uint32_t end = sample_chunk_end(first, args);
     const uint32_t *values = sample_values(space);
-    struct sample_cut cut = {SAMPLING_Y_MAX + 1u, 0, 0};
-    if (top_p) {
+    struct sample_cut cut = {RF_SAMPLING_Y_MAX + 1u, 0, 0};
+    if (args.top_p) {
         cut = sample_cut_p(space, scratch, found);
-    } else if (top_k) {
+    } else if (args.top_k) {
         cut = sample_cut_k(space, scratch, found);
     }
     sample_keep(space, 5, cut.y, cut.at_cut, 0);
     uint64_t sum = 0, ties = 0;
-    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += SAMPLING_THREADS) {
+    _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += RF_SAMPLING_THREADS) {
         uint32_t y = values[i];
-        if (y < cut.y) sum += sample_drawn(y, least, draw);
+        if (y < cut.y) sum += sample_drawn(y, args);
         ties += y == cut.y;
     }
     sum = sampling_block_prefix(sum, scratch).all;
@@ -334,24 +320,23 @@ RF_DEVICE uint64_t sample_random(uint64_t seed, uint64_t counter) {
     return c0 | (uint64_t)c1 << 32;
 }
 
-/* How many of the ties, of which so many come before, are still kept. */
+/* How many of the ties are kept, if `kept` are kept in all and `before` come before these. */
 RF_DEVICE uint64_t sample_ties_kept(uint64_t kept, uint64_t before, uint64_t ties) {
     return before >= kept ? 0 : rf_min_u64(kept - before, ties);
 }
 
-/* random: [rows][2], seed and counter. out: the token of each row, -1 where there is no candidate. Grid: 1 in x. */
-RF_KERNEL(sample_draw, SAMPLING_THREADS, (int32_t *, out), (uint8_t *, workspace), (uint64_t, row_bytes),
-          (uint32_t, columns), (uint32_t, chunk), (uint32_t, chunks), (uint64_t, least), (uint32_t, draw),
-          (const uint64_t *, random)) {
+/* Grid: 1 in x. */
+RF_KERNEL(sample_draw, RF_SAMPLING_THREADS, (int32_t *, out), (uint8_t *, workspace), (const uint64_t *, random),
+          (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
     RF_SHARED(uint64_t, found, 4);
-    struct sample_space *space = sample_space_of(workspace, row_bytes);
+    struct rf_sample_space *space = sample_space_of(workspace, args);
     const uint32_t *values = sample_values(space);
-    uint32_t row = rf_block_y(), me = rf_thread_x();
+    uint32_t row = rf_block_y(), me = rf_thread_x(), chunk = args.chunk, chunks = args.chunks;
     uint32_t cut = (uint32_t)space->state[5][0];
-    uint64_t kept = space->state[5][1], each = sample_drawn(cut, least, draw);
-    /* A thread takes so many chunks in a row, and then so many elements of the one that is hit. */
-    uint32_t own = (chunks + SAMPLING_THREADS - 1) / SAMPLING_THREADS;
+    uint64_t kept = space->state[5][1], each = sample_drawn(cut, args);
+    /* A thread takes `own` chunks side by side, and later `own` elements of the chunk that the point lies in. */
+    uint32_t own = (chunks + RF_SAMPLING_THREADS - 1) / RF_SAMPLING_THREADS;
     uint32_t from = me * own, to = from + own < chunks ? from + own : chunks;
     uint64_t ties = 0, sum = 0;
     RF_NO_UNROLL
@@ -382,24 +367,24 @@ RF_KERNEL(sample_draw, SAMPLING_THREADS, (int32_t *, out), (uint8_t *, workspace
         running += space->at_cut[i];
     }
     rf_barrier();
-    uint32_t first = (uint32_t)found[0] * chunk, end = columns - first < chunk ? columns : first + chunk;
+    uint32_t first = (uint32_t)found[0] * chunk, end = sample_chunk_end(first, args);
     point = found[1];
     ties_before = found[2];
-    own = chunk / SAMPLING_THREADS;
+    own = chunk / RF_SAMPLING_THREADS;
     from = first + me * own;
     to = from + own < end ? from + own : end;
     ties = sum = 0;
     RF_NO_UNROLL
     for (uint32_t i = from; i < to; i++) ties += values[i] == cut;
     ties_before += sampling_block_prefix(ties, scratch).before;
-    for (uint32_t pass = 0; pass < 2; pass++) { /* the sum of what this thread has, then where the point lies in it */
+    for (uint32_t pass = 0; pass < 2; pass++) { /* first the sum of the thread's elements, then where the point lies */
         uint64_t so_far = 0;
         running = ties_before;
         if (pass) so_far = sampling_block_prefix(sum, scratch).before;
         RF_NO_UNROLL
         for (uint32_t i = from; i < to; i++) {
             uint32_t y = values[i];
-            uint64_t weight = y < cut || (y == cut && running < kept) ? sample_drawn(y, least, draw) : 0;
+            uint64_t weight = y < cut || (y == cut && running < kept) ? sample_drawn(y, args) : 0;
             running += y == cut;
             if (pass && so_far <= point && point < so_far + weight) out[row] = (int32_t)i;
             so_far += weight;

@@ -1,21 +1,13 @@
-/* What argmax and the sampler share: keys that order floats, the best of a block, prefix sums of a block.
- *
- * Blocks are one-dimensional, of SAMPLING_THREADS threads. A row of values is cut into chunks, one for a block;
- * which chunk size follows from the row's length alone (the host's rf_sampling_chunk). */
+/* What the kernels of argmax and of the sampler share: keys that order floats, the largest value of a block, prefix
+ * sums of a block. Blocks are one-dimensional, of RF_SAMPLING_THREADS threads. */
 #ifndef RF_KERNELS_SAMPLING_H
 #define RF_KERNELS_SAMPLING_H
 
 #include "kernels/kernel.h"
 
-enum {
-    SAMPLING_THREADS = 256,
-    SAMPLING_CHUNKS = 1024, /* at most */
-    SAMPLING_CHUNK = 4096,  /* elements, at most */
-    SAMPLING_BINS = 1024,
-    SAMPLING_Y_MAX = (1 << 30) - 1,
-};
+#include "kernels/sampling_args.h"
 
-/* Larger for a larger float; 0 for a NaN; the same for 0 and -0. */
+/* A key is larger for a larger float, 0 for a NaN, and the same for 0 and -0. */
 RF_DEVICE uint32_t sampling_key(float value) {
     uint32_t bits = rf_bits_of_f32(value);
     if ((bits & 0x7fffffff) > 0x7f800000) return 0;
@@ -25,9 +17,9 @@ RF_DEVICE uint32_t sampling_key(float value) {
 RF_DEVICE float sampling_value(uint32_t key) {
     return rf_f32_of_bits(key >> 31 ? key & 0x7fffffff : ~key);
 }
-#define SAMPLING_KEY_LEAST 0x007fffffu /* of -inf */
+#define SAMPLING_KEY_LEAST 0x007fffffu /* the key of -inf */
 
-/* Of equal keys the first index is the larger. */
+/* Key and index in one number. Of equal keys, the one with the lower index gives the larger number. */
 RF_DEVICE uint64_t sampling_pack(uint32_t key, uint64_t index) {
     return (uint64_t)key << 32 | (uint32_t)~index;
 }
@@ -39,7 +31,8 @@ RF_DEVICE uint64_t sampling_wave_xor(uint64_t value, uint32_t mask) {
     return rf_wave_xor_u32((uint32_t)value, mask) | (uint64_t)rf_wave_xor_u32((uint32_t)(value >> 32), mask) << 32;
 }
 
-/* The block's largest, for every thread. scratch: RF_BLOCK_SCRATCH; free again after the call. */
+/* Every thread gets the largest value of the block. scratch has RF_BLOCK_SCRATCH elements and is free again after the
+ * call. */
 RF_DEVICE uint64_t sampling_block_max(uint64_t value, uint64_t *scratch) {
     RF_UNROLL
     for (uint32_t mask = RF_WAVE / 2; mask; mask /= 2) value = sampling_max(value, sampling_wave_xor(value, mask));
@@ -52,9 +45,9 @@ RF_DEVICE uint64_t sampling_block_max(uint64_t value, uint64_t *scratch) {
 }
 
 struct sampling_prefix {
-    uint64_t before, all; /* of the threads before this one; of the block */
+    uint64_t before, all; /* the sums of the threads before this one, and of the whole block */
 };
-/* scratch as above. */
+/* scratch: as for sampling_block_max. */
 RF_DEVICE struct sampling_prefix sampling_block_prefix(uint64_t value, uint64_t *scratch) {
     uint64_t sum = value;
     RF_UNROLL

@@ -1,7 +1,8 @@
-/* Rows of the table for the cache: kv_append, and with rope rope_append. */
+/* The ops of the KV cache: kv_append, and rope_append, which is rope and kv_append together. */
 #include "ops/op_rope_impl.h"
 
 #include "cpu/fast.h"
+#include "ops/gpu_cache.h"
 
 extern const struct rf_op rf_op_rope;
 
@@ -52,75 +53,67 @@ static rf_status kv_check(const struct rf_op_call *call) {
     }
     return RF_OK;
 }
-static struct rf_ref_kv_append append_of(const struct rf_op_call *call) {
-    const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
-                              *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
-    return (struct rf_ref_kv_append){.dtype = cache->desc.dtype,
-                                     .tokens = k->desc.shape[0],
-                                     .heads = k->desc.shape[1],
-                                     .dim = k->desc.shape[2],
-                                     .k_token = k->desc.strides[0],
-                                     .v_token = v->desc.strides[0],
-                                     .page = cache->desc.strides[0],
-                                     .head = cache->desc.strides[1],
-                                     .row = cache->desc.strides[2],
-                                     .page_rows = (uint32_t)cache->desc.shape[2],
-                                     .page_count = (uint32_t)cache->desc.shape[0],
-                                     .table_width = table->desc.shape[1],
-                                     .sequence_count = table->desc.shape[0],
-                                     .table = rf_op_host(table),
-                                     .sequences = rf_op_host(rf_op_in(call, SEQUENCES)),
+static struct rf_kv_append_args kv_args(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *k = &rf_op_in(call, K)->desc, *v = &rf_op_in(call, V)->desc,
+                                *cache = &rf_op_in(call, K_CACHE)->desc, *table = &rf_op_in(call, TABLE)->desc;
+    struct rf_kv_append_args args = {.tokens = k->shape[0],
+                                     .k_token = k->strides[0],
+                                     .v_token = v->strides[0],
+                                     .page = cache->strides[0],
+                                     .head = cache->strides[1],
+                                     .row = cache->strides[2],
+                                     .table_width = table->shape[1],
+                                     .sequence_count = table->shape[0],
+                                     .heads = (uint32_t)k->shape[1],
+                                     .dim = (uint32_t)k->shape[2],
+                                     .page_rows = (uint32_t)cache->shape[2],
+                                     .page_count = (uint32_t)cache->shape[0]};
+    if (rf_op_given(rf_op_in(call, STEPS))) {
+        args.rotated = (uint32_t)(2 * rf_op_in(call, STEPS)->desc.shape[0]);
+        args.halves = call->attributes.halves != 0;
+        args.magnitude = (float)call->attributes.magnitude;
+    }
+    return args;
+}
+static struct rf_ref_kv_append kv_on_host(const struct rf_op_call *call) {
+    return (struct rf_ref_kv_append){.args = kv_args(call),
+                                     .dtype = rf_op_in(call, K_CACHE)->desc.dtype,
+                                     .k_cache = rf_op_host(rf_op_in(call, K_CACHE)),
+                                     .v_cache = rf_op_host(rf_op_in(call, V_CACHE)),
+                                     .k = rf_op_host(rf_op_in(call, K)),
+                                     .v = rf_op_host(rf_op_in(call, V)),
                                      .positions = rf_op_host(rf_op_in(call, POSITIONS)),
-                                     .steps = rf_op_host(steps),
-                                     .rotated = 2 * steps->desc.shape[0],
-                                     .halves = call->attributes.halves != 0,
-                                     .magnitude = (float)call->attributes.magnitude};
+                                     .sequences = rf_op_host(rf_op_in(call, SEQUENCES)),
+                                     .table = rf_op_host(rf_op_in(call, TABLE)),
+                                     .steps = rf_op_host(rf_op_in(call, STEPS))};
+}
+static struct rf_gpu_kv_append kv_on_gpu(const struct rf_op_call *call) {
+    return (struct rf_gpu_kv_append){.args = kv_args(call),
+                                     .dtype = rf_op_in(call, K_CACHE)->desc.dtype,
+                                     .k_cache = rf_op_operand(rf_op_in(call, K_CACHE)),
+                                     .v_cache = rf_op_operand(rf_op_in(call, V_CACHE)),
+                                     .k = rf_op_operand(rf_op_in(call, K)),
+                                     .v = rf_op_operand(rf_op_in(call, V)),
+                                     .positions = rf_op_operand(rf_op_in(call, POSITIONS)),
+                                     .sequences = rf_op_operand(rf_op_in(call, SEQUENCES)),
+                                     .table = rf_op_operand(rf_op_in(call, TABLE)),
+                                     .steps = rf_op_operand(rf_op_in(call, STEPS))};
 }
 static void kv_reference(const struct rf_op_call *call) {
-    struct rf_ref_kv_append append = append_of(call);
-    rf_ref_kv_append(&append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
-                     rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+    struct rf_ref_kv_append append = kv_on_host(call);
+    rf_ref_kv_append(&append);
 }
 static rf_status kv_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_kv_append append = append_of(call);
-    return rf_cpu_kv_append(cpu, &append, rf_op_host(rf_op_in(call, K_CACHE)), rf_op_host(rf_op_in(call, V_CACHE)),
-                            rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
-}
-/* rope: the call's rotation, where it has one. */
-static struct rf_kv_append_args kv_args(const struct rf_op_call *call, struct rf_rope_table *rope) {
-    const struct rf_op_tensor *k = rf_op_in(call, K), *v = rf_op_in(call, V), *cache = rf_op_in(call, K_CACHE),
-                              *table = rf_op_in(call, TABLE), *steps = rf_op_in(call, STEPS);
-    *rope = rf_rotation_of(call, steps);
-    return (struct rf_kv_append_args){.dtype = cache->desc.dtype,
-                                      .tokens = k->desc.shape[0],
-                                      .heads = k->desc.shape[1],
-                                      .dim = k->desc.shape[2],
-                                      .k_token = k->desc.strides[0],
-                                      .v_token = v->desc.strides[0],
-                                      .page = cache->desc.strides[0],
-                                      .head = cache->desc.strides[1],
-                                      .row = cache->desc.strides[2],
-                                      .page_rows = cache->desc.shape[2],
-                                      .page_count = cache->desc.shape[0],
-                                      .table_width = table->desc.shape[1],
-                                      .sequence_count = table->desc.shape[0],
-                                      .k_cache = rf_op_operand(cache),
-                                      .v_cache = rf_op_operand(rf_op_in(call, V_CACHE)),
-                                      .k = rf_op_operand(k),
-                                      .v = rf_op_operand(v),
-                                      .positions = rf_op_operand(rf_op_in(call, POSITIONS)),
-                                      .sequences = rf_op_operand(rf_op_in(call, SEQUENCES)),
-                                      .table = rf_op_operand(table),
-                                      .rope = rf_op_given(steps) ? rope : NULL};
+    struct rf_ref_kv_append append = kv_on_host(call);
+    return rf_cpu_kv_append(cpu, &append);
 }
 static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    struct rf_rope_table rope;
-    struct rf_kv_append_args args = kv_args(call, &rope);
-    return rf_gpu_kv_append(queue, &args);
+    struct rf_gpu_kv_append append = kv_on_gpu(call);
+    return rf_gpu_kv_append(queue, &append);
 }
 
-/* No two tokens at one place: every token has a position of its own, and every page is in the table once. Some
- * tokens have no place: a negative position, one beyond the table, no such sequence, a page that is none. */
+/* No two tokens go to one place: every token has a position of its own, and every page is in the table once. Some
+ * tokens have no place: their position is negative or beyond the table, or their sequence or page does not exist. */
 static bool kv_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     int32_t *numbers = rf_op_host(tensor);
@@ -138,7 +131,7 @@ static bool kv_fill(const struct rf_op_call *call, int index, uint64_t *state) {
         for (uint64_t i = 0; i < count; i++) {
             uint64_t at = rf_op_random(state) % (i + 1); /* a shuffle from the inside out */
             numbers[i] = numbers[at];
-            numbers[at] = (int32_t)i; /* above the pages there are: none of them */
+            numbers[at] = (int32_t)i; /* those above the number of pages are no page */
         }
         return true;
     case STEPS: rf_rotation_fill(call, tensor); return true;
@@ -183,7 +176,7 @@ static void kv_cases(struct rf_case_list *list) {
                     if (turn) {
                         one.tensors[STEPS] = rf_case_matrix(RF_I32, rotated / 2, 2, 0, 2);
                         rf_rotation_set(&one, (int)(i % RF_ROTATIONS), turn == 1, rotated);
-                        /* An element on the edge between two of Q8_0 may fall to either side. */
+                        /* An element between two values of Q8_0 may be rounded to either. */
                         one.absolute = types[t] == RF_Q8_0 ? 0.06 : 2e-5;
                         one.relative = types[t] == RF_Q8_0 ? 1e-3 : rf_op_step(types[t]);
                     }
@@ -226,14 +219,14 @@ const struct rf_op rf_op_kv_append = {
     .cost = kv_cost,
 };
 
-/* ---- rope_append: what a layer does between its products and its attention; q [tokens, heads, dim], then
- * kv_append's inputs. By itself it is the two ops it stands for, one after the other; a GPU runs both in one kernel.
- * ---- */
+/* ---- rope_append: what a layer does between its products and its attention ----
+ * The inputs are q [tokens, heads, dim] and those of kv_append. The CPU runs the two ops that it stands for, one
+ * after the other; a GPU runs both in one kernel. */
 
 enum { QUERIES, OF_KV, APPEND_TENSORS = OF_KV + KV_TENSORS };
 enum { TOGETHER_TOKENS = 64 };
 
-/* Op number `index` of the two. */
+/* Op number `index` of the two that rope_append stands for. */
 static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
     struct rf_op_call part = {.op = index ? &rf_op_kv_append : &rf_op_rope, .attributes = call->attributes};
     if (index) {
@@ -272,22 +265,21 @@ static bool heads_dense(const struct rf_tensor_desc *desc) {
 static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *q = rf_op_in(call, QUERIES), *out = rf_op_out(call, 0);
     struct rf_op_call kv = append_part(call, 1);
-    struct rf_rope_table rope;
-    struct rf_kv_append_args args = kv_args(&kv, &rope);
-    /* Of many tokens each has a kernel that moves wider pieces. */
-    if (args.tokens > TOGETHER_TOKENS || !args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
+    struct rf_gpu_kv_append append = kv_on_gpu(&kv);
+    /* With many tokens each op has a kernel that moves wider pieces. */
+    if (append.args.tokens > TOGETHER_TOKENS || !append.args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
         !heads_dense(&out->desc)) {
         struct rf_op_call turn = append_part(call, 0);
         RF_TRY(turn.op->gpu(queue, &turn));
         return kv.op->gpu(queue, &kv);
     }
-    args.q = rf_op_operand(q);
-    args.q_out = rf_op_operand(out);
-    args.q_heads = q->desc.shape[1];
-    args.q_token = q->desc.strides[0];
-    args.q_out_token = out->desc.strides[0];
-    args.q_to_f16 = out->desc.dtype == RF_F16;
-    return rf_gpu_kv_append(queue, &args);
+    append.q = rf_op_operand(q);
+    append.q_out = rf_op_operand(out);
+    append.args.q_heads = (uint32_t)q->desc.shape[1];
+    append.args.q_token = q->desc.strides[0];
+    append.args.q_out_token = out->desc.strides[0];
+    append.args.q_half = out->desc.dtype == RF_F16;
+    return rf_gpu_kv_append(queue, &append);
 }
 static bool append_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     struct rf_op_call kv = append_part(call, 1);

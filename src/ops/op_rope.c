@@ -1,7 +1,8 @@
-/* The row of rope, and what it shares with kv_append (op_rope_impl.h). */
+/* The op rope, and what it shares with kv_append (op_rope_impl.h). */
 #include "ops/op_rope_impl.h"
 
 #include "cpu/fast.h"
+#include "ops/gpu_cache.h"
 
 /* ---- rotations ---- */
 
@@ -64,12 +65,6 @@ rf_status rf_need_heads(const struct rf_op_tensor *tensor, const char *name) {
                        (unsigned long long)tensor->desc.shape[2], RF_HEAD_MAX);
     return rf_need_dense_rows(tensor, name);
 }
-struct rf_rope_table rf_rotation_of(const struct rf_op_call *call, const struct rf_op_tensor *steps) {
-    return (struct rf_rope_table){.steps = rf_op_operand(steps),
-                                  .rotated = (uint32_t)(2 * steps->desc.shape[0]),
-                                  .halves = call->attributes.halves != 0,
-                                  .magnitude = (float)call->attributes.magnitude};
-}
 
 /* ---- rope: in [tokens, heads, dim], positions [tokens], steps ---- */
 
@@ -84,47 +79,41 @@ static rf_status rope_check(const struct rf_op_call *call) {
     RF_TRY(rf_need_numbers(rf_op_in(call, 1), "positions", in->desc.shape[0]));
     return rf_rotation_check(call, rf_op_in(call, 2), in->desc.shape[2]);
 }
-static struct rf_ref_rope rope_of(const struct rf_op_call *call) {
+static struct rf_rope_args rope_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc, *out = &rf_op_out(call, 0)->desc;
-    return (struct rf_ref_rope){.dtype = in->dtype,
-                                .tokens = in->shape[0],
-                                .heads = in->shape[1],
-                                .dim = in->shape[2],
-                                .rotated = 2 * rf_op_in(call, 2)->desc.shape[0],
-                                .out_token = out->strides[0],
-                                .out_head = out->strides[1],
-                                .in_token = in->strides[0],
-                                .in_head = in->strides[1],
-                                .halves = call->attributes.halves != 0,
-                                .positions = rf_op_host(rf_op_in(call, 1)),
-                                .steps = rf_op_host(rf_op_in(call, 2)),
-                                .magnitude = (float)call->attributes.magnitude,
-                                .to_f16 = in->dtype != out->dtype};
+    return (struct rf_rope_args){.tokens = in->shape[0],
+                                 .out_token = out->strides[0],
+                                 .out_head = out->strides[1],
+                                 .in_token = in->strides[0],
+                                 .in_head = in->strides[1],
+                                 .heads = (uint32_t)in->shape[1],
+                                 .dim = (uint32_t)in->shape[2],
+                                 .rotated = (uint32_t)(2 * rf_op_in(call, 2)->desc.shape[0]),
+                                 .halves = call->attributes.halves != 0,
+                                 .magnitude = (float)call->attributes.magnitude};
 }
 static void rope_reference(const struct rf_op_call *call) {
-    struct rf_ref_rope rope = rope_of(call);
-    rf_ref_rope(&rope, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)));
+    const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    struct rf_rope_args args = rope_args(call);
+    rf_ref_rope(out->desc.dtype, rf_op_host(out), in->desc.dtype, rf_op_host(in), rf_op_host(rf_op_in(call, 1)),
+                rf_op_host(rf_op_in(call, 2)), &args);
 }
 static rf_status rope_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_rope rope = rope_of(call);
-    return rf_cpu_rope(cpu, &rope, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)));
+    const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    struct rf_rope_args args = rope_args(call);
+    return rf_cpu_rope(cpu, out->desc.dtype, rf_op_host(out), in->desc.dtype, rf_op_host(in),
+                       rf_op_host(rf_op_in(call, 1)), rf_op_host(rf_op_in(call, 2)), &args);
 }
 static rf_status rope_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    struct rf_rope_args args = {.dtype = in->desc.dtype,
-                                .tokens = in->desc.shape[0],
-                                .heads = in->desc.shape[1],
-                                .dim = in->desc.shape[2],
-                                .out_token = out->desc.strides[0],
-                                .out_head = out->desc.strides[1],
-                                .in_token = in->desc.strides[0],
-                                .in_head = in->desc.strides[1],
-                                .table = rf_rotation_of(call, rf_op_in(call, 2)),
-                                .out = rf_op_operand(out),
-                                .in = rf_op_operand(in),
-                                .positions = rf_op_operand(rf_op_in(call, 1)),
-                                .to_f16 = in->desc.dtype != out->desc.dtype};
-    return rf_gpu_rope(queue, &args);
+    struct rf_gpu_rope rope = {.args = rope_args(call),
+                               .dtype = in->desc.dtype,
+                               .out_dtype = out->desc.dtype,
+                               .out = rf_op_operand(out),
+                               .in = rf_op_operand(in),
+                               .positions = rf_op_operand(rf_op_in(call, 1)),
+                               .steps = rf_op_operand(rf_op_in(call, 2))};
+    return rf_gpu_rope(queue, &rope);
 }
 static bool rope_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     if (index == 0) return false;
@@ -160,7 +149,7 @@ static void rope_cases(struct rf_case_list *list) {
                         if (which) continue;
                     }
                     if (to != RF_F32) one.absolute = 2e-5;
-                    /* 256 MiB of either width. */
+                    /* 256 MiB for types of either width. */
                     uint64_t tokens = one.bench && dtype == RF_F32 ? shapes[i].tokens / 2 : shapes[i].tokens;
                     uint64_t shape[] = {tokens, heads, dim};
                     one.tensors[0] = rf_case_tensor(dtype, 3, shape, skip);
@@ -184,7 +173,7 @@ static void rope_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *
 }
 const struct rf_op rf_op_rope = {
     .name = "rope",
-    .summary = "pairs of each head turned by steps[pair] * positions[token], magnified by eps; i[0]: pairing",
+    .summary = "pairs of each head turned by steps[pair] * positions[token], times magnitude; halves: the pairing",
     .inputs = 3,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(magnitude, 0), RF_ATTRIBUTE_I(halves, 0)),

@@ -1,11 +1,12 @@
-/* Rows of the table that choose a token: argmax, sample. Tokens are exact: the tolerance of every case is 0, on every
+/* The ops that choose a token: argmax and sample. Tokens are exact: the tolerance of every case is 0, on every
  * backend (cpu/ref_sampling.h defines them to the bit).
  *
- * Rows of logits may lie apart; a row has at least one. */
+ * There may be gaps between rows of logits; a row has at least one logit. */
 #include "ops/op_impl.h"
 
 #include <stdlib.h>
 
+#include "cpu/ref_sampling.h"
 #include "ops/gpu_sampling.h"
 
 static rf_status check_logits(const struct rf_op_call *call, const char *name) {
@@ -33,25 +34,22 @@ static struct rf_operand workspace_of(const struct rf_op_call *call) {
 static rf_status argmax_check(const struct rf_op_call *call) {
     return check_logits(call, "values");
 }
-static void argmax_reference(const struct rf_op_call *call) {
+static struct rf_argmax_args argmax_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
-    const float *values = rf_op_host(rf_op_in(call, 0));
-    int32_t *out = rf_op_host(rf_op_out(call, 0));
-    for (uint64_t r = 0; r < in->shape[0]; r++) out[r] = rf_ref_argmax(values + r * in->strides[0], in->shape[1]);
+    return (struct rf_argmax_args){.rows = in->shape[0], .columns = in->shape[1], .row_stride = in->strides[0]};
+}
+static void argmax_reference(const struct rf_op_call *call) {
+    struct rf_argmax_args args = argmax_args(call);
+    rf_ref_argmax(rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, 0)), &args);
 }
 static rf_status argmax_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
     return rf_gpu_argmax_workspace(in->shape[0], in->shape[1], bytes);
 }
 static rf_status argmax_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc;
-    struct rf_argmax_args args = {.rows = in->shape[0],
-                                  .columns = in->shape[1],
-                                  .row_stride = in->strides[0],
-                                  .out = rf_op_operand(rf_op_out(call, 0)),
-                                  .values = rf_op_operand(rf_op_in(call, 0)),
-                                  .workspace = workspace_of(call)};
-    return rf_gpu_argmax(queue, &args);
+    struct rf_argmax_args args = argmax_args(call);
+    return rf_gpu_argmax(queue, rf_op_operand(rf_op_out(call, 0)), rf_op_operand(rf_op_in(call, 0)),
+                         workspace_of(call), &args);
 }
 
 static const struct {
@@ -95,19 +93,27 @@ const struct rf_op rf_op_argmax = {
 };
 
 /* ---- sample: logits, random (u64 seed and counter as i32 [rows, 4]), window or none ----
- * f: temperature, top_p, min_p, penalty; i: top_k, temperature_last; 0 turns a step off. random may be left out
- * where the temperature is 0. */
+ * An attribute of 0 turns its step off. random may be left out if the temperature is 0. */
 
 enum { LOGITS, RANDOM, WINDOW };
 
-static struct rf_sampling settings_of(const struct rf_op_call *call) {
+/* Returns NULL, or why the settings make no sense. */
+static const char *sample_args(const struct rf_op_call *call, struct rf_sample_args *args) {
     const struct rf_op_attributes *a = &call->attributes;
-    return (struct rf_sampling){.temperature = (float)a->temperature,
-                                .top_p = (float)a->top_p,
-                                .min_p = (float)a->min_p,
-                                .penalty = (float)a->penalty,
-                                .top_k = (uint32_t)a->top_k,
-                                .temperature_last = a->temperature_last != 0};
+    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc, *window = &rf_op_in(call, WINDOW)->desc;
+    const struct rf_sampling settings = {.temperature = (float)a->temperature,
+                                         .top_p = (float)a->top_p,
+                                         .min_p = (float)a->min_p,
+                                         .penalty = (float)a->penalty,
+                                         .top_k = (uint32_t)a->top_k,
+                                         .temperature_last = a->temperature_last != 0};
+    *args = (struct rf_sample_args){
+        .rows = in->shape[0], .columns = (uint32_t)in->shape[1], .row_stride = in->strides[0]};
+    if (rf_op_given(rf_op_in(call, WINDOW))) {
+        args->window_count = (uint32_t)window->shape[1];
+        args->window_stride = window->strides[0];
+    }
+    return rf_sampling_resolve(&settings, args);
 }
 static rf_status sample_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *logits = rf_op_in(call, LOGITS), *random = rf_op_in(call, RANDOM),
@@ -115,9 +121,8 @@ static rf_status sample_check(const struct rf_op_call *call) {
     RF_TRY(check_logits(call, "logits"));
     if (call->attributes.top_k < 0 || call->attributes.top_k > UINT32_MAX)
         return rf_fail(RF_E_INVALID, "top_k is %lld: 0 to 2^32 - 1", (long long)call->attributes.top_k);
-    struct rf_sampling settings = settings_of(call);
-    struct rf_sampling_numbers numbers;
-    const char *wrong = rf_sampling_resolve(&settings, &numbers);
+    struct rf_sample_args args;
+    const char *wrong = sample_args(call, &args);
     if (wrong) return rf_fail(RF_E_INVALID, "%s", wrong);
     if (rf_op_given(random)) {
         RF_TRY(rf_need_type(random, "random", RF_I32));
@@ -126,7 +131,7 @@ static rf_status sample_check(const struct rf_op_call *call) {
         RF_TRY(rf_need_size(random, "random", 1, 4));
         RF_TRY(rf_need_dense(random, "random"));
         RF_TRY(rf_need_aligned(random, "random", 8));
-    } else if (!numbers.greedy) {
+    } else if (!args.greedy) {
         return rf_fail(RF_E_INVALID, "no seeds and counters: they may be left out where the temperature is 0");
     }
     if (rf_op_given(window)) {
@@ -141,20 +146,13 @@ static rf_status sample_check(const struct rf_op_call *call) {
     return RF_OK;
 }
 static void sample_reference(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc, *window = &rf_op_in(call, WINDOW)->desc;
-    const float *logits = rf_op_host(rf_op_in(call, LOGITS));
-    const uint64_t *random = rf_op_host(rf_op_in(call, RANDOM));
-    const int32_t *tokens = rf_op_host(rf_op_in(call, WINDOW));
-    int32_t *out = rf_op_host(rf_op_out(call, 0));
-    struct rf_sampling settings = settings_of(call);
-    struct rf_sampling_numbers numbers;
-    uint64_t *scratch = malloc(in->shape[1] * sizeof *scratch);
+    struct rf_sample_args args;
+    if (sample_args(call, &args)) return;
+    uint64_t *scratch = malloc(args.columns * sizeof *scratch);
     /* Without memory the output stays as it is, which no check takes for a token. */
-    if (scratch && !rf_sampling_resolve(&settings, &numbers))
-        for (uint64_t r = 0; r < in->shape[0]; r++)
-            out[r] = rf_ref_sample(&numbers, logits + r * in->strides[0], in->shape[1],
-                                   tokens ? tokens + r * window->strides[0] : NULL, tokens ? window->shape[1] : 0,
-                                   random ? random[2 * r] : 0, random ? random[2 * r + 1] : 0, scratch);
+    if (scratch)
+        rf_ref_sample(rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, LOGITS)),
+                      rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)), &args, scratch);
     free(scratch);
 }
 static rf_status sample_workspace(const struct rf_op_call *call, uint64_t *bytes) {
@@ -162,24 +160,16 @@ static rf_status sample_workspace(const struct rf_op_call *call, uint64_t *bytes
     return rf_gpu_sample_workspace(in->shape[0], in->shape[1], bytes);
 }
 static rf_status sample_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc, *window = &rf_op_in(call, WINDOW)->desc;
-    bool windowed = window->rank && window->shape[1];
-    struct rf_sample_args args = {.sampling = settings_of(call),
-                                  .rows = in->shape[0],
-                                  .columns = in->shape[1],
-                                  .row_stride = in->strides[0],
-                                  .out = rf_op_operand(rf_op_out(call, 0)),
-                                  .logits = rf_op_operand(rf_op_in(call, LOGITS)),
-                                  .random = rf_op_operand(rf_op_in(call, RANDOM)),
-                                  .workspace = workspace_of(call)};
-    if (windowed) {
-        args.window = rf_op_operand(rf_op_in(call, WINDOW));
-        args.window_count = window->shape[1];
-        args.window_stride = window->strides[0];
-    }
-    return rf_gpu_sample(queue, &args);
+    struct rf_gpu_sample sample = {.out = rf_op_operand(rf_op_out(call, 0)),
+                                   .logits = rf_op_operand(rf_op_in(call, LOGITS)),
+                                   .random = rf_op_operand(rf_op_in(call, RANDOM)),
+                                   .window = rf_op_operand(rf_op_in(call, WINDOW)),
+                                   .workspace = workspace_of(call)};
+    const char *wrong = sample_args(call, &sample.args);
+    if (wrong) return rf_fail(RF_E_INVALID, "sample: %s", wrong);
+    return rf_gpu_sample(queue, &sample);
 }
-/* A window has tokens twice, and some that are none. */
+/* A window holds some tokens twice, and some numbers that are no token. */
 static bool sample_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     if (index == LOGITS) return false;
@@ -243,8 +233,8 @@ static void sample_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_sample = {
     .name = "sample",
-    .summary = "out[r] = a token drawn from logits[r] by f: temperature, top_p, min_p, penalty; i: top_k, "
-               "temperature_last",
+    .summary = "out[r] = a token drawn from logits[r] by temperature, top_k, top_p, min_p and penalty; "
+               "temperature_last: after the others",
     .inputs = 3,
     .outputs = 1,
     .attributes =

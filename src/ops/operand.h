@@ -130,11 +130,4 @@ static inline bool rf_axes_distinct(const struct rf_axis *axes, int count) {
     return true;
 }
 
-/* A struct of at most 32 bytes, by value. */
-static inline struct rf_arg rf_arg_raw(const void *value, uint32_t bytes) {
-    struct rf_arg arg = {RF_ARG_KIND_VALUE, bytes, NULL, 0, {0}};
-    memcpy(arg.value.raw, value, bytes);
-    return arg;
-}
-
 #endif

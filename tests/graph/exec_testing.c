@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/ref_transformer.h"
+#include "cpu/ref_cache.h"
 #include "cpu/reference.h"
 
 /* Data that graphs borrow: kept until the process ends. One thread builds graphs. */

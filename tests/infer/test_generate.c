@@ -51,8 +51,7 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
         for (size_t s = 0; s < RF_COUNT(settings); s++)
             for (uint64_t seed = 0; seed < SEEDS; seed++) {
                 struct rf_sample_params asked = settings[s];
-                struct rf_sampling_numbers numbers;
-                int32_t drawn = -1, again = -1;
+                int32_t expected = -1, drawn = -1, again = -1;
                 RF_TRACE("settings %zu, seed %llu", s, (unsigned long long)seed);
                 asked.struct_size = sizeof asked;
                 asked.seed = seed * 7919;
@@ -61,10 +60,11 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
                                                      .top_p = asked.top_p,
                                                      .min_p = asked.min_p,
                                                      .penalty = asked.penalty == 0 ? 1 : asked.penalty};
-                RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &numbers));
-                size_t window = RF_MIN((size_t)asked.penalty_window, (size_t)COUNT);
-                int32_t expected = rf_ref_sample(&numbers, row, infer.vocabulary, tokens + COUNT - window, window,
-                                                 asked.seed, COUNT, scratch);
+                uint32_t window = RF_MIN(asked.penalty_window, (uint32_t)COUNT);
+                struct rf_sample_args args = {.rows = 1, .columns = infer.vocabulary, .window_count = window};
+                RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &args));
+                rf_ref_sample(&expected, row, (uint64_t[]){asked.seed, COUNT}, tokens + COUNT - window, &args,
+                              scratch);
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &drawn));
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &again));
                 RF_EXPECT_INT(drawn, expected);

@@ -309,43 +309,41 @@ RF_TEST(cpu, rope_in_both_pairings) {
     for (size_t s = 0; s < RF_COUNT(shapes); s++)
         for (int d = RF_F32; d <= RF_BF16; d++) {
             enum rf_dtype dtype = (enum rf_dtype)d;
-            struct rf_ref_rope rope = {.dtype = dtype,
-                                       .tokens = shapes[s][0],
-                                       .heads = shapes[s][1],
-                                       .dim = shapes[s][2],
-                                       .rotated = shapes[s][3]};
+            size_t tokens = shapes[s][0], heads = shapes[s][1], dim = shapes[s][2], rotated = shapes[s][3];
             uint64_t steps[128];
             int32_t positions[8] = {0, 1, 4095, 131071, 7, -3, 100000};
-            struct rf_rope_params params = {.rotated = (uint32_t)rope.rotated, .base = 500000};
-            RF_ASSERT(rf_rope_steps(&params, steps, &rope.magnitude));
-            rope.magnitude = 1.25f;
-            rope.positions = positions;
-            rope.steps = steps;
-            rope.in_head = rope.out_head = rope.dim + 3;
-            rope.in_token = rope.out_token = rope.heads * (rope.dim + 3) + 5;
-            size_t count = rope.tokens * rope.in_token;
+            struct rf_rope_params params = {.rotated = (uint32_t)rotated, .base = 500000};
+            size_t head = dim + 3, token = heads * head + 5, count = tokens * token;
+            struct rf_rope_args args = {.tokens = tokens,
+                                        .out_token = token,
+                                        .out_head = head,
+                                        .in_token = token,
+                                        .in_head = head,
+                                        .heads = (uint32_t)heads,
+                                        .dim = (uint32_t)dim,
+                                        .rotated = (uint32_t)rotated};
+            RF_ASSERT(rf_rope_steps(&params, steps, &args.magnitude));
+            args.magnitude = 1.25f;
             struct array in = array_random(&random, dtype, count, 1, 1, 0), want = array_like(&in),
                          got = array_like(&in);
             struct rf_compare how = rf_within(dtype == RF_F32 ? 1e-5 : 1e-4, dtype == RF_F32   ? 1e-6
                                                                              : dtype == RF_F16 ? 1e-3
                                                                                                : 8e-3);
             for (int halves = 0; halves < 2; halves++) {
-                rope.halves = halves;
-                rf_ref_rope(&rope, want.at, in.at);
+                args.halves = (uint32_t)halves;
+                rf_ref_rope(dtype, want.at, dtype, in.at, positions, steps, &args);
                 EACH_CPU(cpu) {
-                    RF_TRACE("%s, %s, dim %zu, halves %d", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), rope.dim,
-                             halves);
-                    RF_ASSERT_OK(rf_cpu_rope(cpu, &rope, got.at, in.at));
+                    RF_TRACE("%s, %s, dim %zu, halves %d", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), dim, halves);
+                    RF_ASSERT_OK(rf_cpu_rope(cpu, dtype, got.at, dtype, in.at, positions, steps, &args));
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count,
                                     how); /* what lies between the heads is NaN in both */
                     struct array place = array_like(&in);
                     memcpy(place.at, in.at, in.bytes);
-                    RF_ASSERT_OK(rf_cpu_rope(cpu, &rope, place.at, place.at));
-                    for (size_t t = 0; t < rope.tokens; t++)
-                        for (size_t h = 0; h < rope.heads; h++) {
-                            size_t at = (t * rope.in_token + h * rope.in_head) * float_bytes(dtype);
-                            RF_ASSERT_BYTES((char *)place.at + at, (char *)got.at + at,
-                                            rope.dim * float_bytes(dtype));
+                    RF_ASSERT_OK(rf_cpu_rope(cpu, dtype, place.at, dtype, place.at, positions, steps, &args));
+                    for (size_t t = 0; t < tokens; t++)
+                        for (size_t h = 0; h < heads; h++) {
+                            size_t at = (t * token + h * head) * float_bytes(dtype);
+                            RF_ASSERT_BYTES((char *)place.at + at, (char *)got.at + at, dim * float_bytes(dtype));
                         }
                     array_free(&place);
                 }
@@ -374,37 +372,41 @@ RF_TEST(cpu, kv_append_into_pages) {
     RF_ASSERT(rf_rope_steps(&params, steps, &magnitude));
     for (size_t d = 0; d < RF_COUNT(types); d++)
         for (int turned = 0; turned < 3; turned++) {
-            struct rf_ref_kv_append append = {.dtype = types[d],
-                                              .tokens = TOKENS,
-                                              .heads = HEADS,
-                                              .dim = DIM,
-                                              .k_token = HEADS * DIM + 7,
-                                              .v_token = HEADS * DIM,
-                                              .page = HEADS * PAGE_ROWS * DIM,
-                                              .head = PAGE_ROWS * DIM,
-                                              .row = DIM,
-                                              .page_rows = PAGE_ROWS,
-                                              .page_count = PAGES,
-                                              .table_width = WIDTH,
-                                              .sequence_count = SEQUENCES,
-                                              .table = table,
-                                              .sequences = sequences,
+            struct rf_ref_kv_append append = {.args = {.tokens = TOKENS,
+                                                       .k_token = HEADS * DIM + 7,
+                                                       .v_token = HEADS * DIM,
+                                                       .page = HEADS * PAGE_ROWS * DIM,
+                                                       .head = PAGE_ROWS * DIM,
+                                                       .row = DIM,
+                                                       .table_width = WIDTH,
+                                                       .sequence_count = SEQUENCES,
+                                                       .heads = HEADS,
+                                                       .dim = DIM,
+                                                       .page_rows = PAGE_ROWS,
+                                                       .page_count = PAGES,
+                                                       .rotated = ROTATED,
+                                                       .halves = turned == 2,
+                                                       .magnitude = magnitude},
+                                              .dtype = types[d],
+                                              .k = k.at,
+                                              .v = v.at,
                                               .positions = positions,
-                                              .steps = turned ? steps : NULL,
-                                              .rotated = ROTATED,
-                                              .halves = turned == 2,
-                                              .magnitude = magnitude};
+                                              .sequences = sequences,
+                                              .table = table,
+                                              .steps = turned ? steps : NULL};
             size_t count = PAGES * HEADS * PAGE_ROWS * DIM;
             size_t bytes = count / rf_dtype_block(types[d]) * rf_dtype_block_bytes(types[d]);
             struct array want[2], got[2];
             for (int i = 0; i < 2; i++) want[i] = array_new(bytes, 4), got[i] = array_like(&want[i]);
             for (int i = 0; i < 2; i++) memset(want[i].at, 0, bytes);
-            rf_ref_kv_append(&append, want[0].at, want[1].at, k.at, v.at);
+            append.k_cache = want[0].at, append.v_cache = want[1].at;
+            rf_ref_kv_append(&append);
+            append.k_cache = got[0].at, append.v_cache = got[1].at;
             EACH_CPU(cpu) {
                 RF_TRACE("%s, %s, %u threads, turned %d", rf_dtype_name(types[d]), rf_cpu_simd(cpu)->name,
                          rf_cpu_threads(cpu), turned);
                 for (int i = 0; i < 2; i++) memset(got[i].at, 0, bytes);
-                RF_ASSERT_OK(rf_cpu_kv_append(cpu, &append, got[0].at, got[1].at, k.at, v.at));
+                RF_ASSERT_OK(rf_cpu_kv_append(cpu, &append));
                 RF_ASSERT_BYTES(got[1].at, want[1].at, bytes);
                 if (!turned) {
                     RF_ASSERT_BYTES(got[0].at, want[0].at, bytes);
@@ -422,18 +424,19 @@ RF_TEST(cpu, kv_append_into_pages) {
             }
             for (int i = 0; i < 2; i++) array_free(&want[i]), array_free(&got[i]);
             struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
-            struct rf_ref_kv_append bad[4] = {append, append, append, append};
-            bad[0].page_rows = 0;
+            float cache[32];
+            append.k_cache = append.v_cache = cache;
+            struct rf_ref_kv_append bad[5] = {append, append, append, append, append};
+            bad[0].args.page_rows = 0;
             bad[1].positions = NULL;
             bad[2].dtype = RF_Q4_0;
-            bad[3].steps = steps, bad[3].rotated = DIM + 2;
-            float cache[32];
+            bad[3].steps = steps, bad[3].args.rotated = DIM + 2;
+            bad[4].k_cache = NULL;
             for (size_t i = 0; i < RF_COUNT(bad); i++) {
-                RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, &bad[i], cache, cache, k.at, v.at), RF_E_INVALID);
+                RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, &bad[i]), RF_E_INVALID);
                 RF_ASSERT_CONTAINS(rf_error_text(), "kv_append");
             }
-            RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, NULL, cache, cache, k.at, v.at), RF_E_INVALID);
-            RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, &append, NULL, cache, k.at, v.at), RF_E_INVALID);
+            RF_ASSERT_STATUS(rf_cpu_kv_append(cpu, NULL), RF_E_INVALID);
             rf_cpu_destroy(&cpu);
         }
     array_free(&k), array_free(&v);
@@ -456,8 +459,13 @@ RF_TEST(cpu, refuses_bad_arguments) {
     RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_BF16, x, &softmax), RF_E_INVALID);
     softmax.rows_each = 0;
     RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_F32, x, &softmax), RF_E_INVALID);
-    struct rf_ref_rope rope = {.dtype = RF_F32, .tokens = 1, .heads = 1, .dim = 8, .rotated = 10};
-    RF_ASSERT_STATUS(rf_cpu_rope(cpu, &rope, x, x), RF_E_INVALID);
-    RF_ASSERT_CONTAINS(rf_error_text(), "rope");
+    struct rf_rope_args rope = {.tokens = 1, .heads = 1, .dim = 8, .rotated = 10};
+    int32_t position = 0;
+    uint64_t steps[5] = {0};
+    RF_ASSERT_STATUS(rf_cpu_rope(cpu, RF_F32, x, RF_F32, x, &position, steps, &rope), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "rope: 10 elements of a head of 8");
+    rope.rotated = 8;
+    RF_ASSERT_STATUS(rf_cpu_rope(cpu, RF_BF16, x, RF_F32, x, &position, steps, &rope), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "rope: from f32 to bf16");
     rf_cpu_destroy(&cpu);
 }

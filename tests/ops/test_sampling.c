@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/ref_sampling.h"
 #include "ops/gpu_sampling.h"
 
 /* ---- the definition ---- */
@@ -44,11 +45,11 @@ RF_TEST(sampling, weights_are_powers_of_two) {
     }
 }
 
-static struct rf_sampling_numbers numbers_of(const struct rf_sampling *sampling) {
-    struct rf_sampling_numbers numbers;
-    const char *wrong = rf_sampling_resolve(sampling, &numbers);
+static struct rf_sample_args args_of(const struct rf_sampling *sampling) {
+    struct rf_sample_args args = {0};
+    const char *wrong = rf_sampling_resolve(sampling, &args);
     if (wrong) RF_FAIL("%s", wrong);
-    return numbers;
+    return args;
 }
 
 enum { FEW = 8 };
@@ -57,11 +58,13 @@ enum { FEW = 8 };
 /* How often each of a few tokens is drawn, over counters; fixed seeds, so always the same. */
 static void frequencies(const struct rf_sampling *sampling, const float *logits, const int32_t *window,
                         size_t window_count, double *share) {
-    struct rf_sampling_numbers numbers = numbers_of(sampling);
+    struct rf_sample_args args = args_of(sampling);
+    args.rows = 1, args.columns = FEW, args.window_count = (uint32_t)window_count;
     uint64_t scratch[FEW];
     for (int i = 0; i < FEW; i++) share[i] = 0;
     for (uint64_t counter = 0; counter < DRAWS; counter++) {
-        int32_t token = rf_ref_sample(&numbers, logits, FEW, window, window_count, 12345, counter, scratch);
+        int32_t token;
+        rf_ref_sample(&token, logits, (uint64_t[]){12345, counter}, window, &args, scratch);
         RF_ASSERT(token >= 0 && token < FEW);
         share[token] += 1.0 / DRAWS;
     }
@@ -105,14 +108,15 @@ RF_TEST(sampling, frequencies_follow_the_settings) {
 }
 
 RF_TEST(sampling, senseless_settings_are_refused) {
-    struct rf_sampling_numbers numbers;
+    struct rf_sample_args args = {.rows = 3}, before = args;
     static const struct rf_sampling bad[] = {{.temperature = -1},
                                              {.temperature = NAN},
                                              {.temperature = 1e-45f},
                                              {.temperature = 1, .top_p = -0.5f},
                                              {.temperature = 1, .min_p = 2},
                                              {.temperature = 1, .penalty = INFINITY}};
-    for (size_t i = 0; i < RF_COUNT(bad); i++) RF_ASSERT(rf_sampling_resolve(&bad[i], &numbers) != NULL);
+    for (size_t i = 0; i < RF_COUNT(bad); i++) RF_ASSERT(rf_sampling_resolve(&bad[i], &args) != NULL);
+    RF_ASSERT_BYTES(&args, &before, sizeof args);
 }
 
 /* ---- the device ---- */
@@ -149,7 +153,7 @@ struct room {
     struct rf_buffer *logits, *out, *random, *window, *workspace;
     float *host;
     uint64_t *scratch, *seeds;
-    int32_t *tokens, *got;
+    int32_t *tokens, *got, *want;
     uint64_t rows, columns, stride, window_count;
 };
 
@@ -170,12 +174,13 @@ static struct room make_room(struct gpu *gpu, uint64_t rows, uint64_t columns, u
     room.seeds = malloc(rows * 16);
     room.tokens = malloc(rows * window_count * 4);
     room.got = malloc(rows * 4);
+    room.want = malloc(rows * 4);
     return room;
 }
 static void drop_room(struct room *room) {
     struct rf_buffer **all[] = {&room->logits, &room->out, &room->random, &room->window, &room->workspace};
     for (size_t i = 0; i < RF_COUNT(all); i++) RF_ASSERT_OK(rf_buffer_destroy(all[i]));
-    void *memory[] = {room->host, room->scratch, room->seeds, room->tokens, room->got};
+    void *memory[] = {room->host, room->scratch, room->seeds, room->tokens, room->got, room->want};
     for (size_t i = 0; i < RF_COUNT(memory); i++) free(memory[i]);
 }
 
@@ -195,35 +200,30 @@ static void fill_room(struct gpu *gpu, struct rf_random *random, struct room *ro
 }
 
 static void check_sample(struct gpu *gpu, struct room *room, const struct rf_sampling *sampling, const char *what) {
-    struct rf_sampling_numbers numbers = numbers_of(sampling);
-    struct rf_sample_args args = {.sampling = *sampling, .rows = room->rows, .columns = room->columns};
-    args.row_stride = room->stride;
-    args.out.buffer = room->out;
-    args.logits.buffer = room->logits;
-    args.random.buffer = room->random;
-    args.window.buffer = room->window;
-    args.window_count = room->window_count;
-    args.workspace.buffer = room->workspace;
-    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &args));
+    struct rf_gpu_sample sample = {.args = args_of(sampling),
+                                   .out.buffer = room->out,
+                                   .logits.buffer = room->logits,
+                                   .random.buffer = room->random,
+                                   .window.buffer = room->window,
+                                   .workspace.buffer = room->workspace};
+    sample.args.rows = room->rows, sample.args.columns = (uint32_t)room->columns;
+    sample.args.row_stride = room->stride;
+    sample.args.window_count = (uint32_t)room->window_count, sample.args.window_stride = room->window_count;
+    rf_ref_sample(room->want, room->host, room->seeds, room->tokens, &sample.args, room->scratch);
+    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &sample));
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room->got, room->out, 0, room->rows * 4));
-    for (uint64_t r = 0; r < room->rows; r++) {
-        int32_t want = rf_ref_sample(&numbers, room->host + r * room->stride, room->columns,
-                                     room->tokens + r * room->window_count, room->window_count, room->seeds[2 * r],
-                                     room->seeds[2 * r + 1], room->scratch);
-        if (room->got[r] != want)
+    for (uint64_t r = 0; r < room->rows; r++)
+        if (room->got[r] != room->want[r])
             RF_FAIL("%s: row %llu of %llu x %llu: token %d, should be %d", what, (unsigned long long)r,
-                    (unsigned long long)room->rows, (unsigned long long)room->columns, room->got[r], want);
-    }
+                    (unsigned long long)room->rows, (unsigned long long)room->columns, room->got[r], room->want[r]);
 }
 static void check_argmax(struct gpu *gpu, struct room *room) {
     struct rf_argmax_args args = {.rows = room->rows, .columns = room->columns, .row_stride = room->stride};
-    args.out.buffer = room->out;
-    args.values.buffer = room->logits;
-    args.workspace.buffer = room->workspace;
-    RF_ASSERT_OK(rf_gpu_argmax(gpu->queue, &args));
+    struct rf_operand out = {room->out, 0}, values = {room->logits, 0}, workspace = {room->workspace, 0};
+    RF_ASSERT_OK(rf_gpu_argmax(gpu->queue, out, values, workspace, &args));
+    rf_ref_argmax(room->want, room->host, &args);
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room->got, room->out, 0, room->rows * 4));
-    for (uint64_t r = 0; r < room->rows; r++)
-        RF_ASSERT_INT(room->got[r], rf_ref_argmax(room->host + r * room->stride, room->columns));
+    for (uint64_t r = 0; r < room->rows; r++) RF_ASSERT_INT(room->got[r], room->want[r]);
 }
 
 static const struct rf_sampling settings[] = {
@@ -333,33 +333,36 @@ RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 3
 static void refusals(struct gpu *gpu, struct rf_random *random) {
     struct room room = make_room(gpu, 1, 64, 1);
     fill_room(gpu, random, &room, NORMAL);
-    struct rf_sample_args args = {.sampling = settings[3], .rows = 1, .columns = 64};
-    args.out.buffer = room.out, args.logits.buffer = room.logits, args.workspace.buffer = room.workspace;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: no buffer for random");
-    args.random.buffer = room.random;
-    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &args));
-    args.sampling.temperature = -1;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: the temperature");
-    args.sampling = settings[3];
-    args.window_count = 5;
-    args.window.buffer = room.window;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: window takes 20 bytes");
-    args.window_count = 0;
-    args.rows = 2;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "sample: out takes 8 bytes");
-    args.rows = 1, args.columns = RF_SAMPLING_COLUMNS_MAX + 1;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "4194305");
-    args.columns = 64, args.workspace.offset_bytes = 4;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "workspace is at an address");
-    args.workspace.offset_bytes = 8;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "workspace takes");
-    args.workspace.offset_bytes = 0, args.out.buffer = room.logits;
-    REFUSED(rf_gpu_sample(gpu->queue, &args), "out overlaps logits");
+    struct rf_gpu_sample sample = {.args = args_of(&settings[3]),
+                                   .out.buffer = room.out,
+                                   .logits.buffer = room.logits,
+                                   .workspace.buffer = room.workspace};
+    struct rf_sample_args *args = &sample.args;
+    args->rows = 1, args->columns = 64, args->row_stride = 64;
+    REFUSED(rf_gpu_sample(gpu->queue, NULL), "sample");
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "sample: no buffer for random");
+    sample.random.buffer = room.random;
+    RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &sample));
+    args->window_count = 5, args->window_stride = 5;
+    sample.window.buffer = room.window;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "sample: window takes 20 bytes");
+    args->window_count = 0;
+    args->rows = 2;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "sample: out takes 8 bytes");
+    args->rows = 1, args->columns = RF_SAMPLING_COLUMNS_MAX + 1;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "4194305");
+    args->columns = 64, sample.workspace.offset_bytes = 4;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "workspace is at an address");
+    sample.workspace.offset_bytes = 8;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "workspace takes");
+    sample.workspace.offset_bytes = 0, sample.out.buffer = room.logits;
+    REFUSED(rf_gpu_sample(gpu->queue, &sample), "out overlaps logits");
+    struct rf_operand none = {0};
     struct rf_argmax_args most = {.rows = 1, .columns = 0};
-    REFUSED(rf_gpu_argmax(gpu->queue, &most), "argmax: 1 rows of 0");
-    REFUSED(rf_gpu_argmax(gpu->queue, NULL), "argmax");
+    REFUSED(rf_gpu_argmax(gpu->queue, none, none, none, &most), "argmax: 1 rows of 0");
+    REFUSED(rf_gpu_argmax(gpu->queue, none, none, none, NULL), "argmax");
     most.columns = 64;
-    REFUSED(rf_gpu_argmax(gpu->queue, &most), "argmax: no buffer for out");
+    REFUSED(rf_gpu_argmax(gpu->queue, none, none, none, &most), "argmax: no buffer for out");
     drop_room(&room);
 }
 RF_TEST(sampling, bad_arguments_are_refused_with_a_reason, .gpu = true) {

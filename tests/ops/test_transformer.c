@@ -8,10 +8,11 @@
 #include <string.h>
 
 #include "cpu/reference.h"
+#include "cpu/ref_cache.h"
+#include "ops/gpu_cache.h"
 #include "ops/gpu_elementwise.h"
 #include "ops/gpu_move.h"
 #include "ops/gpu_norm.h"
-#include "ops/gpu_transformer.h"
 
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 enum { TYPES = 3 };
@@ -298,14 +299,11 @@ static struct array make_positions(struct gpu *gpu, struct rf_random *random, ui
     upload(gpu, &array);
     return array;
 }
-static struct rf_rope_table make_table(struct gpu *gpu, struct array *array, const struct rf_rope_params *params,
-                                       bool halves) {
-    struct rf_rope_table table = {.rotated = params->rotated, .halves = halves};
-    *array = make_bytes(gpu, params->rotated / 2 * 8, 0);
-    RF_ASSERT(rf_rope_steps(params, data(array), &table.magnitude));
-    upload(gpu, array);
-    table.steps = operand(array);
-    return table;
+static struct array make_steps(struct gpu *gpu, const struct rf_rope_params *params, float *magnitude) {
+    struct array array = make_bytes(gpu, params->rotated / 2 * 8, 0);
+    RF_ASSERT(rf_rope_steps(params, data(&array), magnitude));
+    upload(gpu, &array);
+    return array;
 }
 
 static const struct {
@@ -321,43 +319,36 @@ static void ropes(struct gpu *gpu, struct rf_random *random) {
             for (int halves = 0; halves < 2; halves++) {
                 uint64_t tokens = rope_shapes[i].tokens, heads = rope_shapes[i].heads, dim = rope_shapes[i].dim;
                 enum rf_dtype dtype = types[t];
-                struct array steps, positions = make_positions(gpu, random, tokens);
                 struct rf_rope_params params = {.rotated = rope_shapes[i].rotated, .base = 500000};
-                struct rf_rope_args args = {.dtype = dtype, .tokens = tokens, .heads = heads, .dim = dim};
-                args.table = make_table(gpu, &steps, &params, halves != 0);
-                args.positions = operand(&positions);
                 uint64_t gap = rope_shapes[i].strided ? 3 : 0;
                 uint64_t head = dim + gap, token = heads * head + gap;
-                if (gap)
-                    args.in_head = head, args.in_token = token, args.out_head = dim, args.out_token = heads * dim;
+                struct rf_gpu_rope rope = {.args = {.tokens = tokens,
+                                                    .out_token = heads * dim,
+                                                    .out_head = dim,
+                                                    .in_token = token,
+                                                    .in_head = head,
+                                                    .heads = (uint32_t)heads,
+                                                    .dim = (uint32_t)dim,
+                                                    .rotated = params.rotated,
+                                                    .halves = (uint32_t)halves},
+                                           .dtype = dtype,
+                                           .out_dtype = dtype};
+                struct array positions = make_positions(gpu, random, tokens);
+                struct array steps = make_steps(gpu, &params, &rope.args.magnitude);
                 struct array in = make(gpu, random, dtype, tokens * token, i % 2);
                 struct array out = make_out(gpu, dtype, tokens * heads * dim, 0);
-                args.in = operand(&in);
-                args.out = operand(&out);
-                struct rf_ref_rope rope = {dtype,
-                                           tokens,
-                                           heads,
-                                           dim,
-                                           params.rotated,
-                                           heads * dim,
-                                           dim,
-                                           token,
-                                           head,
-                                           halves != 0,
-                                           data(&positions),
-                                           data(&steps),
-                                           args.table.magnitude,
-                                           false};
-                RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &args));
-                rf_ref_rope(&rope, data(&out), data(&in));
+                rope.positions = operand(&positions);
+                rope.steps = operand(&steps);
+                rope.in = operand(&in);
+                rope.out = operand(&out);
+                RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &rope));
+                rf_ref_rope(dtype, data(&out), dtype, data(&in), data(&positions), data(&steps), &rope.args);
                 check(gpu, &out, dtype, 4e-6, step_of(dtype));
-                args.out = args.in; /* in place; the gaps stay */
-                args.out_head = args.in_head;
-                args.out_token = args.in_token;
-                RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &args));
-                rope.out_token = token;
-                rope.out_head = head;
-                rf_ref_rope(&rope, data(&in), data(&in));
+                rope.out = rope.in; /* in place; the gaps stay */
+                rope.args.out_head = head;
+                rope.args.out_token = token;
+                RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &rope));
+                rf_ref_rope(dtype, data(&in), dtype, data(&in), data(&positions), data(&steps), &rope.args);
                 check(gpu, &in, dtype, 4e-6, step_of(dtype));
                 struct array *all[] = {&in, &out, &steps, &positions};
                 for (size_t k = 0; k < RF_COUNT(all); k++) drop(all[k]);
@@ -391,44 +382,44 @@ static void append(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtyp
         caches[i] = make_bytes(gpu, elements / block * rf_dtype_block_bytes(dtype), 0);
         upload(gpu, &caches[i]);
     }
-    struct rf_kv_append_args args = {.dtype = dtype, .tokens = TOKENS, .heads = heads, .dim = dim};
-    args.k_token = strided ? k_token : 0;
-    if (strided) args.page = page, args.head = head, args.row = row;
-    args.page_rows = PAGE_ROWS, args.page_count = PAGES, args.table_width = WIDTH, args.sequence_count = SEQUENCES;
-    args.k_cache = operand(&caches[0]), args.v_cache = operand(&caches[1]), args.k = operand(&k),
-    args.v = operand(&v);
-    args.positions = operand(&positions);
-    args.sequences = operand(&sequences);
-    if (paged) args.table = operand(&table);
-    struct rf_ref_kv_append ref = {dtype,
-                                   TOKENS,
-                                   heads,
-                                   dim,
-                                   k_token,
-                                   heads * dim,
-                                   page,
-                                   head,
-                                   row,
-                                   PAGE_ROWS,
-                                   PAGES,
-                                   WIDTH,
-                                   SEQUENCES,
-                                   paged ? data(&table) : NULL,
-                                   data(&sequences),
-                                   data(&positions),
-                                   NULL,
-                                   0,
-                                   halves,
-                                   1};
     struct rf_rope_params params = {.rotated = (uint32_t)(dim > 64 ? dim / 4 * 2 : dim)};
-    struct rf_rope_table rotation;
+    struct rf_kv_append_args args = {.tokens = TOKENS,
+                                     .k_token = k_token,
+                                     .v_token = heads * dim,
+                                     .page = page,
+                                     .head = head,
+                                     .row = row,
+                                     .table_width = WIDTH,
+                                     .sequence_count = SEQUENCES,
+                                     .heads = (uint32_t)heads,
+                                     .dim = (uint32_t)dim,
+                                     .page_rows = PAGE_ROWS,
+                                     .page_count = PAGES,
+                                     .halves = halves};
     if (rope) {
-        rotation = make_table(gpu, &steps, &params, halves);
-        args.rope = &rotation;
-        ref.steps = data(&steps), ref.rotated = params.rotated, ref.magnitude = rotation.magnitude;
+        steps = make_steps(gpu, &params, &args.magnitude);
+        args.rotated = params.rotated;
     }
-    RF_ASSERT_OK(rf_gpu_kv_append(gpu->queue, &args));
-    rf_ref_kv_append(&ref, data(&caches[0]), data(&caches[1]), data(&k), data(&v));
+    struct rf_gpu_kv_append on_gpu = {.args = args,
+                                      .dtype = dtype,
+                                      .k_cache = operand(&caches[0]),
+                                      .v_cache = operand(&caches[1]),
+                                      .k = operand(&k),
+                                      .v = operand(&v),
+                                      .positions = operand(&positions),
+                                      .sequences = operand(&sequences)};
+    struct rf_ref_kv_append on_host = {.args = args,
+                                       .dtype = dtype,
+                                       .k_cache = data(&caches[0]),
+                                       .v_cache = data(&caches[1]),
+                                       .k = data(&k),
+                                       .v = data(&v),
+                                       .positions = data(&positions),
+                                       .sequences = data(&sequences)};
+    if (paged) on_gpu.table = operand(&table), on_host.table = data(&table);
+    if (rope) on_gpu.steps = operand(&steps), on_host.steps = data(&steps);
+    RF_ASSERT_OK(rf_gpu_kv_append(gpu->queue, &on_gpu));
+    rf_ref_kv_append(&on_host);
     check_bytes(gpu, &caches[1]);
     if (!rope) {
         check_bytes(gpu, &caches[0]);
@@ -551,8 +542,8 @@ RF_TEST(transformer, rotation_keeps_its_angle_at_far_positions) {
     RF_ASSERT(rf_rope_steps(&params, &step, &magnitude));
     static const int32_t positions[] = {0, 1, -1, 22, 710, 131071, -1000003, 103993};
     for (size_t i = 0; i < RF_COUNT(positions); i++) {
-        struct rf_ref_rope rope = {RF_F32, 1, 1, 2, 2, 2, 2, 2, 2, false, &positions[i], &step, 1, false};
-        rf_ref_rope(&rope, out, in);
+        struct rf_rope_args args = {.tokens = 1, .heads = 1, .dim = 2, .rotated = 2, .magnitude = 1};
+        rf_ref_rope(RF_F32, out, RF_F32, in, &positions[i], &step, &args);
         RF_ASSERT(fabs((double)out[0] - cos(positions[i])) < 1e-7);
         RF_ASSERT(fabs((double)out[1] - sin(positions[i])) < 1e-7);
     }
@@ -627,21 +618,31 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     REFUSED(rf_gpu_concat(gpu->queue, RF_F32, at_a, joined, &concat), RF_E_INVALID, "out overlaps in[0]");
     concat.width[3] = UINT64_MAX;
     REFUSED(rf_gpu_concat(gpu->queue, RF_F32, at_a, joined, &concat), RF_E_INVALID, "64 bits");
-    struct rf_rope_args rope = {
-        .dtype = RF_F32, .tokens = 1, .heads = 1, .dim = 8, .out = at_a, .in = at_a, .positions = at_b};
-    rope.table = (struct rf_rope_table){at_b, 10, false, 1};
+    struct rf_gpu_rope rope = {.args = {.tokens = 1, .heads = 1, .dim = 8, .rotated = 10, .magnitude = 1},
+                               .dtype = RF_F32,
+                               .out_dtype = RF_F32,
+                               .out = at_a,
+                               .in = at_a,
+                               .positions = at_b,
+                               .steps = at_b};
     REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "rope: 10 of 8 elements");
-    rope.table.rotated = 8, rope.table.steps.offset_bytes = 4;
+    rope.args.rotated = 8, rope.steps.offset_bytes = 4;
     REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "steps");
-    struct rf_kv_append_args kv = {
-        .dtype = RF_Q8_0, .tokens = 1, .heads = 1, .dim = 16, .page_rows = 1, .page_count = 1};
-    kv.k_cache = at_a, kv.v_cache = at_b, kv.k = at_a, kv.v = at_b, kv.positions = at_b;
+    rope.steps.offset_bytes = 0, rope.out_dtype = RF_BF16;
+    REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_UNSUPPORTED, "rope: from f32 to bf16");
+    struct rf_gpu_kv_append kv = {.args = {.tokens = 1, .heads = 1, .dim = 16, .page_rows = 1, .page_count = 1},
+                                  .dtype = RF_Q8_0,
+                                  .k_cache = at_a,
+                                  .v_cache = at_b,
+                                  .k = at_a,
+                                  .v = at_b,
+                                  .positions = at_b};
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "multiples of 32");
     kv.dtype = RF_BF16;
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_UNSUPPORTED, "kv_append: no kernel for a cache of");
     kv.dtype = RF_F32;
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "k_cache overlaps k");
-    kv.page_count = 0;
+    kv.args.page_count = 0;
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "0 pages");
     drop(&a);
     drop(&b);

@@ -1,7 +1,7 @@
-/* The scalar references of rotation and of the KV cache (see ref_transformer.h): obvious rather than fast.
+/* The scalar references of rotation and of the KV cache (see ref_cache.h): obvious rather than fast.
  *
  * Rotation is computed here from the angle in radians, in double; the kernels work on phases of 64 bits. */
-#include "cpu/ref_transformer.h"
+#include "cpu/ref_cache.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,12 +14,12 @@ static bool plain(enum rf_dtype dtype) {
 
 /* ---- rotary embedding ---- */
 
-/* The pair whose frequency turns so many times within the original context; a fraction. */
+/* The number of the pair that turns `turns` times within the original context; it may be a fraction. */
 static double pair_that_turns(const struct rf_rope_params *p, double base, double turns) {
     return p->rotated * log(p->original_context / (turns * 2 * M_PI)) / (2 * log(base));
 }
 
-/* 0 where the unscaled angle is kept, 1 where it is scaled. */
+/* 0 for a pair that keeps its unscaled angle, 1 for one that is scaled, in between for a mix. */
 static double interpolated(const struct rf_rope_params *p, double base, uint32_t pair) {
     double fast = p->beta_fast > 0 ? p->beta_fast : 32, slow = p->beta_slow > 0 ? p->beta_slow : 1;
     double low = fmax(0, floor(pair_that_turns(p, base, fast)));
@@ -52,8 +52,8 @@ bool rf_rope_steps(const struct rf_rope_params *params, uint64_t *steps, float *
             angle = angle * (1 - kept) + frequency * kept;
         }
         double turns = angle / (2 * M_PI);
-        turns -= floor(turns); /* whole turns do not show */
-        /* 2^64 itself is no turn. */
+        turns -= floor(turns); /* whole turns change nothing */
+        /* 2^64 is a whole turn, which is none. */
         long double fraction = roundl((long double)turns * 0x1p64L);
         steps[i] = fraction >= 0x1p64L ? 0 : (uint64_t)fraction;
     }
@@ -77,17 +77,17 @@ static void rotate(double *row, size_t rotated, bool halves, const uint64_t *ste
 
 enum { DIM_MAX = 4096 };
 
-void rf_ref_rope(const struct rf_ref_rope *rope, void *out, const void *in) {
+void rf_ref_rope(enum rf_dtype out_dtype, void *out, enum rf_dtype dtype, const void *in, const int32_t *positions,
+                 const uint64_t *steps, const struct rf_rope_args *args) {
     double row[DIM_MAX];
-    if (!plain(rope->dtype) || rope->dim > DIM_MAX) return;
-    for (size_t t = 0; t < rope->tokens; t++)
-        for (size_t h = 0; h < rope->heads; h++) {
-            for (size_t e = 0; e < rope->dim; e++)
-                row[e] = rf_element_get(rope->dtype, in, t * rope->in_token + h * rope->in_head + e);
-            rotate(row, rope->rotated, rope->halves, rope->steps, rope->positions[t], rope->magnitude);
-            for (size_t e = 0; e < rope->dim; e++)
-                rf_element_set(rope->to_f16 ? RF_F16 : rope->dtype, out, t * rope->out_token + h * rope->out_head + e,
-                               row[e]);
+    if (!plain(dtype) || !plain(out_dtype) || args->dim > DIM_MAX) return;
+    for (size_t t = 0; t < args->tokens; t++)
+        for (size_t h = 0; h < args->heads; h++) {
+            for (size_t e = 0; e < args->dim; e++)
+                row[e] = rf_element_get(dtype, in, t * args->in_token + h * args->in_head + e);
+            rotate(row, args->rotated, args->halves, steps, positions[t], args->magnitude);
+            for (size_t e = 0; e < args->dim; e++)
+                rf_element_set(out_dtype, out, t * args->out_token + h * args->out_head + e, row[e]);
         }
 }
 
@@ -105,37 +105,37 @@ void rf_ref_quantize_q8_0(const float *values, uint8_t *block) {
     }
 }
 
-static void append_row(const struct rf_ref_kv_append *append, void *cache, size_t to, const float *values) {
-    if (append->dtype == RF_Q8_0) {
-        for (size_t e = 0; e + 32 <= append->dim; e += 32)
+static void append_row(enum rf_dtype dtype, void *cache, size_t to, const float *values, size_t dim) {
+    if (dtype == RF_Q8_0) {
+        for (size_t e = 0; e + 32 <= dim; e += 32)
             rf_ref_quantize_q8_0(values + e, (uint8_t *)cache + (to + e) / 32 * 34);
     } else {
-        for (size_t e = 0; e < append->dim; e++) rf_element_set(append->dtype, cache, to + e, (double)values[e]);
+        for (size_t e = 0; e < dim; e++) rf_element_set(dtype, cache, to + e, (double)values[e]);
     }
 }
 
-void rf_ref_kv_append(const struct rf_ref_kv_append *append, void *k_cache, void *v_cache, const float *k,
-                      const float *v) {
-    if ((append->dtype != RF_F32 && append->dtype != RF_F16 && append->dtype != RF_Q8_0) || append->dim > DIM_MAX)
-        return;
-    for (size_t t = 0; t < append->tokens; t++) {
+void rf_ref_kv_append(const struct rf_ref_kv_append *append) {
+    const struct rf_kv_append_args *args = &append->args;
+    enum rf_dtype dtype = append->dtype;
+    if ((dtype != RF_F32 && dtype != RF_F16 && dtype != RF_Q8_0) || args->dim > DIM_MAX) return;
+    for (size_t t = 0; t < args->tokens; t++) {
         int32_t position = append->positions[t];
         uint32_t sequence = append->sequences ? append->sequences[t] : 0;
-        if (position < 0 || (append->table && sequence >= append->sequence_count)) continue;
-        size_t turn = (uint32_t)position / append->page_rows, row = (uint32_t)position % append->page_rows;
-        if (turn >= (append->table ? append->table_width : 1)) continue;
-        uint32_t page = append->table ? append->table[sequence * append->table_width + turn] : sequence;
-        if (page >= append->page_count) continue;
-        for (size_t h = 0; h < append->heads; h++) {
-            size_t to = page * append->page + h * append->head + row * append->row;
+        if (position < 0 || (append->table && sequence >= args->sequence_count)) continue;
+        size_t turn = (uint32_t)position / args->page_rows, row = (uint32_t)position % args->page_rows;
+        if (turn >= (append->table ? args->table_width : 1)) continue;
+        uint32_t page = append->table ? append->table[sequence * args->table_width + turn] : sequence;
+        if (page >= args->page_count) continue;
+        for (size_t h = 0; h < args->heads; h++) {
+            size_t to = page * args->page + h * args->head + row * args->row;
+            const float *k = append->k + t * args->k_token + h * args->dim;
             double wide[DIM_MAX];
             float narrow[DIM_MAX];
-            for (size_t e = 0; e < append->dim; e++) wide[e] = (double)k[t * append->k_token + h * append->dim + e];
-            if (append->steps)
-                rotate(wide, append->rotated, append->halves, append->steps, position, append->magnitude);
-            for (size_t e = 0; e < append->dim; e++) narrow[e] = (float)wide[e];
-            append_row(append, k_cache, to, narrow);
-            append_row(append, v_cache, to, v + t * append->v_token + h * append->dim);
+            for (size_t e = 0; e < args->dim; e++) wide[e] = (double)k[e];
+            if (append->steps) rotate(wide, args->rotated, args->halves, append->steps, position, args->magnitude);
+            for (size_t e = 0; e < args->dim; e++) narrow[e] = (float)wide[e];
+            append_row(dtype, append->k_cache, to, narrow, args->dim);
+            append_row(dtype, append->v_cache, to, append->v + t * args->v_token + h * args->dim, args->dim);
         }
     }
 }
