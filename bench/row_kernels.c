@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/norm_args.h"
+
 #define FULL_BYTES ((uint64_t)1 << 30)
 #define QUICK_BYTES ((uint64_t)256 << 10)
 #define LEAST_BYTES ((uint64_t)256 << 10) /* two of the longest rows */
-enum { HELD_BYTES_PER_LANE = 64, COPY_BYTES_PER_THREAD = 64, LONGEST_ROW = 32768 };
+enum { COPY_BYTES_PER_THREAD = 64, LONGEST_ROW = 32768 };
 
 struct ground { /* what the kernels run on */
     struct rf_buffer *in, *out, *weight;
@@ -80,10 +82,10 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     RF_PARAMS(struct rf_launch, launch);
     rf_status status = rf_kernel_find(bench->device, norm->kernel, &launch.kernel);
     if (status) return status;
-    /* As kernels/rows.h says: a wave takes a short row, the fewest waves that hold it a longer one. */
+    /* As kernels/norm_args.h says: a wave takes a short row, the fewest waves that hold it a longer one. */
     uint64_t rows = ground->bytes / norm->element_bytes / norm->columns;
-    uint32_t wave = (uint32_t)bench->info.wave_size, held = wave * HELD_BYTES_PER_LANE / norm->element_bytes,
-             threads = 256;
+    uint32_t wave = (uint32_t)bench->info.wave_size, held = RF_ROW_WAVE_BYTES(wave) / norm->element_bytes,
+             threads = RF_ROW_WAVE_THREADS;
     uint64_t teams_per_block = threads / wave;
     if (norm->columns > held) {
         threads = RF_MIN((norm->columns + held - 1) / held * wave, launch.kernel->max_threads);
@@ -91,14 +93,18 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     }
     launch.block[0] = threads;
     launch.grid[0] = (uint32_t)((rows + teams_per_block - 1) / teams_per_block);
-    struct rf_arg args[6];
+    struct rf_norm_args norm_args = {.rows = rows, .columns = norm->columns, .eps = 1e-6f};
+    struct rf_arg args[4];
     size_t count = 0;
     args[count++] = rf_arg_buffer(ground->out);
     args[count++] = rf_arg_buffer(ground->in);
-    if (!norm->softmax) args[count++] = rf_arg_buffer(ground->weight);
-    args[count++] = rf_arg_i64((int64_t)rows);
-    args[count++] = rf_arg_i64(norm->columns);
-    if (!norm->softmax) args[count++] = rf_arg_f32(1e-6f);
+    if (norm->softmax) {
+        args[count++] = rf_arg_i64((int64_t)rows);
+        args[count++] = rf_arg_i64(norm->columns);
+    } else {
+        args[count++] = rf_arg_buffer(ground->weight);
+        args[count++] = rf_arg_struct(&norm_args, sizeof norm_args);
+    }
     launch.args = args;
     launch.arg_count = count;
     struct row row = {.group = "rows against copy",

@@ -164,16 +164,15 @@ def cases_copy(name, kinds, random):
 
 def cases_copy_2d(name, kinds, random):
     source, target = kinds.split('_')
-    u = np.uint64
     for rows, columns, transposed in ((4, 64, False), (5, 13, True)):
         values = misaligned(to_type(source, numbers(random, rows * columns)), 0)
         out = Output(target, rows * columns)
         want = to_f64(source, values).reshape(rows, columns)
         if transposed:
             want = want.T
-            args = [out.data, values, u(columns), u(rows), u(rows), u(1), u(1), u(columns)]
+            args = [out.data, values, struct_of('<6Q', columns, rows, rows, 1, 1, columns)]
         else:
-            args = [out.data, values, u(rows), u(columns), u(columns), u(1), u(columns), u(1)]
+            args = [out.data, values, struct_of('<6Q', rows, columns, columns, 1, columns, 1)]
         label = '%dx%d%s' % (rows, columns, ' transposed' if transposed else '')
         yield label, (1, 2, 1), (32, 2, 1), args, out, want, True
 
@@ -218,6 +217,11 @@ def cases_softmax(name, kind, random):
                [out.data, x, np.uint64(rows), np.uint64(columns)], out, want, False)
 
 
+def norm_args(rows, columns, eps):
+    """struct rf_norm_args of src/kernels/norm_args.h"""
+    return struct_of('<QQfI', rows, columns, eps, 0)
+
+
 def cases_rms_norm(name, kind, random):
     eps = np.float32(1e-5)
     for rows, columns, block in ROWS:
@@ -227,7 +231,7 @@ def cases_rms_norm(name, kind, random):
         want = wide / np.sqrt((wide * wide).mean(axis=1, keepdims=True) + np.float64(eps)) * weight
         out = Output(kind, rows * columns)
         yield ('%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1),
-               [out.data, x, weight, np.uint64(rows), np.uint64(columns), eps], out, want, False)
+               [out.data, x, weight, norm_args(rows, columns, eps)], out, want, False)
 
 
 FAMILIES = (('fill_', cases_fill), ('copy_2d_', cases_copy_2d), ('copy_', cases_copy), ('add_', cases_add),
@@ -269,20 +273,18 @@ def cases_activation(name, kind, random):
                'gelu': lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
                'gelu_erf': lambda: 0.5 * x * (1 + erf(x / np.sqrt(2)))}[function]()
         out = Output(kind, rows * columns, offset)
-        u = np.uint64
-        args = [out.data, gate, up, u(rows), u(columns), u(columns), u(gate_row), u(columns)]
+        args = [out.data, gate, up, struct_of('<5QII', rows, columns, columns, gate_row, columns, 0, 0)]
         yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, act * to_f64(kind, up).reshape(rows, columns), False
 
 
 def cases_multiply(name, kind, random):
     add = name.startswith('multiply_add_')
-    u = np.uint64
     for rows, columns, offset in ((2, 1024, 0), (3, 61, 1)):
         a, b = (misaligned(to_type(kind, numbers(random, rows * columns)), offset) for _ in range(2))
         c = misaligned(to_type(kind, numbers(random, columns)), offset)
         out = Output(kind, rows * columns, offset)
         want = (to_f64(kind, a) * to_f64(kind, b)).reshape(rows, columns)
-        args = [out.data, a, b] + ([c] if add else []) + [u(rows), u(columns)] + [u(columns)] * 3 + ([u(0)] if add else [])
+        args = [out.data, a, b] + ([c] if add else []) + [struct_of('<6Q', rows, columns, columns, columns, columns, 0)]
         yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, want + to_f64(kind, c) if add else want, not add or kind != 'f32'
 
 
@@ -295,7 +297,7 @@ def cases_layer_norm(name, kind, random):
         want = (wide - wide.mean(axis=1, keepdims=True)) / np.sqrt(wide.var(axis=1, keepdims=True) + np.float64(eps))
         out = Output(kind, rows * columns)
         yield ('%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1),
-               [out.data, x, weight, bias, np.uint64(rows), np.uint64(columns), eps], out, want * weight + bias, False)
+               [out.data, x, weight, bias, norm_args(rows, columns, eps)], out, want * weight + bias, False)
 
 
 def cases_add_norm(name, kind, random):
@@ -309,7 +311,7 @@ def cases_add_norm(name, kind, random):
             out, other = Output(kind, rows * columns), Output(kind, rows * columns)
             pair = [out.data, other.data] if which == 'sum' else [other.data, out.data]
             yield ('%dx%d block %d %s' % (rows, columns, block, which), (2, 1, 1), (block, 1, 1),
-                   pair + [a, b, weight, np.uint64(rows), np.uint64(columns), eps], out,
+                   pair + [a, b, weight, norm_args(rows, columns, eps)], out,
                    wide if which == 'sum' else want, which == 'sum')
 
 
@@ -322,8 +324,7 @@ def cases_softmax_mask(name, kind, random):
         s = x.astype(np.float64) * 0.25 + to_f64(kind, mask).reshape(rows // 2, columns)[np.arange(rows) % (rows // 2)]
         e = np.exp(s - s.max(axis=1, keepdims=True))
         out = Output('f32', rows * columns)
-        u = np.uint64
-        args = [out.data, x, mask, u(rows), u(columns), u(rows // 2), u(2), np.float32(0.25)]
+        args = [out.data, x, mask, struct_of('<4QfI', rows, columns, rows // 2, 2, 0.25, 0)]
         yield '%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1), args, out, e / e.sum(axis=1, keepdims=True), False
 
 
@@ -339,27 +340,29 @@ def cases_permute(name, kinds, random):
             out_stride[i] = int(np.prod(moved[at + 1:]))
         out = Output(target, count)
         want = to_f64(source, values).reshape(shape).transpose(order)
-        args = [out.data, values] + [struct_of('<4Q', *v) for v in (shape, out_stride, in_stride)]
+        args = [out.data, values, struct_of('<12Q', *shape, *out_stride, *in_stride)]
         yield str(order), (1, 2, 3), (16, 4, 1), args, out, want, True
 
 
 def cases_transpose(name, size, random):
-    u, kind = np.uint64, 'f32' if size == '4' else 'f16'
+    kind = 'f32' if size == '4' else 'f16'
     for matrices, rows, columns in ((1, 72, 136), (2, 37, 45)):
         values = misaligned(to_type(kind, numbers(random, matrices * rows * columns)), 0)
         out = Output(kind, values.size)
         want = to_f64(kind, values).reshape(matrices, rows, columns).transpose(0, 2, 1)
-        args = [out.data, values, u(matrices), u(rows), u(columns), u(rows * columns), u(rows), u(rows * columns), u(columns)]
+        strides = (rows * columns, rows, rows * columns, columns)
+        args = [out.data, values, struct_of('<7Q', matrices, rows, columns, *strides)]
         yield '%dx%dx%d' % (matrices, rows, columns), (2, 1, 1), (32, 8, 1), args, out, want, True
 
 
 def cases_concat(name, size, random):
-    u, kind = np.uint64, 'f32' if size == '4' else 'f16'
+    kind = 'f32' if size == '4' else 'f16'
     for outer, widths in ((6, (64, 32, 0, 8)), (3, (5, 1, 7, 2))):
         parts = [to_type(kind, numbers(random, outer * w)) if w else np.zeros(1, to_type(kind, [0]).dtype) for w in widths]
         out = Output(kind, outer * sum(widths))
         want = np.concatenate([to_f64(kind, p).reshape(outer, w) for p, w in zip(parts, widths) if w], axis=1)
-        yield str(widths), (1, 2, 1), (64, 1, 1), [out.data] + parts + [u(outer)] + [u(w) for w in widths], out, want, True
+        args = [out.data] + parts + [struct_of('<5Q', outer, *widths)]
+        yield str(widths), (1, 2, 1), (64, 1, 1), args, out, want, True
 
 
 def rope_steps(rotated):

@@ -1,5 +1,5 @@
 /* The fast CPU ops: SIMD, all cores. Each does what the reference of the same name does (reference.h,
- * ref_transformer.h, ref_matmul.h, ref_attention.h; arguments mean the same and pass the same
+ * ref_cache.h, ref_matmul.h, ref_attention.h; arguments mean the same and pass the same
  * structs), within its tolerance.
  *
  * struct rf_cpu is a pool of threads, perhaps shared, a SIMD level and scratch memory that grows to what the
@@ -19,7 +19,7 @@
 #include "cpu/ref_attention.h"
 #include "cpu/ref_cache.h"
 #include "cpu/ref_matmul.h"
-#include "cpu/ref_transformer.h"
+#include "cpu/reference.h"
 #include "cpu/simd.h"
 
 struct rf_cpu;
@@ -38,26 +38,25 @@ const struct rf_simd *rf_cpu_simd(const struct rf_cpu *cpu);
 
 /* ---- elements and rows (fast_rows.c); dtype RF_F32, RF_F16, RF_BF16 ---- */
 
-rf_status rf_cpu_add(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *a, const void *b, size_t count);
-rf_status rf_cpu_scale(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in, float factor,
-                       size_t count);
-rf_status rf_cpu_cast(struct rf_cpu *cpu, enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
-                      size_t count);
-rf_status rf_cpu_multiply(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, size_t out_row, const void *a,
-                          size_t a_row, const void *b, size_t b_row, const void *c, size_t c_row, size_t rows,
-                          size_t columns);
-rf_status rf_cpu_activation_gate(struct rf_cpu *cpu, enum rf_activation kind, enum rf_dtype dtype, void *out,
-                                 size_t out_row, const void *gate, size_t gate_row, const void *up, size_t up_row,
-                                 size_t rows, size_t columns);
+rf_status rf_cpu_copy(struct rf_cpu *cpu, enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
+                      const struct rf_elementwise_args *args);
+rf_status rf_cpu_add(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *a, const void *b,
+                     const struct rf_elementwise_args *args);
+rf_status rf_cpu_scale(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in,
+                       const struct rf_elementwise_args *args);
+rf_status rf_cpu_multiply(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *a, const void *b,
+                          const void *c, const struct rf_multiply_args *args);
+rf_status rf_cpu_activation(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *gate, const void *up,
+                            const struct rf_activation_args *args);
 rf_status rf_cpu_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in, const float *weight,
-                          size_t rows, size_t columns, float eps);
-rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum, void *out, const void *a,
-                              const void *b, const float *weight, size_t rows, size_t columns, float eps);
+                          const struct rf_norm_args *args);
 rf_status rf_cpu_layer_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in, const float *weight,
-                            const float *bias, size_t rows, size_t columns, float eps);
+                            const float *bias, const struct rf_norm_args *args);
+rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum, void *out, const void *a,
+                              const void *b, const float *weight, const struct rf_norm_args *args);
+/* Without a mask it serves softmax too. */
 rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, enum rf_dtype mask_dtype,
-                              const void *mask, size_t rows, size_t columns, size_t rows_each, size_t heads,
-                              float scale);
+                              const void *mask, const struct rf_softmax_args *args);
 
 /* ---- rotation and the KV cache (fast_cache.c) ---- */
 

@@ -1,12 +1,17 @@
-/* The scalar references: what every kernel's result is judged by.
+/* The scalar references: what every kernel's result is judged by. Here: the conversions that all of them use, and the
+ * references of the elementwise ops, the norms, softmax, and the ops that only move elements.
  *
- * Plain loops, sums in double, rounded at the end. They are the definition of each op; the
- * kernels' own headers repeat it. Element types are RF_F32, RF_F16 and RF_BF16; pointers are to
- * dense arrays of them. Nothing here fails or allocates; another dtype leaves the output alone. */
+ * Plain loops, sums in double, rounded at the end unless said otherwise. They are the definition of each op;
+ * kernels/NAME_args.h says what the arguments mean. Element types are RF_F32, RF_F16 and RF_BF16; arrays are dense
+ * where the arguments have no strides. Nothing here fails or allocates; another dtype leaves the output alone. */
 #ifndef RF_CPU_REFERENCE_H
 #define RF_CPU_REFERENCE_H
 
 #include <rocmforge/gpu.h>
+
+#include "kernels/elementwise_args.h"
+#include "kernels/move_args.h"
+#include "kernels/norm_args.h"
 
 /* Bits of 16-bit floats. Narrowing: to nearest, ties to even, subnormals kept, beyond the range to
  * infinity, any NaN to 0x7e00 or 0x7fc0. From double: rounded once. */
@@ -19,27 +24,51 @@ double rf_bf16_to_double(uint16_t bits);
 double rf_element_get(enum rf_dtype dtype, const void *base, size_t index);
 void rf_element_set(enum rf_dtype dtype, void *base, size_t index, double value);
 
-void rf_ref_fill_f32(float *out, float value, size_t count);
-void rf_ref_fill_u32(uint32_t *out, uint32_t value, size_t count);
+/* ---- elementwise ---- */
 
+/* Elements of 4 bytes. */
+void rf_ref_fill(void *out, const struct rf_elementwise_args *args);
 /* The same type keeps the bits, NaN payloads too. */
-void rf_ref_copy(enum rf_dtype to, void *out, enum rf_dtype from, const void *in, size_t count);
-
-struct rf_ref_strides {
-    size_t row, column; /* in elements */
-};
-void rf_ref_copy_2d(enum rf_dtype to, void *out, struct rf_ref_strides out_strides, enum rf_dtype from,
-                    const void *in, struct rf_ref_strides in_strides, size_t rows, size_t columns);
+void rf_ref_copy(enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
+                 const struct rf_elementwise_args *args);
+void rf_ref_copy_2d(enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
+                    const struct rf_copy_2d_args *args);
 
 /* Computed in f32, then rounded to the type: kernels give the same bits. */
-void rf_ref_add(enum rf_dtype dtype, void *out, const void *a, const void *b, size_t count);
-void rf_ref_scale(enum rf_dtype dtype, void *out, const void *in, float factor, size_t count);
+void rf_ref_add(enum rf_dtype dtype, void *out, const void *a, const void *b, const struct rf_elementwise_args *args);
+void rf_ref_scale(enum rf_dtype dtype, void *out, const void *in, const struct rf_elementwise_args *args);
+/* c may be NULL. One operation of f32 (the product is not rounded first), then rounded to the type: kernels give the
+ * same bits. */
+void rf_ref_multiply(enum rf_dtype dtype, void *out, const void *a, const void *b, const void *c,
+                     const struct rf_multiply_args *args);
 
-/* A row of -inf alone gives zeros; a +inf or a NaN makes its row NaN. out may be in. */
-void rf_ref_softmax_f32(float *out, const float *in, size_t rows, size_t columns);
+/* up may be NULL. out may be gate or up with the same stride. act(-inf) is 0. */
+void rf_ref_activation(enum rf_dtype dtype, void *out, const void *gate, const void *up,
+                       const struct rf_activation_args *args);
 
-/* weight: f32, or NULL for ones. out may be in. */
-void rf_ref_rms_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight, size_t rows, size_t columns,
-                     float eps);
+/* ---- norms and softmax; weight and bias may be NULL, out may be in ---- */
+
+void rf_ref_rms_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight,
+                     const struct rf_norm_args *args);
+void rf_ref_layer_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight, const float *bias,
+                       const struct rf_norm_args *args);
+/* rf_ref_add, then rf_ref_rms_norm of the sum. sum may be a or b. */
+void rf_ref_add_rms_norm(enum rf_dtype dtype, void *sum, void *out, const void *a, const void *b, const float *weight,
+                         const struct rf_norm_args *args);
+
+/* A row of -inf alone gives zeros; a +inf or a NaN makes its row NaN. */
+void rf_ref_softmax(float *out, const float *in, const struct rf_softmax_args *args);
+/* mask: f32 or f16, or NULL. A row of -inf alone gives zeros. */
+void rf_ref_softmax_mask(float *out, const float *in, enum rf_dtype mask_dtype, const void *mask,
+                         const struct rf_softmax_args *args);
+
+/* ---- moving ---- */
+
+/* The same type keeps the bits. */
+void rf_ref_permute(enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
+                    const struct rf_permute_args *args);
+/* Of elements of any type but the quantized ones. in[k] is not used where its width is 0. */
+void rf_ref_concat(enum rf_dtype dtype, void *out, const void *const in[RF_CONCAT_INPUTS],
+                   const struct rf_concat_args *args);
 
 #endif

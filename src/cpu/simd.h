@@ -13,7 +13,7 @@
 
 #include <rocmforge/gpu.h>
 
-#include "cpu/ref_transformer.h"
+#include "kernels/elementwise_args.h"
 #include "runtime/cpu_info.h"
 
 /* Activations in 8 bits: 128 elements of a column, in four times 32. An element of the b-th 32 is scale[b] times its

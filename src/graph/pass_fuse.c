@@ -25,7 +25,7 @@
 #include <stdlib.h>
 
 #include "ops/gpu_matmul.h"
-#include "cpu/ref_transformer.h"
+#include "cpu/reference.h"
 
 struct fusing {
     struct rf_graph *graph;

@@ -4,19 +4,18 @@
  *     gelu      x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): the form with tanh
  *     gelu_erf  x (1 + erf(x / sqrt(2))) / 2
  *
- * in f32, rounded once; act(-inf) is 0, their limit. The three arrays have one type and row strides of
- * their own (gate and up may be the halves of one matrix). out may be gate or up with the same stride; it may
- * not overlap them otherwise. Launched as sheet.h says. */
+ * The arithmetic is in f32 and rounded once; act(-inf) is 0, the limit. The three arrays have one type, and row
+ * strides of their own (gate and up may be the halves of one matrix): see elementwise_args.h. out may be gate or up
+ * with the same stride; it may not overlap them otherwise. Launched as sheet.h says. */
 #include "kernels/sheet.h"
 
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_ERF };
-
-/* 1 / (1 + exp(-x)), which is 0 or 1 far out. */
+/* 1 / (1 + exp(-x)); for large |x| this is 0 or 1. */
 RF_DEVICE float activation_logistic(float x) {
     return rf_rcp(1.0f + rf_exp(-x));
 }
 
-/* 1 - erf(x) for x of 0 and above, within 1.2e-7 of itself far out too (a Chebyshev fit of ln(erfc(x) / t) + x^2). */
+/* 1 - erf(x) for x of 0 and above, with a relative error below 1.2e-7 for large x too (a Chebyshev fit of
+ * ln(erfc(x) / t) + x^2). */
 RF_DEVICE float activation_erfc(float x) {
     float t = rf_rcp(rf_fma(0.5f, x, 1.0f));
     float p = rf_fma(t, 0.17087277f, -0.82215223f);
@@ -31,15 +30,16 @@ RF_DEVICE float activation_erfc(float x) {
     return t * rf_exp(rf_fma(-x, x, p));
 }
 
-RF_DEVICE float activation_of(enum activation kind, float x) {
+RF_DEVICE float activation_of(enum rf_activation kind, float x) {
     float y;
-    if (kind == ACTIVATION_SILU) {
+    if (kind == RF_ACTIVATION_SILU) {
         y = x * activation_logistic(x);
-    } else if (kind == ACTIVATION_GELU) {
+    } else if (kind == RF_ACTIVATION_GELU) {
         y = x * activation_logistic(1.5957691216057308f * x * rf_fma(0.044715f * x, x, 1.0f));
     } else {
         float tail = 0.5f * activation_erfc(0.70710678118654752f * __builtin_fabsf(x));
-        y = x * (x < 0.0f ? tail : 1.0f - tail); /* no difference of neighbours: far out up may be large */
+        /* For x below 0 the tail itself, not a difference of nearly equal numbers: up may be large there. */
+        y = x * (x < 0.0f ? tail : 1.0f - tail);
     }
     return x == -RF_INFINITY ? 0.0f : y;
 }
@@ -49,12 +49,13 @@ RF_DEVICE float activation_unpack(enum rf_type type, rf_u32x4 raw, uint32_t k) {
     return rf_f32_of_16(type, (uint16_t)(raw[k / 2] >> k % 2 * 16));
 }
 
-RF_DEVICE void activation_row(enum activation kind, enum rf_type type, bool gated, void *out, const void *gate,
+RF_DEVICE void activation_row(enum rf_activation kind, enum rf_type type, bool gated, void *out, const void *gate,
                               const void *up, uint64_t columns) {
     enum { most = 8 };
     uint32_t group = rf_group_of(type, type);
     struct rf_span span = rf_span_of(columns, group, type, out, type, gate, type, gated ? up : gate);
-    /* As loaded, unpacked one group at a time: unpacked they take the registers of half the threads. */
+    /* Kept as loaded and unpacked one group at a time: unpacked, they would take the registers of half the threads.
+     */
     rf_u32x4 x[RF_GROUPS], y[RF_GROUPS];
     RF_FOR_GROUPS(
         span, group,
@@ -80,30 +81,28 @@ RF_DEVICE void activation_row(enum activation kind, enum rf_type type, bool gate
     }
 }
 
-RF_DEVICE void activation_body(enum activation kind, enum rf_type type, void *out, const void *gate, const void *up,
-                               uint64_t rows, uint64_t columns, uint64_t out_row, uint64_t gate_row,
-                               uint64_t up_row) {
-    RF_FOR_ROWS(rows) {
-        void *to = rf_at_mutable(type, out, row * out_row);
-        const void *from = rf_at(type, gate, row * gate_row);
+RF_DEVICE void activation_body(enum rf_activation kind, enum rf_type type, void *out, const void *gate,
+                               const void *up, struct rf_activation_args args) {
+    RF_FOR_ROWS(args.rows) {
+        void *to = rf_at_mutable(type, out, row * args.out_row);
+        const void *from = rf_at(type, gate, row * args.gate_row);
         if (up) {
-            activation_row(kind, type, true, to, from, rf_at(type, up, row * up_row), columns);
+            activation_row(kind, type, true, to, from, rf_at(type, up, row * args.up_row), args.columns);
         } else {
-            activation_row(kind, type, false, to, from, from, columns);
+            activation_row(kind, type, false, to, from, from, args.columns);
         }
     }
 }
 
 #define ACTIVATION(name, kind, type_name, type, element)                                                             \
     RF_KERNEL(name##_gate_##type_name, 256, (element *, out), (const element *, gate), (const element *, up),        \
-              (uint64_t, rows), (uint64_t, columns), (uint64_t, out_row), (uint64_t, gate_row),                      \
-              (uint64_t, up_row)) {                                                                                  \
-        activation_body(kind, type, out, gate, up, rows, columns, out_row, gate_row, up_row);                        \
+              (struct rf_activation_args, args)) {                                                                   \
+        activation_body(kind, type, out, gate, up, args);                                                            \
     }
 #define ACTIVATIONS(type_name, type, element)                                                                        \
-    ACTIVATION(silu, ACTIVATION_SILU, type_name, type, element)                                                      \
-    ACTIVATION(gelu, ACTIVATION_GELU, type_name, type, element)                                                      \
-    ACTIVATION(gelu_erf, ACTIVATION_GELU_ERF, type_name, type, element)
+    ACTIVATION(silu, RF_ACTIVATION_SILU, type_name, type, element)                                                   \
+    ACTIVATION(gelu, RF_ACTIVATION_GELU, type_name, type, element)                                                   \
+    ACTIVATION(gelu_erf, RF_ACTIVATION_GELU_ERF, type_name, type, element)
 
 ACTIVATIONS(f32, RF_TYPE_F32, float)
 ACTIVATIONS(f16, RF_TYPE_F16, rf_f16)

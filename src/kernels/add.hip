@@ -1,6 +1,6 @@
 /* add: out[i] = a[i] + b[i], summed in f32, then rounded to the type.
  *
- * Any grid, one-dimensional block. out may be a or b; it may not overlap them otherwise. */
+ * See elementwise_args.h. Any grid, one-dimensional block. out may be a or b; it may not overlap them otherwise. */
 #include "kernels/elementwise.h"
 
 RF_DEVICE void add_body(enum rf_type type, void *out, const void *a, const void *b, uint64_t count) {

@@ -1,7 +1,8 @@
 /* add_rms_norm: sum[r][c] = a[r][c] + b[r][c], rounded to the type, and
  * out[r][c] = sum[r][c] / sqrt(mean of squares of row r of sum + eps) * weight[c]: add and rms_norm in one
- * pass. Dense rows of one type; the weight is f32, or NULL for ones. sum may be a or b; out may be a or b
- * if sum is not it too; no other overlap. Launched as rows.h says; a grid in x. */
+ * pass. Rows are dense and of one type; the weight is f32, or NULL for ones. sum may be a or b; out may be a or b
+ * if sum is not the same one; there may be no other overlap. norm_args.h has the arguments and says how it is
+ * launched. */
 #include "kernels/rows.h"
 
 /* a += b, element by element, in the words of a piece. */
@@ -11,7 +12,7 @@ RF_DEVICE void sum_words(enum rf_type type, bool vector, uint32_t *a, const uint
         if (type == RF_TYPE_F32) {
             a[k] = rf_bits_of_f32(rf_f32_of_bits(a[k]) + rf_f32_of_bits(b[k]));
         } else if (vector) {
-            /* Opaque, lest the halves be kept apart, each in a register. */
+            /* Opaque, so that the halves are not kept apart, each in a register. */
             float low = rf_f32_of_16(type, (uint16_t)a[k]) + rf_f32_of_16(type, (uint16_t)b[k]);
             float high = rf_f32_of_16(type, (uint16_t)(a[k] >> 16)) + rf_f32_of_16(type, (uint16_t)(b[k] >> 16));
             a[k] = rf_opaque(rf_pack_16(type, low, high));
@@ -40,7 +41,7 @@ RF_DEVICE void sum_store(enum rf_type type, bool vector, bool wave, void *piece,
     }
 }
 
-/* Loads a piece of both, stores its sum, leaves it in words and gives its squares added up. */
+/* Loads a piece of a and b, stores their sum, leaves it in words and returns squares plus its squares. */
 RF_DEVICE float sum_piece(enum rf_type type, bool vector, bool wave, void *sum, const void *a, const void *b,
                           uint32_t left, uint32_t *words, float squares) {
     uint32_t more[RF_ROW_WORDS];
@@ -81,8 +82,8 @@ RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece
     }
 }
 
-/* A whole piece of sum, read again: an access at a time, since all of them and their weights are too many registers.
- */
+/* Reads a whole piece of sum again, an access at a time: all of them and their weights would take too many
+ * registers. */
 RF_DEVICE void norm_again(enum rf_type type, bool vector, bool wave, void *piece, const void *sum,
                           const float *weight, float factor) {
     uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
@@ -99,7 +100,7 @@ RF_DEVICE void norm_again(enum rf_type type, bool vector, bool wave, void *piece
     }
 }
 
-/* One row: held in registers, or longer and read again from sum, backwards, so that the last piece is
+/* One row: held in registers; or longer, and then read again from sum, backwards, so that the last piece is
  * still held. A lane reads only what it wrote itself. */
 RF_DEVICE void sum_row(enum rf_type type, bool wave, bool held, bool vector, void *sum, void *out, const void *a,
                        const void *b, const float *weight, uint64_t columns, float eps, float *scratch) {
@@ -126,37 +127,37 @@ RF_DEVICE void sum_row(enum rf_type type, bool wave, bool held, bool vector, voi
 }
 
 RF_DEVICE void sum_rows(enum rf_type type, bool wave, bool held, bool vector, void *sum, void *out, const void *a,
-                        const void *b, const float *weight, uint64_t rows, uint64_t columns, float eps,
-                        float *scratch) {
+                        const void *b, const float *weight, struct rf_norm_args args, float *scratch) {
     uint32_t turn = 0;
     RF_NO_UNROLL
-    for (uint64_t row = rf_team_first_row(wave); row < rows; row += rf_team_row_step(wave), turn ^= 1) {
-        uint64_t at = row * columns;
+    for (uint64_t row = rf_team_first_row(wave); row < args.rows; row += rf_team_row_step(wave), turn ^= 1) {
+        uint64_t at = row * args.columns;
         sum_row(type, wave, held, vector, rf_at_mutable(type, sum, at), rf_at_mutable(type, out, at),
-                rf_at(type, a, at), rf_at(type, b, at), weight, columns, eps, scratch + turn * RF_BLOCK_SCRATCH);
+                rf_at(type, a, at), rf_at(type, b, at), weight, args.columns, args.eps,
+                scratch + turn * RF_BLOCK_SCRATCH);
     }
 }
 
 RF_DEVICE void sum_body(enum rf_type type, bool vector, void *sum, void *out, const void *a, const void *b,
-                        const float *weight, uint64_t rows, uint64_t columns, float eps, float *scratch) {
-    if (columns <= rf_row_piece(type, true, true)) {
-        sum_rows(type, true, vector, vector, sum, out, a, b, weight, rows, columns, eps, scratch);
-    } else if (vector && columns <= rf_row_piece(type, vector, false)) {
-        sum_rows(type, false, true, vector, sum, out, a, b, weight, rows, columns, eps, scratch);
+                        const float *weight, struct rf_norm_args args, float *scratch) {
+    if (args.columns <= rf_row_piece(type, true, true)) {
+        sum_rows(type, true, vector, vector, sum, out, a, b, weight, args, scratch);
+    } else if (vector && args.columns <= rf_row_piece(type, vector, false)) {
+        sum_rows(type, false, true, vector, sum, out, a, b, weight, args, scratch);
     } else {
-        sum_rows(type, false, false, vector, sum, out, a, b, weight, rows, columns, eps, scratch);
+        sum_rows(type, false, false, vector, sum, out, a, b, weight, args, scratch);
     }
 }
 
 #define ADD_NORM(name, type, element)                                                                                \
     RF_KERNEL(add_rms_norm_##name, 1024, (element *, sum), (element *, out), (const element *, a),                   \
-              (const element *, b), (const float *, weight), (uint64_t, rows), (uint64_t, columns), (float, eps)) {  \
+              (const element *, b), (const float *, weight), (struct rf_norm_args, args)) {                          \
         RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                             \
-        if (rf_rows_vector(type, a, columns) && rf_aligned(b, 16) && rf_aligned(sum, 16) && rf_aligned(out, 16) &&   \
-            rf_aligned(weight, 16)) {                                                                                \
-            sum_body(type, true, sum, out, a, b, weight, rows, columns, eps, scratch);                               \
+        if (rf_rows_vector(type, a, args.columns) && rf_aligned(b, 16) && rf_aligned(sum, 16) &&                     \
+            rf_aligned(out, 16) && rf_aligned(weight, 16)) {                                                         \
+            sum_body(type, true, sum, out, a, b, weight, args, scratch);                                             \
         } else {                                                                                                     \
-            sum_body(type, false, sum, out, a, b, weight, rows, columns, eps, scratch);                              \
+            sum_body(type, false, sum, out, a, b, weight, args, scratch);                                            \
         }                                                                                                            \
     }
 

@@ -1,13 +1,13 @@
-/* copy_<from>_<to>: out[i] = in[i], converted where the types differ, the same bits where not.
- * copy_2d_<from>_<to>: out[r * out_row + c * out_column] = in[r * in_row + c * in_column], strides
- * in elements: rows of a larger matrix, and transposes.
+/* copy_<from>_<to>: out[i] = in[i], converted where the types differ, with the same bits where they do not.
+ * copy_2d_<from>_<to>: the same for rows and columns at strides: rows of a larger matrix, and transposes. See
+ * elementwise_args.h for both.
  *
  * copy: any grid, one-dimensional block. copy_2d: x is columns, y is rows; any grid, any
  * two-dimensional block, threads along x next to each other in memory. The arrays may not
  * overlap; contiguous copies of one type may be in place. */
 #include "kernels/elementwise.h"
 
-/* One element, as bits where the types are the same: f32 would not keep a NaN's. */
+/* One element, as bits where the types are the same: going through f32 would not keep the bits of a NaN. */
 RF_DEVICE uint32_t copy_load(enum rf_type from, enum rf_type to, const void *in, uint64_t at) {
     if (from != to) return rf_bits_of_f32(rf_load(from, in, at));
     return from == RF_TYPE_F32 ? ((const uint32_t *)in)[at] : ((const uint16_t *)in)[at];
@@ -53,7 +53,7 @@ RF_DEVICE void copy_body(enum rf_type from, enum rf_type to, void *out, const vo
     }
 }
 
-/* One row by the threads along x. */
+/* One row, by the threads along x. */
 RF_DEVICE void copy_row(enum rf_type from, enum rf_type to, void *out, const void *in, uint64_t columns,
                         uint64_t out_column, uint64_t in_column) {
     enum { most = 8 };
@@ -78,24 +78,22 @@ RF_DEVICE void copy_row(enum rf_type from, enum rf_type to, void *out, const voi
     }
 }
 
-RF_DEVICE void copy_2d_body(enum rf_type from, enum rf_type to, void *out, const void *in, uint64_t rows,
-                            uint64_t columns, uint64_t out_row, uint64_t out_column, uint64_t in_row,
-                            uint64_t in_column) {
+RF_DEVICE void copy_2d_body(enum rf_type from, enum rf_type to, void *out, const void *in,
+                            struct rf_copy_2d_args args) {
     uint64_t step = (uint64_t)rf_grid_dim_y() * rf_block_dim_y();
     RF_NO_UNROLL
-    for (uint64_t row = (uint64_t)rf_block_y() * rf_block_dim_y() + rf_thread_y(); row < rows; row += step)
-        copy_row(from, to, rf_at_mutable(to, out, row * out_row), rf_at(from, in, row * in_row), columns, out_column,
-                 in_column);
+    for (uint64_t row = (uint64_t)rf_block_y() * rf_block_dim_y() + rf_thread_y(); row < args.rows; row += step)
+        copy_row(from, to, rf_at_mutable(to, out, row * args.out_row), rf_at(from, in, row * args.in_row),
+                 args.columns, args.out_column, args.in_column);
 }
 
 #define COPY(from_name, from_type, from, to_name, to_type, to)                                                       \
     RF_KERNEL(copy_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, count)) {     \
         copy_body(from, to, out, in, count);                                                                         \
     }                                                                                                                \
-    RF_KERNEL(copy_2d_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in), (uint64_t, rows),     \
-              (uint64_t, columns), (uint64_t, out_row), (uint64_t, out_column), (uint64_t, in_row),                  \
-              (uint64_t, in_column)) {                                                                               \
-        copy_2d_body(from, to, out, in, rows, columns, out_row, out_column, in_row, in_column);                      \
+    RF_KERNEL(copy_2d_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in),                       \
+              (struct rf_copy_2d_args, args)) {                                                                      \
+        copy_2d_body(from, to, out, in, args);                                                                       \
     }
 
 COPY(f32, float, RF_TYPE_F32, f32, float, RF_TYPE_F32)

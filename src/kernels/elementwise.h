@@ -1,16 +1,18 @@
-/* Elementwise ranges: vectors where the addresses allow, single elements for the rest.
+/* Elementwise ranges: vectors where the addresses allow them, single elements for the rest.
  *
  * A range of count elements is split into a head, a body of whole groups whose addresses are
  * aligned in every array, and a tail. Where no head makes all arrays aligned, everything is
- * done element by element. Any grid and any one-dimensional block are right; enough blocks
- * that each thread gets RF_GROUPS groups are fast. */
+ * done element by element. Any grid and any one-dimensional block give the right result; it is
+ * fast with enough blocks that each thread gets RF_GROUPS groups. */
 #ifndef RF_KERNELS_ELEMENTWISE_H
 #define RF_KERNELS_ELEMENTWISE_H
 
 #include "kernels/kernel.h"
 
+#include "kernels/elementwise_args.h"
+
 /* Groups a thread has in flight: 64 bytes of loads per array. */
-#define RF_GROUPS 4
+#define RF_GROUPS RF_ELEMENTWISE_GROUPS
 
 struct rf_span {
     uint64_t head;   /* elements before the first group */
@@ -27,7 +29,7 @@ RF_DEVICE bool rf_group_aligned(enum rf_type type, const void *base, uint64_t he
     return rf_aligned(rf_at(type, base, head), bytes < 16 ? bytes : 16);
 }
 
-/* Of an output and two inputs; pass one twice where there are fewer. group: 4 or 8. */
+/* The span of an output and two inputs; an op with one input passes it twice. group: 4 or 8. */
 RF_DEVICE struct rf_span rf_span_of(uint64_t count, uint32_t group, enum rf_type out_type, const void *out,
                                     enum rf_type a_type, const void *a, enum rf_type b_type, const void *b) {
     struct rf_span span;
@@ -51,9 +53,9 @@ RF_DEVICE uint32_t rf_group_of(enum rf_type a, enum rf_type b) {
     return a == RF_TYPE_F32 || b == RF_TYPE_F32 ? 4 : 8;
 }
 
-/* Over all groups of span, RF_GROUPS of a thread at a time: first LOAD for each, then STORE for
+/* Goes over all groups of span, RF_GROUPS of a thread at a time: first LOAD for each, then STORE for
  * each, so that the loads are in flight together. Both are statements that use 'at' (the index of
- * the group's first element) and 'slot' (a constant below RF_GROUPS, for what is kept between). */
+ * the group's first element) and 'slot' (a constant below RF_GROUPS: the place of what LOAD keeps for STORE). */
 #define RF_FOR_GROUPS(span, group, LOAD, STORE)                                                                      \
     do {                                                                                                             \
         uint64_t rf_tile = (uint64_t)rf_block_dim_x() * RF_GROUPS;                                                   \
@@ -85,7 +87,7 @@ RF_DEVICE uint32_t rf_group_of(enum rf_type a, enum rf_type b) {
         }                                                                                                            \
     } while (0)
 
-/* Over the elements outside the groups, likewise. */
+/* Goes over the elements outside the groups in the same way. */
 #define RF_FOR_SINGLES(span, group, LOAD, STORE)                                                                     \
     do {                                                                                                             \
         uint64_t rf_step = rf_global_count_x();                                                                      \

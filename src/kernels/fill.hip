@@ -1,4 +1,4 @@
-/* fill: out[i] = value.
+/* fill: out[i] = value (see elementwise_args.h).
  *
  * Any grid, one-dimensional block. */
 #include "kernels/elementwise.h"

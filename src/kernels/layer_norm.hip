@@ -1,7 +1,7 @@
 /* layer_norm: out[r][c] = (in[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c], over dense
- * rows; the variance is the mean of (x - mean)^2, taken from the differences themselves; in f32, rounded
- * once to the type of in and out. weight and bias are f32, or NULL for ones and zeros. out may be in.
- * Launched as rows.h says; a grid in x. */
+ * rows; the variance is the mean of (x - mean)^2, taken from the differences themselves. The arithmetic is in f32
+ * and rounded once to the type of in and out. weight and bias are f32, or NULL for ones and zeros. out may be in.
+ * norm_args.h has the arguments and says how it is launched. */
 #include "kernels/rows.h"
 
 RF_DEVICE float layer_sum(enum rf_type type, bool vector, const uint32_t *words, float sum) {
@@ -9,7 +9,7 @@ RF_DEVICE float layer_sum(enum rf_type type, bool vector, const uint32_t *words,
     for (uint32_t k = 0; k < rf_row_held(type, vector); k++) sum += rf_row_value(type, vector, words, k);
     return sum;
 }
-/* What lies past the end of the row does not count. */
+/* Elements past the end of the row do not count. */
 RF_DEVICE float layer_squares(enum rf_type type, bool vector, bool wave, const uint32_t *words, uint32_t left,
                               float mean, float sum) {
     uint32_t group = rf_row_group(type, vector), first = rf_row_column(type, vector, wave);
@@ -63,7 +63,7 @@ RF_DEVICE void layer_hide(bool vector, uint32_t *words) {
     for (uint32_t k = 0; k < rf_row_words(vector); k++) words[k] = rf_opaque(words[k]);
 }
 
-/* One row: held in registers and read once, or longer and read three times. scratch: two parts, one
+/* One row. Where the team holds it, it is read once; a longer one is read three times. scratch: two parts, one
  * for each sum, so that each is written again only after the other's barrier. */
 RF_DEVICE void layer_row(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
                          const float *weight, const float *bias, uint64_t columns, float eps, float *scratch) {
@@ -95,36 +95,35 @@ RF_DEVICE void layer_row(enum rf_type type, bool wave, bool held, bool vector, v
 }
 
 RF_DEVICE void layer_rows(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
-                          const float *weight, const float *bias, uint64_t rows, uint64_t columns, float eps,
-                          float *scratch) {
+                          const float *weight, const float *bias, struct rf_norm_args args, float *scratch) {
     RF_NO_UNROLL
-    for (uint64_t row = rf_team_first_row(wave); row < rows; row += rf_team_row_step(wave))
-        layer_row(type, wave, held, vector, rf_at_mutable(type, out, row * columns), rf_at(type, in, row * columns),
-                  weight, bias, columns, eps, scratch);
+    for (uint64_t row = rf_team_first_row(wave); row < args.rows; row += rf_team_row_step(wave))
+        layer_row(type, wave, held, vector, rf_at_mutable(type, out, row * args.columns),
+                  rf_at(type, in, row * args.columns), weight, bias, args.columns, args.eps, scratch);
 }
 
 RF_DEVICE void layer_body(enum rf_type type, bool vector, void *out, const void *in, const float *weight,
-                          const float *bias, uint64_t rows, uint64_t columns, float eps, float *scratch) {
-    if (vector && columns <= rf_row_piece(type, true, true)) {
-        layer_rows(type, true, true, vector, out, in, weight, bias, rows, columns, eps, scratch);
-    } else if (vector && columns <= rf_row_piece(type, vector, false)) {
-        layer_rows(type, false, true, vector, out, in, weight, bias, rows, columns, eps, scratch);
-    } else if (!vector && columns <= rf_row_piece(type, true, true)) {
-        layer_rows(type, true, false, vector, out, in, weight, bias, rows, columns, eps, scratch);
+                          const float *bias, struct rf_norm_args args, float *scratch) {
+    if (vector && args.columns <= rf_row_piece(type, true, true)) {
+        layer_rows(type, true, true, vector, out, in, weight, bias, args, scratch);
+    } else if (vector && args.columns <= rf_row_piece(type, vector, false)) {
+        layer_rows(type, false, true, vector, out, in, weight, bias, args, scratch);
+    } else if (!vector && args.columns <= rf_row_piece(type, true, true)) {
+        layer_rows(type, true, false, vector, out, in, weight, bias, args, scratch);
     } else {
-        layer_rows(type, false, false, vector, out, in, weight, bias, rows, columns, eps, scratch);
+        layer_rows(type, false, false, vector, out, in, weight, bias, args, scratch);
     }
 }
 
 #define LAYER_NORM(name, type, element)                                                                              \
     RF_KERNEL(layer_norm_##name, 1024, (element *, out), (const element *, in), (const float *, weight),             \
-              (const float *, bias), (uint64_t, rows), (uint64_t, columns), (float, eps)) {                          \
+              (const float *, bias), (struct rf_norm_args, args)) {                                                  \
         RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                             \
-        if (rf_rows_vector(type, in, columns) && rf_aligned(out, 16) && rf_aligned(weight, 16) &&                    \
+        if (rf_rows_vector(type, in, args.columns) && rf_aligned(out, 16) && rf_aligned(weight, 16) &&               \
             rf_aligned(bias, 16)) {                                                                                  \
-            layer_body(type, true, out, in, weight, bias, rows, columns, eps, scratch);                              \
+            layer_body(type, true, out, in, weight, bias, args, scratch);                                            \
         } else {                                                                                                     \
-            layer_body(type, false, out, in, weight, bias, rows, columns, eps, scratch);                             \
+            layer_body(type, false, out, in, weight, bias, args, scratch);                                           \
         }                                                                                                            \
     }
 

@@ -1,8 +1,9 @@
-/* multiply: out[r][c] = a[r][c] * b[r][c]. multiply_add: out[r][c] = a[r][c] * b[r][c] + c[r][c], the
- * product not rounded before the sum. In f32, then rounded to the type: the same bits as the reference.
+/* multiply: out[r][c] = a[r][c] * b[r][c]. multiply_add: out[r][c] = a[r][c] * b[r][c] + c[r][c], where the
+ * product is not rounded before the sum. Both compute in f32 and round to the type: the same bits as the reference.
  *
- * One type; a row stride for each array, of which 0 repeats a row (a weight, a bias). out may be an input
- * with the same stride; it may not overlap one otherwise. Launched as sheet.h says. */
+ * All arrays have one type; each has a row stride, of which 0 repeats a row (a weight, a bias): see
+ * elementwise_args.h. out may be an input with the same stride; it may not overlap one otherwise. Launched as sheet.h
+ * says. */
 #include "kernels/sheet.h"
 
 RF_DEVICE float multiply_one(bool add, float a, float b, float c) {
@@ -23,10 +24,11 @@ RF_DEVICE void multiply_row(enum rf_type type, bool add, void *out, const void *
         span.groups = 0;
         span.single = columns;
     }
-    /* 16 bytes of each, unpacked one group at a time: three arrays of unpacked groups are too many registers. */
+    /* Kept as loaded, 16 bytes of each, and unpacked one group at a time: three arrays of unpacked groups would take
+     * too many registers. */
     rf_u32x4 x[RF_GROUPS], y[RF_GROUPS], z[RF_GROUPS];
 #undef RF_GROUPS
-#define RF_GROUPS (add ? 2u : 4u) /* and so are three of four */
+#define RF_GROUPS (add ? 2u : 4u) /* four groups of three arrays would, too */
     RF_FOR_GROUPS(
         span, group,
         {
@@ -51,16 +53,17 @@ RF_DEVICE void multiply_row(enum rf_type type, bool add, void *out, const void *
 }
 
 #define MULTIPLY(name, type, element)                                                                                \
-    RF_KERNEL(multiply_##name, 256, (element *, out), (const element *, a), (const element *, b), (uint64_t, rows),  \
-              (uint64_t, columns), (uint64_t, out_row), (uint64_t, a_row), (uint64_t, b_row)) {                      \
-        RF_FOR_ROWS(rows)                                                                                            \
-        multiply_row(type, false, out + row * out_row, a + row * a_row, b + row * b_row, a, columns);                \
+    RF_KERNEL(multiply_##name, 256, (element *, out), (const element *, a), (const element *, b),                    \
+              (struct rf_multiply_args, args)) {                                                                     \
+        RF_FOR_ROWS(args.rows)                                                                                       \
+        multiply_row(type, false, out + row * args.out_row, a + row * args.a_row, b + row * args.b_row, a,           \
+                     args.columns);                                                                                  \
     }                                                                                                                \
     RF_KERNEL(multiply_add_##name, 256, (element *, out), (const element *, a), (const element *, b),                \
-              (const element *, c), (uint64_t, rows), (uint64_t, columns), (uint64_t, out_row), (uint64_t, a_row),   \
-              (uint64_t, b_row), (uint64_t, c_row)) {                                                                \
-        RF_FOR_ROWS(rows)                                                                                            \
-        multiply_row(type, true, out + row * out_row, a + row * a_row, b + row * b_row, c + row * c_row, columns);   \
+              (const element *, c), (struct rf_multiply_args, args)) {                                               \
+        RF_FOR_ROWS(args.rows)                                                                                       \
+        multiply_row(type, true, out + row * args.out_row, a + row * args.a_row, b + row * args.b_row,               \
+                     c + row * args.c_row, args.columns);                                                            \
     }
 
 MULTIPLY(f32, RF_TYPE_F32, float)

@@ -1,6 +1,6 @@
 /* rms_norm: out[r][c] = in[r][c] / sqrt(mean of squares of row r + eps) * weight[c], over dense
- * rows; sums and products in f32, rounded once to the type of in and out. The weight is f32, or
- * NULL for ones. out may be in. Launched as rows.h says; a grid in x. */
+ * rows; sums and products are in f32 and rounded once to the type of in and out. The weight is f32, or
+ * NULL for ones. out may be in. norm_args.h has the arguments and says how it is launched. */
 #include "kernels/rows.h"
 
 RF_DEVICE float norm_squares(enum rf_type type, bool vector, const uint32_t *words, float sum) {
@@ -38,7 +38,7 @@ RF_DEVICE void norm_store(enum rf_type type, bool vector, bool wave, void *piece
     }
 }
 
-/* One row: held in registers and read once; or longer and read twice, forwards and then backwards,
+/* One row. Where the team holds it, it is read once. A longer one is read twice, forwards and then backwards,
  * so that the last piece is still held and those before it are likeliest to be in a cache. */
 RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
                         const float *weight, uint64_t columns, float eps, float *scratch) {
@@ -57,7 +57,7 @@ RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, vo
     sum = wave ? rf_wave_sum(sum) : rf_block_sum(sum, scratch);
     float factor = rf_rsqrt(sum / (float)columns + eps);
     uint64_t start = held ? 0 : (columns - 1) / piece * piece;
-    /* Lest the elements stay in registers unpacked, too. */
+    /* Opaque, so that the elements do not stay in registers unpacked, too. */
     RF_UNROLL
     for (uint32_t k = 0; k < rf_row_words(vector); k++) words[k] = rf_opaque(words[k]);
     norm_store(type, vector, wave, rf_at_mutable(type, out, start), weight ? weight + start : weight,
@@ -73,33 +73,34 @@ RF_DEVICE void norm_row(enum rf_type type, bool wave, bool held, bool vector, vo
 }
 
 RF_DEVICE void norm_rows(enum rf_type type, bool wave, bool held, bool vector, void *out, const void *in,
-                         const float *weight, uint64_t rows, uint64_t columns, float eps, float *scratch) {
+                         const float *weight, struct rf_norm_args args, float *scratch) {
     uint32_t turn = 0;
     RF_NO_UNROLL
-    for (uint64_t row = rf_team_first_row(wave); row < rows; row += rf_team_row_step(wave), turn ^= 1)
-        norm_row(type, wave, held, vector, rf_at_mutable(type, out, row * columns), rf_at(type, in, row * columns),
-                 weight, columns, eps, scratch + turn * RF_BLOCK_SCRATCH);
+    for (uint64_t row = rf_team_first_row(wave); row < args.rows; row += rf_team_row_step(wave), turn ^= 1)
+        norm_row(type, wave, held, vector, rf_at_mutable(type, out, row * args.columns),
+                 rf_at(type, in, row * args.columns), weight, args.columns, args.eps,
+                 scratch + turn * RF_BLOCK_SCRATCH);
 }
 
 RF_DEVICE void norm_body(enum rf_type type, bool vector, void *out, const void *in, const float *weight,
-                         uint64_t rows, uint64_t columns, float eps, float *scratch) {
-    if (columns <= rf_row_piece(type, true, true)) {
-        norm_rows(type, true, vector, vector, out, in, weight, rows, columns, eps, scratch);
-    } else if (vector && columns <= rf_row_piece(type, vector, false)) {
-        norm_rows(type, false, true, vector, out, in, weight, rows, columns, eps, scratch);
+                         struct rf_norm_args args, float *scratch) {
+    if (args.columns <= rf_row_piece(type, true, true)) {
+        norm_rows(type, true, vector, vector, out, in, weight, args, scratch);
+    } else if (vector && args.columns <= rf_row_piece(type, vector, false)) {
+        norm_rows(type, false, true, vector, out, in, weight, args, scratch);
     } else {
-        norm_rows(type, false, false, vector, out, in, weight, rows, columns, eps, scratch);
+        norm_rows(type, false, false, vector, out, in, weight, args, scratch);
     }
 }
 
 #define RMS_NORM(name, type, element)                                                                                \
     RF_KERNEL(rms_norm_##name, 1024, (element *, out), (const element *, in), (const float *, weight),               \
-              (uint64_t, rows), (uint64_t, columns), (float, eps)) {                                                 \
+              (struct rf_norm_args, args)) {                                                                         \
         RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                             \
-        if (rf_rows_vector(type, in, columns) && rf_aligned(out, 16) && rf_aligned(weight, 16)) {                    \
-            norm_body(type, true, out, in, weight, rows, columns, eps, scratch);                                     \
+        if (rf_rows_vector(type, in, args.columns) && rf_aligned(out, 16) && rf_aligned(weight, 16)) {               \
+            norm_body(type, true, out, in, weight, args, scratch);                                                   \
         } else {                                                                                                     \
-            norm_body(type, false, out, in, weight, rows, columns, eps, scratch);                                    \
+            norm_body(type, false, out, in, weight, args, scratch);                                                  \
         }                                                                                                            \
     }
 

@@ -1,26 +1,25 @@
 /* Rows held in registers by a team of threads: a wave or a whole block.
  *
- * A lane holds 64 bytes of a row in vectors (RF_ROW_WORDS words: 16 elements of f32, 32 of a 16-bit
- * type), or RF_ROW_SINGLES elements where the row is not aligned for vectors. A row that the team
- * can hold is read once; a longer one is walked in such pieces, twice (the second time mostly from
+ * A lane holds RF_ROW_LANE_BYTES of a row in vectors (RF_ROW_WORDS words: 16 elements of f32, 32 of a
+ * 16-bit type), or RF_ROW_SINGLES elements where the row is not aligned for vectors. A row that the team
+ * can hold is read once; a longer one is read in pieces of that size, twice (the second time mostly from
  * a cache). Each wave takes a stretch of the piece; within it, neighbouring lanes hold neighbouring
  * vectors or elements, at distances that are constants.
  *
- * Launching a row kernel: any grid; a one-dimensional block of whole waves. Fast: as many blocks
- * as there are teams. A row of up to 64 bytes a lane of a wave (2 KiB where a wave is 32) is taken
- * by a wave: blocks of 256 threads, a row per wave. A longer one is taken by a block: the fewest
- * waves that hold the row, at most 1024 threads. */
+ * norm_args.h says how a row kernel is launched. */
 #ifndef RF_KERNELS_ROWS_H
 #define RF_KERNELS_ROWS_H
 
 #include "kernels/kernel.h"
 
-/* Below, wave says whether the team is a wave and vector whether the row is accessed in vectors;
- * both are constants, as are type and what follows from them. */
-#define RF_ROW_WORDS 16
+#include "kernels/norm_args.h"
+
+/* In the functions below, wave says whether the team is a wave, and vector whether the row is accessed in
+ * vectors; both are constants at compile time, as is type. */
+#define RF_ROW_WORDS (RF_ROW_LANE_BYTES / 4)
 #define RF_ROW_SINGLES 8
 
-/* Elements per memory access: 16 bytes' worth, or 1. */
+/* Elements per memory access: as many as fill 16 bytes, or 1. */
 RF_DEVICE uint32_t rf_row_group(enum rf_type type, bool vector) {
     return !vector ? 1 : type == RF_TYPE_F32 ? 4 : 8;
 }
@@ -32,7 +31,7 @@ RF_DEVICE bool rf_rows_vector(enum rf_type type, const void *base, uint64_t colu
 RF_DEVICE uint32_t rf_row_held(enum rf_type type, bool vector) {
     return !vector ? RF_ROW_SINGLES : type == RF_TYPE_F32 ? RF_ROW_WORDS : 2 * RF_ROW_WORDS;
 }
-/* Words they are held in. */
+/* Words that a lane holds them in. */
 RF_DEVICE uint32_t rf_row_words(bool vector) {
     return vector ? RF_ROW_WORDS : RF_ROW_SINGLES;
 }
@@ -50,14 +49,14 @@ RF_DEVICE uint64_t rf_team_row_step(bool wave) {
     return (uint64_t)rf_grid_dim_x() * (wave ? rf_block_dim_x() / RF_WAVE : 1);
 }
 
-/* Where in a piece this lane's elements begin. Opaque, lest all addresses live through the loop
- * over the rows. */
+/* Where in a piece this lane's elements begin. Opaque, so that the addresses are computed in the loop over
+ * the rows instead of being kept in registers around it. */
 RF_DEVICE uint32_t rf_row_column(enum rf_type type, bool vector, bool wave) {
     uint32_t stretch = wave ? 0 : rf_thread_x() / RF_WAVE * (RF_WAVE * rf_row_held(type, vector));
     return rf_opaque(stretch + rf_lane() * rf_row_group(type, vector));
 }
-/* How much further those of access 'slot' are, a constant; and whether they are in a piece of which
- * 'left' elements are in the row. */
+/* How much further the elements of access 'slot' are, a constant; and whether they are inside a piece of which
+ * 'left' elements belong to the row. */
 RF_DEVICE uint32_t rf_row_step(enum rf_type type, bool vector, uint32_t slot) {
     return slot * RF_WAVE * rf_row_group(type, vector);
 }

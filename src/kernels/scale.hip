@@ -1,6 +1,6 @@
 /* scale: out[i] = in[i] * factor, multiplied in f32, then rounded to the type.
  *
- * Any grid, one-dimensional block. out may be in; it may not overlap it otherwise. */
+ * See elementwise_args.h. Any grid, one-dimensional block. out may be in; it may not overlap it otherwise. */
 #include "kernels/elementwise.h"
 
 RF_DEVICE void scale_body(enum rf_type type, void *out, const void *in, float factor, uint64_t count) {

@@ -1,7 +1,7 @@
 /* softmax: out[r][c] = exp(in[r][c] - max_r) / sum_r, over dense rows of f32.
  *
  * A row of -inf alone gives zeros (a fully masked row attends to nothing); a +inf or a NaN makes
- * its row NaN. out may be in. Launched as rows.h says; a grid in x.
+ * its row NaN. out may be in. norm_args.h says how it is launched.
  *
  * Each lane takes exp against its own maximum and the lanes' sums are then brought to the row's
  * maximum, so that a row costs one reduction and each element one exp2. */
@@ -9,10 +9,10 @@
 
 struct softmax_state {
     float max; /* -inf before the first finite element */
-    float sum; /* of exp(x - shift(max)) */
+    float sum; /* the sum of exp(x - shift(max)) */
 };
 
-/* What is subtracted: never -inf, which would give NaN. */
+/* What is subtracted from x: never -inf, which would give NaN. */
 RF_DEVICE float softmax_shift(float max) {
     return max == -RF_INFINITY ? 0.0f : max;
 }
@@ -20,14 +20,14 @@ RF_DEVICE float softmax_exp(float x, float shift) {
     return rf_exp2((x - shift) * RF_LOG2_E);
 }
 
-/* Every lane gets the wave's. */
+/* The state of the whole wave, in every lane. */
 RF_DEVICE struct softmax_state softmax_wave(struct softmax_state mine) {
     struct softmax_state all;
     all.max = rf_wave_max(mine.max);
     all.sum = rf_wave_sum(mine.sum * softmax_exp(mine.max, softmax_shift(all.max)));
     return all;
 }
-/* scratch: 2 * RF_BLOCK_SCRATCH floats, another one each time of two that alternate. */
+/* The state of the whole block. scratch: 2 * RF_BLOCK_SCRATCH floats; calls alternate between two of them. */
 RF_DEVICE struct softmax_state softmax_block(struct softmax_state mine, float *scratch) {
     struct softmax_state wave = softmax_wave(mine), part = {-RF_INFINITY, 0.0f};
     uint32_t lane = rf_lane();
@@ -47,7 +47,7 @@ RF_DEVICE float softmax_inverse(float sum) {
     return sum == 0.0f ? 0.0f : rf_rcp(sum);
 }
 
-/* Loads a piece of f32; past the end is -inf. */
+/* Loads a piece of f32; elements past the end of the row are -inf. */
 RF_DEVICE void softmax_load(bool vector, bool wave, const float *piece, uint32_t left, float *x) {
     uint32_t words[RF_ROW_WORDS];
     rf_row_load(RF_TYPE_F32, vector, wave, piece, left, rf_bits_of_f32(-RF_INFINITY), words);
@@ -67,7 +67,7 @@ RF_DEVICE float softmax_piece_max(bool vector, const float *x, float max) {
     for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) max = rf_max(max, x[k]);
     return max;
 }
-/* Replaces x by its exponentials. */
+/* Replaces x by its exponentials and returns their sum. */
 RF_DEVICE float softmax_piece_exp(bool vector, float *x, float shift) {
     float sum = 0.0f;
     RF_UNROLL

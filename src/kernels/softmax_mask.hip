@@ -1,14 +1,12 @@
 /* softmax_mask_f32_<mask>: out[r][c] = exp(s[r][c] - max_r) / sum_r with s = in * scale + mask, over dense
- * rows of f32. The mask (f32 or f16, added; NULL for none) has rows of the same width, for in of
- * [batch, heads, rows_each] and mask of [batch, rows_each]: row r of in has row
- * r / (rows_each * heads) * rows_each + r % rows_each of the mask. One mask for everything: heads counts
- * all batches' heads.
+ * rows of f32. The mask is f32 or f16, or NULL for none; struct rf_softmax_args (norm_args.h) says which of its rows
+ * meets which row of in, and norm_args.h how the kernel is launched.
  *
- * A row of -inf alone gives zeros; a NaN, or +inf, makes its row NaN. out may be in. Launched as rows.h says; a
- * grid in x. A row is read three times by its team where it is longer than that holds; else once. */
+ * A row of -inf alone gives zeros; a NaN, or +inf, makes its row NaN. out may be in. A row that is longer than its
+ * team holds is read three times, another one once. */
 #include "kernels/rows.h"
 
-/* Loads a piece and makes s of it; past the end is -inf. */
+/* Loads a piece and computes s; elements past the end of the row are -inf. */
 RF_DEVICE void scores_load(enum rf_type mask_type, bool vector, bool wave, const float *piece, const void *mask,
                            bool masked, uint32_t left, float scale, float *s) {
     uint32_t words[RF_ROW_WORDS], group = rf_row_group(RF_TYPE_F32, vector);
@@ -39,7 +37,7 @@ RF_DEVICE float scores_max(bool vector, const float *s, float max) {
     for (uint32_t k = 0; k < rf_row_held(RF_TYPE_F32, vector); k++) max = rf_max(max, s[k]);
     return max;
 }
-/* Replaces s by its exponentials; gives their sum. */
+/* Replaces s by its exponentials and returns their sum. */
 RF_DEVICE float scores_exp(bool vector, float *s, float shift) {
     float sum = 0.0f;
     RF_UNROLL
@@ -95,42 +93,38 @@ RF_DEVICE void scores_row(enum rf_type mask_type, bool wave, bool held, bool vec
 }
 
 RF_DEVICE void scores_rows(enum rf_type mask_type, bool wave, bool held, bool vector, float *out, const float *in,
-                           const void *mask, bool masked, uint64_t rows, uint64_t columns, uint64_t rows_each,
-                           uint64_t heads, float scale, float *scratch) {
+                           const void *mask, bool masked, struct rf_softmax_args args, float *scratch) {
     RF_NO_UNROLL
-    for (uint64_t row = rf_team_first_row(wave); row < rows; row += rf_team_row_step(wave)) {
-        /* No choice between pointers, lest the compiler lose track of their address space. */
-        uint64_t mask_row = row / (rows_each * heads) * rows_each + row % rows_each;
-        const void *of_row = rf_at(mask_type, mask, masked ? mask_row * columns : 0);
-        scores_row(mask_type, wave, held, vector, out + row * columns, in + row * columns, of_row, masked, columns,
-                   scale, scratch);
+    for (uint64_t row = rf_team_first_row(wave); row < args.rows; row += rf_team_row_step(wave)) {
+        /* A choice between offsets, not between pointers: with those the compiler would lose their address space. */
+        uint64_t mask_row = row / (args.rows_each * args.heads) * args.rows_each + row % args.rows_each;
+        const void *of_row = rf_at(mask_type, mask, masked ? mask_row * args.columns : 0);
+        scores_row(mask_type, wave, held, vector, out + row * args.columns, in + row * args.columns, of_row, masked,
+                   args.columns, args.scale, scratch);
     }
 }
 
 RF_DEVICE void scores_body(enum rf_type mask_type, bool vector, float *out, const float *in, const void *mask,
-                           bool masked, uint64_t rows, uint64_t columns, uint64_t rows_each, uint64_t heads,
-                           float scale, float *scratch) {
-    if (columns <= rf_row_piece(RF_TYPE_F32, vector, true)) {
-        scores_rows(mask_type, true, true, vector, out, in, mask, masked, rows, columns, rows_each, heads, scale,
-                    scratch);
-    } else if (columns <= rf_row_piece(RF_TYPE_F32, vector, false)) {
-        scores_rows(mask_type, false, true, vector, out, in, mask, masked, rows, columns, rows_each, heads, scale,
-                    scratch);
+                           bool masked, struct rf_softmax_args args, float *scratch) {
+    if (args.columns <= rf_row_piece(RF_TYPE_F32, vector, true)) {
+        scores_rows(mask_type, true, true, vector, out, in, mask, masked, args, scratch);
+    } else if (args.columns <= rf_row_piece(RF_TYPE_F32, vector, false)) {
+        scores_rows(mask_type, false, true, vector, out, in, mask, masked, args, scratch);
     } else {
-        scores_rows(mask_type, false, false, vector, out, in, mask, masked, rows, columns, rows_each, heads, scale,
-                    scratch);
+        scores_rows(mask_type, false, false, vector, out, in, mask, masked, args, scratch);
     }
 }
 
 #define SOFTMAX_MASK(name, type, element)                                                                            \
     RF_KERNEL(softmax_mask_f32_##name, 1024, (float *, out), (const float *, in), (const element *, mask),           \
-              (uint64_t, rows), (uint64_t, columns), (uint64_t, rows_each), (uint64_t, heads), (float, scale)) {     \
+              (struct rf_softmax_args, args)) {                                                                      \
         RF_SHARED(float, scratch, 2 * RF_BLOCK_SCRATCH);                                                             \
-        const void *some = mask ? (const void *)mask : (const void *)in; /* never NULL, to be added to */            \
-        if (rf_rows_vector(RF_TYPE_F32, in, columns) && rf_aligned(out, 16) && rf_aligned(mask, 4 * sizeof *mask)) { \
-            scores_body(type, true, out, in, some, mask != 0, rows, columns, rows_each, heads, scale, scratch);      \
+        const void *some = mask ? (const void *)mask : (const void *)in; /* not NULL: offsets are added */           \
+        if (rf_rows_vector(RF_TYPE_F32, in, args.columns) && rf_aligned(out, 16) &&                                  \
+            rf_aligned(mask, 4 * sizeof *mask)) {                                                                    \
+            scores_body(type, true, out, in, some, mask != 0, args, scratch);                                        \
         } else {                                                                                                     \
-            scores_body(type, false, out, in, some, mask != 0, rows, columns, rows_each, heads, scale, scratch);     \
+            scores_body(type, false, out, in, some, mask != 0, args, scratch);                                       \
         }                                                                                                            \
     }
 

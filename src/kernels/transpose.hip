@@ -1,24 +1,22 @@
-/* permute_<from>_<to>: out[i0 i1 i2 i3] = in[i0 i1 i2 i3] for all indices below size0..size3, each array
- * with four strides of its own, in elements: any transpose, view or repetition (a stride of 0 in the input)
- * of up to four dimensions; converted where the types differ, the same bits where not. Where dimension 3 is dense in
- * both and all is aligned, it is moved in vectors.
+/* permute_<from>_<to>: out[i0 i1 i2 i3] = in[i0 i1 i2 i3], each array with four strides of its own: any transpose,
+ * view or repetition (a stride of 0 in the input) of up to four dimensions; converted where the types differ, with
+ * the same bits where they do not. Where dimension 3 is dense in both arrays and everything is aligned, it is moved
+ * in vectors.
+ *
  * transpose_<bytes>: out[b][c][r] = in[b][r][c] for elements of 4 or 2 bytes, through shared memory, so that both
- * sides are accessed along their rows; strides between rows and between matrices, in elements. In vectors where all
- * is aligned and there are whole vectors of rows and of columns.
+ * sides are accessed along their rows. In vectors where everything is aligned and there are whole vectors of rows and
+ * of columns. move_args.h has the arguments of both.
  *
  * permute: x takes dimensions 0 and 1, y dimension 2, z dimension 3; in a block x takes dimension 3 and y dimension
- * 2; any grid, any block up to two dimensions. Fast with vectors: a thread in x for each vector of dimension 3, one
- * in y for PERMUTE_SLOTS of dimension 2. (Neighbouring blocks in dimension 1: what is far apart in one array is dense
- * in the other, and both are covered together.) transpose: a block of 32 x 8 threads takes tiles of 64 columns and
- * 256 bytes of rows, or of 32 x 32 where not in vectors: x takes columns, y rows, z matrices; any grid. The arrays
- * may not overlap. */
+ * 2; any grid, any block of up to two dimensions. Fast with vectors: a thread in x for each vector of dimension 3,
+ * one in y for RF_PERMUTE_SLOTS of dimension 2. (Neighbouring blocks take neighbours in dimension 1: what is far
+ * apart in one array is dense in the other, and so both are covered together.) transpose: a block of
+ * RF_TRANSPOSE_THREADS_X x RF_TRANSPOSE_THREADS_Y threads takes tiles as move_args.h says, or of 32 x 32
+ * elements where it cannot use vectors: x takes columns, y rows, z matrices; any grid. The arrays may not overlap. */
 #include "kernels/elementwise.h"
+#include "kernels/move_args.h"
 
-struct permute_strides {
-    uint64_t by[4];
-};
-
-/* One element, as bits where the types are the same: f32 would not keep a NaN's. */
+/* One element, as bits where the types are the same: going through f32 would not keep the bits of a NaN. */
 RF_DEVICE void permute_one(enum rf_type from, enum rf_type to, void *out, uint64_t out_at, const void *in,
                            uint64_t in_at) {
     if (from != to) {
@@ -30,24 +28,22 @@ RF_DEVICE void permute_one(enum rf_type from, enum rf_type to, void *out, uint64
     }
 }
 
-enum { PERMUTE_SLOTS = 4 }; /* vectors that a thread has in flight */
-
-/* Whether dimension 3 is made of whole groups in both arrays, each aligned. */
-RF_DEVICE bool permute_grouped(enum rf_type type, uint32_t group, const void *base, struct permute_strides size,
-                               struct permute_strides stride) {
+/* Whether dimension 3 of an array with these strides is made of whole groups, each aligned. */
+RF_DEVICE bool permute_grouped(enum rf_type type, uint32_t group, const void *base, const uint64_t *size,
+                               const uint64_t *stride) {
     uint32_t bytes = group * rf_type_bytes(type);
-    return stride.by[3] == 1 && (size.by[3] | stride.by[0] | stride.by[1] | stride.by[2]) % group == 0 &&
+    return stride[3] == 1 && (size[3] | stride[0] | stride[1] | stride[2]) % group == 0 &&
            rf_aligned(base, bytes < 16 ? bytes : 16);
 }
 
-/* One group of PERMUTE_SLOTS rows, of which 'left' are there. */
+/* One group of each of RF_PERMUTE_SLOTS rows, y_step apart from y on; rows from y_end on are left out. */
 RF_DEVICE void permute_groups(enum rf_type from, enum rf_type to, uint32_t group, void *out, uint64_t out_at,
                               uint64_t out_step, const void *in, uint64_t in_at, uint64_t in_step, uint64_t y,
                               uint64_t y_step, uint64_t y_end) {
-    rf_u32x4 raw[PERMUTE_SLOTS];
-    float values[PERMUTE_SLOTS][8];
+    rf_u32x4 raw[RF_PERMUTE_SLOTS];
+    float values[RF_PERMUTE_SLOTS][8];
     RF_UNROLL
-    for (uint32_t slot = 0; slot < PERMUTE_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < RF_PERMUTE_SLOTS; slot++) {
         if (y + slot * y_step < y_end) {
             if (from == to) {
                 raw[slot] = rf_load_16(rf_at(from, in, in_at + slot * in_step));
@@ -57,7 +53,7 @@ RF_DEVICE void permute_groups(enum rf_type from, enum rf_type to, uint32_t group
         }
     }
     RF_UNROLL
-    for (uint32_t slot = 0; slot < PERMUTE_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < RF_PERMUTE_SLOTS; slot++) {
         if (y + slot * y_step < y_end) {
             if (from == to) {
                 rf_store_16(rf_at_mutable(to, out, out_at + slot * out_step), raw[slot]);
@@ -69,32 +65,32 @@ RF_DEVICE void permute_groups(enum rf_type from, enum rf_type to, uint32_t group
 }
 
 RF_DEVICE void permute_body(enum rf_type from, enum rf_type to, void *out, const void *in,
-                            struct permute_strides size, struct permute_strides out_stride,
-                            struct permute_strides in_stride) {
+                            struct rf_permute_args args) {
+    const uint64_t *size = args.size, *out_stride = args.out_stride, *in_stride = args.in_stride;
     uint32_t group = rf_group_of(from, to);
     bool grouped =
         permute_grouped(to, group, out, size, out_stride) && permute_grouped(from, group, in, size, in_stride);
     uint64_t x_first = (uint64_t)rf_block_z() * rf_block_dim_x() + rf_thread_x();
     uint64_t x_step = (uint64_t)rf_grid_dim_z() * rf_block_dim_x();
-    uint64_t y_dim = rf_block_dim_y(), slots = grouped ? PERMUTE_SLOTS : 1;
+    uint64_t y_dim = rf_block_dim_y(), slots = grouped ? RF_PERMUTE_SLOTS : 1;
     uint64_t y_first = rf_block_y() * y_dim * slots + rf_thread_y(), y_step = rf_grid_dim_y() * y_dim * slots;
     RF_NO_UNROLL
-    for (uint64_t z = rf_block_x(); z < size.by[0] * size.by[1]; z += rf_grid_dim_x()) {
-        uint64_t i0 = z / size.by[1], i1 = z % size.by[1];
-        uint64_t out_z = i0 * out_stride.by[0] + i1 * out_stride.by[1];
-        uint64_t in_z = i0 * in_stride.by[0] + i1 * in_stride.by[1];
+    for (uint64_t z = rf_block_x(); z < size[0] * size[1]; z += rf_grid_dim_x()) {
+        uint64_t i0 = z / size[1], i1 = z % size[1];
+        uint64_t out_z = i0 * out_stride[0] + i1 * out_stride[1];
+        uint64_t in_z = i0 * in_stride[0] + i1 * in_stride[1];
         RF_NO_UNROLL
-        for (uint64_t y = y_first; y < size.by[2]; y += y_step) {
-            uint64_t out_y = out_z + y * out_stride.by[2], in_y = in_z + y * in_stride.by[2];
+        for (uint64_t y = y_first; y < size[2]; y += y_step) {
+            uint64_t out_y = out_z + y * out_stride[2], in_y = in_z + y * in_stride[2];
             if (grouped) {
                 RF_NO_UNROLL
-                for (uint64_t x = x_first * group; x < size.by[3]; x += x_step * group)
-                    permute_groups(from, to, group, out, out_y + x, y_dim * out_stride.by[2], in, in_y + x,
-                                   y_dim * in_stride.by[2], y, y_dim, size.by[2]);
+                for (uint64_t x = x_first * group; x < size[3]; x += x_step * group)
+                    permute_groups(from, to, group, out, out_y + x, y_dim * out_stride[2], in, in_y + x,
+                                   y_dim * in_stride[2], y, y_dim, size[2]);
             } else {
                 RF_NO_UNROLL
-                for (uint64_t x = x_first; x < size.by[3]; x += x_step)
-                    permute_one(from, to, out, out_y + x * out_stride.by[3], in, in_y + x * in_stride.by[3]);
+                for (uint64_t x = x_first; x < size[3]; x += x_step)
+                    permute_one(from, to, out, out_y + x * out_stride[3], in, in_y + x * in_stride[3]);
             }
         }
     }
@@ -102,9 +98,8 @@ RF_DEVICE void permute_body(enum rf_type from, enum rf_type to, void *out, const
 
 #define PERMUTE(from_name, from_type, from, to_name, to_type, to)                                                    \
     RF_KERNEL(permute_##from_name##_##to_name, 256, (to_type *, out), (const from_type *, in),                       \
-              (struct permute_strides, size), (struct permute_strides, out_stride),                                  \
-              (struct permute_strides, in_stride)) {                                                                 \
-        permute_body(from, to, out, in, size, out_stride, in_stride);                                                \
+              (struct rf_permute_args, args)) {                                                                      \
+        permute_body(from, to, out, in, args);                                                                       \
     }
 
 PERMUTE(f32, float, RF_TYPE_F32, f32, float, RF_TYPE_F32)
@@ -117,7 +112,7 @@ PERMUTE(bf16, rf_bf16, RF_TYPE_BF16, f32, float, RF_TYPE_F32)
 PERMUTE(bf16, rf_bf16, RF_TYPE_BF16, f16, rf_f16, RF_TYPE_F16)
 PERMUTE(bf16, rf_bf16, RF_TYPE_BF16, bf16, rf_bf16, RF_TYPE_BF16)
 
-enum { TILE = 32, TILE_ROWS = 8, TILE_STRIDE = TILE + 1 };
+enum { TILE = RF_TRANSPOSE_THREADS_X, TILE_ROWS = RF_TRANSPOSE_THREADS_Y, TILE_STRIDE = TILE + 1 };
 
 /* tile: TILE rows of TILE_STRIDE words. */
 RF_DEVICE void transpose_tile(bool wide, void *out, const void *in, uint64_t rows, uint64_t columns, uint64_t row0,
@@ -149,10 +144,15 @@ RF_DEVICE void transpose_tile(bool wide, void *out, const void *in, uint64_t row
 }
 
 /* In vectors of 'each' elements: 4 of 4 bytes or 8 of 2. A tile is WIDE columns of the input and WIDE_VECTORS vectors
- * of rows, in memory a vector of columns after the other, of which vector v of row r lies at v ^ (r / each): neither
- * the rows that are written nor the columns that are read meet in a bank. A thread reads a word from each of 'each'
- * rows: a vector of out, or two. */
-enum { WIDE = 64, WIDE_VECTORS = 16, WIDE_THREADS = 256, WIDE_WORDS = WIDE * WIDE_VECTORS * 4 };
+ * of rows. In shared memory its rows follow each other, and vector v of row r lies at place v ^ (r / each) of its
+ * row: so neither the rows that are written nor the columns that are read meet in a bank. A thread reads a word from
+ * each of 'each' rows: a vector of out, or two. */
+enum {
+    WIDE = RF_TRANSPOSE_COLUMNS,
+    WIDE_VECTORS = RF_TRANSPOSE_ROW_BYTES / 16,
+    WIDE_THREADS = RF_TRANSPOSE_THREADS_X * RF_TRANSPOSE_THREADS_Y,
+    WIDE_WORDS = WIDE * WIDE_VECTORS * 4
+};
 
 RF_DEVICE uint32_t wide_slot(uint32_t each, uint32_t row, uint32_t vector) {
     return row * (WIDE / each) + (vector ^ (row / each % 8));
@@ -161,7 +161,7 @@ RF_DEVICE uint32_t wide_slot(uint32_t each, uint32_t row, uint32_t vector) {
 RF_DEVICE void transpose_wide(uint32_t each, uint16_t *out, const uint16_t *in, uint64_t rows, uint64_t columns,
                               uint64_t row0, uint64_t column0, uint64_t out_row, uint64_t in_row, uint32_t *tile) {
     enum { loads = WIDE * WIDE_VECTORS / WIDE_THREADS }; /* of a thread */
-    /* Opaque, lest all addresses live through the loop over the tiles. */
+    /* Opaque, so that the addresses are computed in the loop over the tiles, not kept in registers around it. */
     uint32_t thread = rf_opaque(rf_thread_y() * rf_block_dim_x() + rf_thread_x());
     uint32_t units = 8 / each;                                  /* of 2 bytes in an element */
     uint32_t vectors = WIDE / each;                             /* in a row of the tile */
@@ -209,27 +209,26 @@ RF_DEVICE void transpose_wide(uint32_t each, uint16_t *out, const uint16_t *in, 
 }
 
 #define TRANSPOSE(bytes, element)                                                                                    \
-    RF_KERNEL(transpose_##bytes, 256, (element *, out), (const element *, in), (uint64_t, matrices),                 \
-              (uint64_t, rows), (uint64_t, columns), (uint64_t, out_matrix), (uint64_t, out_row),                    \
-              (uint64_t, in_matrix), (uint64_t, in_row)) {                                                           \
+    RF_KERNEL(transpose_##bytes, 256, (element *, out), (const element *, in), (struct rf_transpose_args, args)) {   \
         RF_SHARED(uint32_t, tile, WIDE_WORDS);                                                                       \
         const uint32_t each = 16 / bytes;                                                                            \
-        bool wide = (rows | columns | out_row | in_row | out_matrix | in_matrix) % each == 0 &&                      \
+        uint64_t rows = args.rows, columns = args.columns;                                                           \
+        bool wide = (rows | columns | args.out_row | args.in_row | args.out_matrix | args.in_matrix) % each == 0 &&  \
                     rf_aligned(out, 16) && rf_aligned(in, 16);                                                       \
         uint32_t high = wide ? WIDE_VECTORS * each : TILE, across = wide ? WIDE : TILE;                              \
         RF_NO_UNROLL                                                                                                 \
-        for (uint64_t matrix = rf_block_z(); matrix < matrices; matrix += rf_grid_dim_z()) RF_NO_UNROLL              \
+        for (uint64_t matrix = rf_block_z(); matrix < args.matrices; matrix += rf_grid_dim_z()) RF_NO_UNROLL         \
         for (uint64_t row = (uint64_t)rf_block_y() * high; row < rows; row += (uint64_t)rf_grid_dim_y() * high)      \
             RF_NO_UNROLL                                                                                             \
         for (uint64_t column = (uint64_t)rf_block_x() * across; column < columns;                                    \
              column += (uint64_t)rf_grid_dim_x() * across) {                                                         \
-            element *to = out + matrix * out_matrix;                                                                 \
-            const element *from = in + matrix * in_matrix;                                                           \
+            element *to = out + matrix * args.out_matrix;                                                            \
+            const element *from = in + matrix * args.in_matrix;                                                      \
             if (wide) {                                                                                              \
-                transpose_wide(each, (uint16_t *)to, (const uint16_t *)from, rows, columns, row, column, out_row,    \
-                               in_row, tile);                                                                        \
+                transpose_wide(each, (uint16_t *)to, (const uint16_t *)from, rows, columns, row, column,             \
+                               args.out_row, args.in_row, tile);                                                     \
             } else {                                                                                                 \
-                transpose_tile(bytes == 4, to, from, rows, columns, row, column, out_row, in_row, tile);             \
+                transpose_tile(bytes == 4, to, from, rows, columns, row, column, args.out_row, args.in_row, tile);   \
             }                                                                                                        \
         }                                                                                                            \
     }

@@ -1,7 +1,7 @@
 /* Launchers of rotation and of the KV cache (see gpu_cache.h): all checks, then one launch. */
 #include "ops/gpu_cache.h"
 
-#include "ops/gpu_transformer_impl.h"
+#include <stdio.h>
 
 static rf_status too_many(const char *op, const char *what) {
     return rf_fail(RF_E_INVALID, "%s: %s more than 64 bits can count", op, what);
@@ -31,9 +31,9 @@ static rf_status rope_operands(const char *op, const struct rf_gpu_rope *rope) {
     RF_TRY(rf_operand_check(op, &out, out_extent, out_element, out_element));
     RF_TRY(rf_operand_check(op, &in, in_extent, element, element));
     RF_TRY(rf_operand_check(op, &positions, args->tokens, 4, 4));
-    struct axis axes[3];
-    for (int i = 0; i < 3; i++) axes[i] = (struct axis){sizes[i], to[i], from[i]};
-    if (!distinct(axes, simplify(axes, 3)))
+    struct rf_axis axes[3];
+    for (int i = 0; i < 3; i++) axes[i] = (struct rf_axis){sizes[i], to[i], from[i]};
+    if (!rf_axes_distinct(axes, rf_axes_simplify(axes, 3)))
         return rf_fail(RF_E_INVALID, "%s: elements of out lie in one place: mind its strides", op);
     bool may_be_same = rope->dtype == rope->out_dtype && to[0] == from[0] && to[1] == from[1];
     RF_TRY(rf_operands_apart(op, &out, &in, may_be_same));
@@ -43,8 +43,8 @@ static rf_status rope_operands(const char *op, const struct rf_gpu_rope *rope) {
 
 rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
     const char *op = "rope";
-    RF_TRY(nulls(op, queue, rope));
-    RF_TRY(float_type(op, rope->dtype));
+    RF_TRY(rf_operands_given(op, queue, rope));
+    RF_TRY(rf_operands_float(op, rope->dtype));
     const struct rf_rope_args *args = &rope->args;
     if (!args->tokens || !args->heads || !args->dim) return RF_OK;
     RF_TRY(heads_check(op, args->heads, args->dim));
@@ -55,7 +55,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
     }
     RF_TRY(rope_operands(op, rope));
     uint32_t wave, units, block[3] = {RF_ROPE_THREADS, 1, 1};
-    device_shape(queue, &wave, &units);
+    rf_grid_device(queue, &wave, &units);
     /* A thread takes a pair, or a vector where the kernel may find them; then small blocks are enough. */
     uint64_t half = args->rotated / 2, group = 16 / rf_dtype_bytes(rope->dtype), each = args->dim / 2;
     uint64_t strides = args->out_token | args->out_head | args->in_token | args->in_head;
@@ -67,11 +67,11 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
     /* With few tokens, their heads are spread over more blocks. */
     uint64_t split = 1;
     if (args->tokens < few) split = RF_MIN(rf_ceil_div(few, args->tokens), rf_ceil_div(args->heads, teams));
-    uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), 1};
+    uint32_t grid[3] = {rf_grid_clamp(args->tokens, RF_GRID_X_MAX), rf_grid_clamp(split, RF_GRID_YZ_MAX), 1};
     struct rf_arg list[] = {rf_operand_arg(rope->out), rf_operand_arg(rope->in), rf_operand_arg(rope->positions),
                             rf_operand_arg(rope->steps), rf_arg_struct(args, sizeof *args)};
     char name[16];
-    snprintf(name, sizeof name, "rope_%s%s", suffix(rope->dtype), to_f16 ? "_f16" : "");
+    snprintf(name, sizeof name, "rope_%s%s", rf_dtype_name(rope->dtype), to_f16 ? "_f16" : "");
     return rf_op_launch(queue, name, rf_grid_space(grid, block), list, RF_COUNT(list));
 }
 
@@ -92,9 +92,9 @@ static rf_status check_caches(const char *op, const struct rf_gpu_kv_append *app
     uint64_t sizes[] = {args->page_count, args->heads, args->page_rows, args->dim};
     uint64_t strides[] = {args->page, args->head, args->row, 1};
     if (rf_extent_overflows(sizes, strides, 4, &extent)) return too_many(op, "the cache is");
-    struct axis axes[4];
-    for (int i = 0; i < 4; i++) axes[i] = (struct axis){sizes[i], strides[i], 0};
-    if (!distinct(axes, order(axes, 4)))
+    struct rf_axis axes[4];
+    for (int i = 0; i < 4; i++) axes[i] = (struct rf_axis){sizes[i], strides[i], 0};
+    if (!rf_axes_distinct(axes, rf_axes_order(axes, 4)))
         return rf_fail(RF_E_INVALID, "%s: rows of the cache lie in one place: mind its strides", op);
     for (int i = K_CACHE; i <= V_CACHE; i++)
         RF_TRY(rf_operand_check(op, &all[i], rf_ceil_div(extent, block), rf_dtype_block_bytes(append->dtype),
@@ -158,7 +158,7 @@ static rf_status check_append(const char *op, const struct rf_gpu_kv_append *app
 }
 
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append *append) {
-    RF_TRY(nulls("kv_append", queue, append));
+    RF_TRY(rf_operands_given("kv_append", queue, append));
     bool rope = append->steps.buffer != NULL;
     const char *op = rope ? "rope_kv_append" : "kv_append";
     const struct rf_kv_append_args *args = &append->args;
@@ -183,7 +183,7 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append
     }
     list[count++] = rf_arg_struct(args, sizeof *args);
     uint32_t wave, units, block[3] = {RF_KV_APPEND_THREADS, 1, 1};
-    device_shape(queue, &wave, &units);
+    rf_grid_device(queue, &wave, &units);
     /* By fours, a block takes several heads at once, and with many tokens all heads of a token; with few tokens the
      * heads are spread over more blocks. Rows that are not whole fours are taken head by head, whatever the grid. */
     bool fours = args->dim % 4 == 0 && args->dim / 4 <= RF_KV_APPEND_THREADS;
@@ -191,7 +191,8 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append
     uint64_t heads = RF_MAX(args->heads, args->q_heads);
     uint64_t split = args->tokens < 8 * (uint64_t)units || !fours ? rf_ceil_div(heads, together) : 1;
     if (!fours) block[0] = args->dim <= 64 ? 64 : args->dim <= 128 ? 128 : RF_KV_APPEND_THREADS;
-    uint32_t grid[3] = {clamp(args->tokens, GRID_X_MAX), clamp(split, GRID_YZ_MAX), args->q_heads ? 3 : 2};
+    uint32_t grid[3] = {rf_grid_clamp(args->tokens, RF_GRID_X_MAX), rf_grid_clamp(split, RF_GRID_YZ_MAX),
+                        args->q_heads ? 3 : 2};
     char name[32];
     snprintf(name, sizeof name, "%s_%s", op, dtype == RF_F32 ? "f32" : dtype == RF_F16 ? "f16" : "q8_0");
     return rf_op_launch(queue, name, rf_grid_space(grid, block), list, count);

@@ -143,9 +143,6 @@ static inline bool rf_op_given(const struct rf_op_tensor *tensor) {
 static inline void *rf_op_host(const struct rf_op_tensor *tensor) {
     return tensor->host ? (char *)tensor->host + tensor->desc.byte_offset : NULL;
 }
-static inline struct rf_arg rf_op_arg(const struct rf_op_tensor *tensor) {
-    return rf_arg_buffer_at(tensor->buffer, tensor->desc.byte_offset);
-}
 uint64_t rf_op_elements(const struct rf_tensor_desc *desc);
 bool rf_op_contiguous(const struct rf_tensor_desc *desc);
 bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b);

@@ -15,6 +15,20 @@ static inline struct rf_operand rf_op_operand(const struct rf_op_tensor *tensor)
     return (struct rf_operand){rf_op_given(tensor) ? tensor->buffer : NULL, tensor->desc.byte_offset};
 }
 
+/* Input and output `index` of a call, in host memory and in a buffer. */
+static inline void *rf_op_in_host(const struct rf_op_call *call, int index) {
+    return rf_op_host(rf_op_in(call, index));
+}
+static inline void *rf_op_out_host(const struct rf_op_call *call, int index) {
+    return rf_op_host(rf_op_out(call, index));
+}
+static inline struct rf_operand rf_op_in_operand(const struct rf_op_call *call, int index) {
+    return rf_op_operand(rf_op_in(call, index));
+}
+static inline struct rf_operand rf_op_out_operand(const struct rf_op_call *call, int index) {
+    return rf_op_operand(rf_op_out(call, index));
+}
+
 /* ---- checks; name is the tensor's, for the reason ---- */
 
 static inline rf_status rf_need_rank(const struct rf_op_tensor *tensor, const char *name, int rank) {
@@ -42,15 +56,19 @@ static inline rf_status rf_need_size(const struct rf_op_tensor *tensor, const ch
                        : rf_fail(RF_E_INVALID, "%s has %llu in dimension %d, it must be %llu", name,
                                  (unsigned long long)has, dimension, (unsigned long long)size);
 }
+static inline rf_status rf_need_shape(const struct rf_op_tensor *tensor, const char *name,
+                                      const struct rf_op_tensor *other, const char *other_name) {
+    return rf_op_same_shape(&tensor->desc, &other->desc)
+               ? RF_OK
+               : rf_fail(RF_E_INVALID, "the shapes of %s and %s differ", name, other_name);
+}
 /* Type and shape of another. */
 static inline rf_status rf_need_like(const struct rf_op_tensor *tensor, const char *name,
                                      const struct rf_op_tensor *other, const char *other_name) {
     if (tensor->desc.dtype != other->desc.dtype)
         return rf_fail(RF_E_INVALID, "%s is %s, %s is %s: the types differ", name, rf_dtype_name(tensor->desc.dtype),
                        other_name, rf_dtype_name(other->desc.dtype));
-    return rf_op_same_shape(&tensor->desc, &other->desc)
-               ? RF_OK
-               : rf_fail(RF_E_INVALID, "the shapes of %s and %s differ", name, other_name);
+    return rf_need_shape(tensor, name, other, other_name);
 }
 /* Elements of the last dimension side by side. */
 static inline rf_status rf_need_dense_rows(const struct rf_op_tensor *tensor, const char *name) {
@@ -105,11 +123,27 @@ static inline uint64_t rf_op_all_traffic_bytes(const struct rf_op_call *call) {
     return bytes;
 }
 
+/* The cost of an op that only moves elements, and of one that computes a little with each. */
+static inline void rf_op_cost_moves(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    *bytes = rf_op_all_traffic_bytes(call);
+    *flops = 0;
+}
+static inline void rf_op_cost_elements(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
+    *bytes = rf_op_all_traffic_bytes(call);
+    *flops = 4 * rf_op_elements(&rf_op_out(call, 0)->desc);
+}
+
 /* ---- cases ---- */
 
 static const enum rf_dtype rf_case_floats[] = {RF_F32, RF_F16, RF_BF16};
 
-/* Row-major, beginning so many elements into its memory. */
+/* A matrix of 256 MiB, for the benchmark. */
+enum { RF_CASE_BENCH_COLUMNS = 4096 };
+static inline uint64_t rf_case_bench_rows(enum rf_dtype dtype) {
+    return ((uint64_t)256 << 20) / rf_dtype_bytes(dtype) / RF_CASE_BENCH_COLUMNS;
+}
+
+/* A row-major tensor that begins `skip` elements into its memory. */
 static inline struct rf_tensor_desc rf_case_tensor(enum rf_dtype dtype, int rank, const uint64_t *shape,
                                                    uint64_t skip) {
     struct rf_tensor_desc desc = {

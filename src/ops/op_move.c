@@ -1,17 +1,13 @@
-/* Rows of the table for what only moves elements: transpose (any permutation, copy and cast over strides) and concat.
+/* Rows of the table for ops that only move elements: transpose (any permutation, copy and cast over strides) and
+ * concat. kernels/move_args.h says what their arguments mean.
  *
- * Bits are kept where the type is: the tolerance of every case is 0. */
+ * An element whose type does not change keeps its bits: the tolerance of every case is 0. */
 #include "ops/op_impl.h"
 
-#include "cpu/ref_transformer.h"
-#include "ops/gpu_transformer.h"
+#include "cpu/reference.h"
+#include "ops/gpu_move.h"
 
-static void cost_of_moves(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    *bytes = rf_op_all_traffic_bytes(call);
-    *flops = 0;
-}
-
-/* ---- transpose: one index for both, each with strides of its own ---- */
+/* ---- transpose: one index for in and out, each with strides of its own ---- */
 
 static rf_status transpose_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
@@ -24,34 +20,30 @@ static rf_status transpose_check(const struct rf_op_call *call) {
     }
     return rf_need_distinct(out, "out");
 }
+static struct rf_permute_args transpose_args(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc, *out = &rf_op_out(call, 0)->desc;
+    struct rf_permute_args args = {.size = {1, 1, 1, 1}};
+    for (int i = 0; i < in->rank; i++) {
+        args.size[i] = in->shape[i];
+        args.in_stride[i] = in->strides[i];
+        args.out_stride[i] = out->strides[i];
+    }
+    return args;
+}
 static void transpose_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    struct rf_ref_shape shape = {{1, 1, 1, 1}, {0}, {0}};
-    for (int i = 0; i < in->desc.rank; i++) {
-        shape.size[i] = in->desc.shape[i];
-        shape.in_stride[i] = in->desc.strides[i];
-        shape.out_stride[i] = out->desc.strides[i];
-    }
+    struct rf_permute_args args = transpose_args(call);
     bool integers = in->desc.dtype == RF_I32; /* four bytes to four bytes */
     rf_ref_permute(integers ? RF_F32 : out->desc.dtype, rf_op_host(out), integers ? RF_F32 : in->desc.dtype,
-                   rf_op_host(in), &shape);
+                   rf_op_host(in), &args);
 }
 static rf_status transpose_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    struct rf_permute_args args = {.from = in->desc.dtype,
-                                   .to = out->desc.dtype,
-                                   .rank = in->desc.rank,
-                                   .out = rf_op_operand(out),
-                                   .in = rf_op_operand(in)};
-    for (int i = 0; i < in->desc.rank; i++) {
-        args.size[i] = in->desc.shape[i];
-        args.in_stride[i] = in->desc.strides[i];
-        args.out_stride[i] = out->desc.strides[i];
-    }
-    return rf_gpu_permute(queue, &args);
+    struct rf_permute_args args = transpose_args(call);
+    return rf_gpu_permute(queue, out->desc.dtype, rf_op_operand(out), in->desc.dtype, rf_op_operand(in), &args);
 }
 
-/* Strides of a tensor whose dimensions lie in this order, outermost first; 'gap' elements behind each of the
+/* Gives a tensor the strides of this order of dimensions, outermost first, with 'gap' elements behind each row of the
  * innermost. */
 static void lay(struct rf_tensor_desc *desc, const int *order, uint64_t gap) {
     uint64_t step = 1;
@@ -121,12 +113,10 @@ const struct rf_op rf_op_transpose = {
     .reference = transpose_reference,
     .gpu = transpose_gpu,
     .cases = transpose_cases,
-    .cost = cost_of_moves,
+    .cost = rf_op_cost_moves,
 };
 
-/* ---- concat: up to four tensors, joined along dimension i[0] ---- */
-
-enum { JOINED_MAX = 4 };
+/* ---- concat: up to four tensors, joined along a dimension ---- */
 
 static uint64_t product(const uint64_t *sizes, int begin, int end) {
     uint64_t result = 1;
@@ -134,58 +124,52 @@ static uint64_t product(const uint64_t *sizes, int begin, int end) {
     return result;
 }
 static rf_status concat_check(const struct rf_op_call *call) {
-    static const char *const names[JOINED_MAX] = {"in[0]", "in[1]", "in[2]", "in[3]"};
+    static const char *const names[RF_CONCAT_INPUTS] = {"in[0]", "in[1]", "in[2]", "in[3]"};
     const struct rf_op_tensor *first = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     int64_t axis = call->attributes.axis;
     uint64_t along = 0;
     if (first->desc.dtype != RF_I32) RF_TRY(rf_need_float(first, "in[0]"));
     if (axis < 0 || axis >= first->desc.rank)
         return rf_fail(RF_E_INVALID, "there is no dimension %lld in rank %d", (long long)axis, first->desc.rank);
-    for (int i = 0; i <= JOINED_MAX; i++) {
-        const struct rf_op_tensor *one = i < JOINED_MAX ? rf_op_in(call, i) : out;
-        const char *name = i < JOINED_MAX ? names[i] : "out";
+    for (int i = 0; i <= RF_CONCAT_INPUTS; i++) {
+        const struct rf_op_tensor *one = i < RF_CONCAT_INPUTS ? rf_op_in(call, i) : out;
+        const char *name = i < RF_CONCAT_INPUTS ? names[i] : "out";
         if (!rf_op_given(one)) continue;
         RF_TRY(rf_need_type(one, name, first->desc.dtype));
         RF_TRY(rf_need_rank(one, name, first->desc.rank));
         for (int d = 0; d < first->desc.rank; d++)
             if (d != axis) RF_TRY(rf_need_size(one, name, d, first->desc.shape[d]));
         RF_TRY(rf_need_dense(one, name));
-        if (i < JOINED_MAX && rf_add_overflows(along, one->desc.shape[axis], &along))
+        if (i < RF_CONCAT_INPUTS && rf_add_overflows(along, one->desc.shape[axis], &along))
             return rf_fail(RF_E_INVALID, "the sizes of dimension %lld overflow", (long long)axis);
     }
     return rf_need_size(out, "out", (int)axis, along);
 }
-static void concat_reference(const struct rf_op_call *call) {
+static struct rf_concat_args concat_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *first = &rf_op_in(call, 0)->desc;
-    int axis = (int)call->attributes.axis, rank = first->rank;
-    const void *in[JOINED_MAX] = {0};
-    size_t widths[JOINED_MAX] = {0};
-    for (int i = 0; i < JOINED_MAX; i++) {
-        if (!rf_op_given(rf_op_in(call, i))) continue;
-        in[i] = rf_op_host(rf_op_in(call, i));
-        widths[i] = product(rf_op_in(call, i)->desc.shape, axis, rank);
-    }
-    rf_ref_concat(rf_dtype_bytes(first->dtype), rf_op_host(rf_op_out(call, 0)), in, widths, JOINED_MAX,
-                  product(first->shape, 0, axis));
+    int axis = (int)call->attributes.axis;
+    struct rf_concat_args args = {.outer = product(first->shape, 0, axis)};
+    for (int i = 0; i < RF_CONCAT_INPUTS; i++)
+        if (rf_op_given(rf_op_in(call, i))) args.width[i] = product(rf_op_in(call, i)->desc.shape, axis, first->rank);
+    return args;
+}
+static void concat_reference(const struct rf_op_call *call) {
+    struct rf_concat_args args = concat_args(call);
+    const void *in[RF_CONCAT_INPUTS];
+    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_in_host(call, i);
+    rf_ref_concat(rf_op_in(call, 0)->desc.dtype, rf_op_out_host(call, 0), in, &args);
 }
 static rf_status concat_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_tensor_desc *first = &rf_op_in(call, 0)->desc;
-    int axis = (int)call->attributes.axis, rank = first->rank;
-    struct rf_concat_args args = {.dtype = first->dtype,
-                                  .count = JOINED_MAX,
-                                  .outer = product(first->shape, 0, axis),
-                                  .out = rf_op_operand(rf_op_out(call, 0))};
-    for (int i = 0; i < JOINED_MAX; i++) {
-        args.in[i] = rf_op_operand(rf_op_in(call, i));
-        if (args.in[i].buffer) args.width[i] = product(rf_op_in(call, i)->desc.shape, axis, rank);
-    }
-    return rf_gpu_concat(queue, &args);
+    struct rf_concat_args args = concat_args(call);
+    struct rf_operand in[RF_CONCAT_INPUTS];
+    for (int i = 0; i < RF_CONCAT_INPUTS; i++) in[i] = rf_op_in_operand(call, i);
+    return rf_gpu_concat(queue, rf_op_in(call, 0)->desc.dtype, rf_op_out_operand(call, 0), in, &args);
 }
 static void concat_cases(struct rf_case_list *list) {
     /* Sizes along the joined dimension, of those given; the other dimensions are 3, 5 and 7. */
     static const struct {
         int count;
-        uint64_t along[JOINED_MAX];
+        uint64_t along[RF_CONCAT_INPUTS];
     } joined[] = {{1, {1}},        {2, {5, 8}}, {3, {64, 0, 4}},      {4, {1, 2, 3, 4}},
                   {2, {500, 123}}, {2, {0, 0}}, {4, {16, 16, 16, 16}}};
     static const enum rf_dtype all[] = {RF_F32, RF_F16, RF_BF16, RF_I32};
@@ -197,7 +181,7 @@ static void concat_cases(struct rf_case_list *list) {
                 int count = bench ? 2 : joined[i].count;
                 uint64_t shape[] = {3, 2, 5, 7}, width = 0;
                 if (bench) shape[0] = 32, shape[1] = 1, shape[2] = 2048, shape[3] = 1024;
-                struct rf_op_case one = {.attributes = {.axis = axis}, .count = JOINED_MAX + 1, .bench = bench};
+                struct rf_op_case one = {.attributes = {.axis = axis}, .count = RF_CONCAT_INPUTS + 1, .bench = bench};
                 if (!bench && (i + (size_t)axis) % 3 == 1) one.data = RF_DATA_SPECIAL;
                 for (int k = 0; k < count; k++) {
                     uint64_t skip = bench || (i == 6 && axis == 2) ? 0 : ((uint64_t)axis + i * (uint64_t)k) % 4;
@@ -206,14 +190,14 @@ static void concat_cases(struct rf_case_list *list) {
                     one.tensors[k] = rf_case_tensor(all[t], 4, shape, skip);
                 }
                 shape[axis] = width;
-                one.tensors[JOINED_MAX] = rf_case_tensor(all[t], 4, shape, bench ? 0 : i % 3);
-                rf_case_add_shown(list, &one, JOINED_MAX, " of %d along %d", count, axis);
+                one.tensors[RF_CONCAT_INPUTS] = rf_case_tensor(all[t], 4, shape, bench ? 0 : i % 3);
+                rf_case_add_shown(list, &one, RF_CONCAT_INPUTS, " of %d along %d", count, axis);
             }
 }
 const struct rf_op rf_op_concat = {
     .name = "concat",
-    .summary = "up to four tensors joined along dimension i[0]",
-    .inputs = JOINED_MAX,
+    .summary = "up to four tensors joined along dimension axis",
+    .inputs = RF_CONCAT_INPUTS,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(axis, 0)),
     .optional = 1 << 1 | 1 << 2 | 1 << 3,
@@ -221,5 +205,5 @@ const struct rf_op rf_op_concat = {
     .reference = concat_reference,
     .gpu = concat_gpu,
     .cases = concat_cases,
-    .cost = cost_of_moves,
+    .cost = rf_op_cost_moves,
 };

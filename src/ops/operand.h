@@ -26,6 +26,23 @@ static inline struct rf_arg rf_operand_arg(struct rf_operand operand) {
     return rf_arg_buffer_at(operand.buffer, operand.offset_bytes);
 }
 
+/* What a launcher asks of every call, before it looks at the operands. */
+static inline rf_status rf_operands_given(const char *op, const void *queue, const void *args) {
+    return queue && args ? RF_OK : rf_fail(RF_E_INVALID, "%s: queue or arguments are NULL", op);
+}
+static inline rf_status rf_operands_float(const char *op, enum rf_dtype dtype) {
+    if (dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16) return RF_OK;
+    const char *name = rf_dtype_name(dtype);
+    return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for type %s: f32, f16 or bf16", op, name ? name : "?");
+}
+/* Elements of dense rows. */
+static inline rf_status rf_operands_count(const char *op, uint64_t rows, uint64_t columns, uint64_t *elements) {
+    if (rf_mul_overflows(rows, columns, elements))
+        return rf_fail(RF_E_INVALID, "%s: %llu rows of %llu columns are more than 64 bits can count", op,
+                       (unsigned long long)rows, (unsigned long long)columns);
+    return RF_OK;
+}
+
 /* 1 + the largest index of sizes[i] elements at strides[i]; 0 where a size is 0. True on overflow. */
 static inline bool rf_extent_overflows(const uint64_t *sizes, const uint64_t *strides, int rank, uint64_t *extent) {
     uint64_t last = 0, step, product = 1;
@@ -71,11 +88,46 @@ static inline rf_status rf_operands_apart(const char *op, const struct rf_named_
     return RF_OK;
 }
 
-/* A struct of at most 32 bytes, by value. */
-static inline struct rf_arg rf_arg_raw(const void *value, uint32_t bytes) {
-    struct rf_arg arg = {RF_ARG_KIND_VALUE, bytes, NULL, 0, {0}};
-    memcpy(arg.value.raw, value, bytes);
-    return arg;
+/* ---- dimensions of an output and an input together ---- */
+
+struct rf_axis {
+    uint64_t size, out, in; /* how many, and the strides of both arrays */
+};
+
+/* Drops dimensions of 1 and sorts the others by the stride of the output, the largest first. Returns how many are
+ * left. */
+static inline int rf_axes_order(struct rf_axis *axes, int rank) {
+    int count = 0;
+    for (int i = 0; i < rank; i++)
+        if (axes[i].size > 1) axes[count++] = axes[i];
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && axes[k - 1].out < axes[k].out; k--) {
+            struct rf_axis swap = axes[k];
+            axes[k] = axes[k - 1];
+            axes[k - 1] = swap;
+        }
+    return count;
+}
+/* The same, and joins neighbours that are dense in both arrays. */
+static inline int rf_axes_simplify(struct rf_axis *axes, int rank) {
+    int count = rf_axes_order(axes, rank);
+    for (int i = count - 1; i > 0; i--)
+        if (axes[i - 1].out == axes[i].out * axes[i].size && axes[i - 1].in == axes[i].in * axes[i].size) {
+            axes[i - 1] = (struct rf_axis){axes[i - 1].size * axes[i].size, axes[i].out, axes[i].in};
+            for (int k = i; k + 1 < count; k++) axes[k] = axes[k + 1];
+            count--;
+        }
+    return count;
+}
+/* Whether no two elements of the output lie in one place. The axes are ordered: each must step over all that those
+ * behind it span. (Stricter than needed for some interleaved layouts, never too lax.) */
+static inline bool rf_axes_distinct(const struct rf_axis *axes, int count) {
+    for (int i = count - 1; i >= 0; i--) {
+        uint64_t span = 0;
+        for (int k = i + 1; k < count; k++) span += (axes[k].size - 1) * axes[k].out;
+        if (axes[i].out <= span) return false;
+    }
+    return true;
 }
 
 #endif

@@ -67,19 +67,20 @@ static void elementwise(struct gpu *gpu, enum rf_dtype dtype, const char *suffix
             snprintf(name, sizeof name, "add_%s", suffix);
             RF_ASSERT_OK(GPU_LAUNCH(gpu->queue, gpu_kernel(gpu, name), count, rf_arg_buffer(out), from_a, from_b,
                                     rf_arg_i64((int64_t)count)));
-            rf_ref_add(dtype, want, host_a, host_b, count);
+            struct rf_elementwise_args elements = {.count = count, .factor = -1.75f};
+            rf_ref_add(dtype, want, host_a, host_b, &elements);
             compare(gpu, out, want, dtype, count, 0, ulp_of(dtype));
             snprintf(name, sizeof name, "scale_%s", suffix);
             RF_ASSERT_OK(GPU_LAUNCH(gpu->queue, gpu_kernel(gpu, name), count, rf_arg_buffer(out), from_a,
-                                    rf_arg_f32(-1.75f), rf_arg_i64((int64_t)count)));
-            rf_ref_scale(dtype, want, host_a, -1.75f, count);
+                                    rf_arg_f32(elements.factor), rf_arg_i64((int64_t)count)));
+            rf_ref_scale(dtype, want, host_a, &elements);
             compare(gpu, out, want, dtype, count, 0, ulp_of(dtype));
             snprintf(name, sizeof name, "copy_%s_f32", suffix);
             struct rf_buffer *wide = gpu_buffer(gpu, count * 4);
             float *want_wide = malloc(count * 4);
             RF_ASSERT_OK(GPU_LAUNCH(gpu->queue, gpu_kernel(gpu, name), count, rf_arg_buffer(wide), from_b,
                                     rf_arg_i64((int64_t)count)));
-            rf_ref_copy(RF_F32, want_wide, dtype, host_b, count);
+            rf_ref_copy(RF_F32, want_wide, dtype, host_b, &elements);
             compare(gpu, wide, want_wide, RF_F32, count, 0, 0);
             snprintf(name, sizeof name, "copy_f32_%s", suffix);
             RF_ASSERT_OK(GPU_LAUNCH(gpu->queue, gpu_kernel(gpu, name), count, rf_arg_buffer(out), rf_arg_buffer(wide),
@@ -118,7 +119,7 @@ static void rows(struct gpu *gpu) {
         launch.args = softmax;
         launch.arg_count = 4;
         RF_ASSERT_OK(rf_queue_launch(gpu->queue, &launch));
-        rf_ref_softmax_f32(want, host, shapes[i].rows, shapes[i].columns);
+        rf_ref_softmax(want, host, &(struct rf_softmax_args){.rows = shapes[i].rows, .columns = shapes[i].columns});
         compare(gpu, out, want, RF_F32, count, 1e-7, 1e-5);
         RF_ASSERT_OK(rf_buffer_destroy(&out));
         drop(&in);
@@ -132,17 +133,14 @@ static void rows(struct gpu *gpu) {
             struct pair x = make(gpu, &random, types[t].dtype, count);
             out = gpu_buffer(gpu, count * element);
             void *norm = malloc(count * element);
-            struct rf_arg args[] = {rf_arg_buffer(out),
-                                    rf_arg_buffer(x.buffer),
-                                    rf_arg_buffer(weight.buffer),
-                                    rf_arg_i64((int64_t)shapes[i].rows),
-                                    rf_arg_i64((int64_t)shapes[i].columns),
-                                    rf_arg_f32(1e-5f)};
+            struct rf_norm_args norm_args = {.rows = shapes[i].rows, .columns = shapes[i].columns, .eps = 1e-5f};
+            struct rf_arg args[] = {rf_arg_buffer(out), rf_arg_buffer(x.buffer), rf_arg_buffer(weight.buffer),
+                                    rf_arg_struct(&norm_args, sizeof norm_args)};
             launch.kernel = gpu_kernel(gpu, types[t].kernel);
             launch.args = args;
-            launch.arg_count = 6;
+            launch.arg_count = 4;
             RF_ASSERT_OK(rf_queue_launch(gpu->queue, &launch));
-            rf_ref_rms_norm(types[t].dtype, norm, x.host, weight.host, shapes[i].rows, shapes[i].columns, 1e-5f);
+            rf_ref_rms_norm(types[t].dtype, norm, x.host, weight.host, &norm_args);
             compare(gpu, out, norm, types[t].dtype, count, 1e-6, 4 * ulp_of(types[t].dtype));
             RF_ASSERT_OK(rf_buffer_destroy(&out));
             free(norm);

@@ -388,7 +388,7 @@ RF_TEST(graph, nodes_that_make_no_sense) {
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, y), "'n'", "input 1 is left out");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, 0), "'n'", "output 0 is left out");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, x, y), "'n'", "3 inputs are given, add takes 2");
-    EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, five), "'n'", "the shapes differ");
+    EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, five), "'n'", "the shapes of out and a differ");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, whole), "'n'", "i32");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, z), "'n'", "made by node 'first' already");
     EXPECT_REFUSED(GRAPH_TRY(graph, "n", "add", NONE, x, x, x), "'n'", "cannot be made by a node");

@@ -93,13 +93,15 @@ RF_TEST(host_kernels, fill) {
                     uint64_t count = counts[n];
                     struct array got = array_new(RF_F32, count, offset), want = array_new(RF_F32, count, offset);
                     float value = -3.25f;
+                    uint32_t bits;
+                    memcpy(&bits, &value, sizeof bits);
                     void *args[] = {&got.data, &value, &count};
-                    rf_ref_fill_f32(want.data, value, count);
+                    rf_ref_fill(want.data, &(struct rf_elementwise_args){.count = count, .bits = bits});
                     run_1d(table, "fill_f32", 2, 64, args, "fill_f32");
                     array_compare(&got, &want, 0, "fill_f32");
-                    uint32_t bits = 0x7fc12345;
+                    bits = 0x7fc12345;
                     args[1] = &bits;
-                    rf_ref_fill_u32(want.data, bits, count);
+                    rf_ref_fill(want.data, &(struct rf_elementwise_args){.count = count, .bits = bits});
                     run_1d(table, "fill_u32", 3, 256, args, "fill_u32");
                     array_compare(&got, &want, 0, "fill_u32");
                     free(got.memory);
@@ -118,7 +120,7 @@ static void check_copy(const struct rfk_table *table, enum rf_dtype from, enum r
     struct array want = array_new(to, count, out_offset);
     array_random(&in, random, 1000);
     void *args[] = {&got.data, &in.data, &count};
-    rf_ref_copy(to, want.data, from, in.data, count);
+    rf_ref_copy(to, want.data, from, in.data, &(struct rf_elementwise_args){.count = count});
     run_1d(table, kernel, 2, 64, args, what);
     array_compare(&got, &want, 0, what);
     free(in.memory);
@@ -169,7 +171,7 @@ RF_TEST(host_kernels, conversions_are_exact) {
         }
         count = 3 * all;
         void *narrow[] = {&back.data, &wide.data, &count};
-        rf_ref_copy(type, want.data, RF_F32, wide.data, count);
+        rf_ref_copy(type, want.data, RF_F32, wide.data, &(struct rf_elementwise_args){.count = count});
         run_1d(table, bf16 ? "copy_f32_bf16" : "copy_f32_f16", 4, 256, narrow, "narrowing");
         array_compare(&back, &want, 0, "narrowing");
         free(in.memory);
@@ -189,18 +191,21 @@ RF_TEST(host_kernels, copy_2d) {
         EACH(w, waves) {
             const struct rfk_table *table = host_library(KERNEL_LIBRARY, waves[w]);
         for EACH(f, types) for EACH(t, types) for EACH(s, shapes) for (int transposed = 0; transposed < 2; transposed++) {
-                uint64_t rows = shapes[s].rows, columns = shapes[s].columns, width = columns + shapes[s].pad, one = 1;
+                uint64_t rows = shapes[s].rows, columns = shapes[s].columns, width = columns + shapes[s].pad;
                 char kernel[64];
                 snprintf(kernel, sizeof kernel, "copy_2d_%s_%s", type_name(types[f]), type_name(types[t]));
                 struct array in = array_new(types[f], rows * width, 0), got = array_new(types[t], rows * width, 0);
                 struct array want = array_new(types[t], rows * width, 0);
                 array_random(&in, &random, 10);
-                struct rf_ref_strides plain = {width, 1}, turned = {1, rows};
-                struct rf_ref_strides out = transposed ? turned : plain;
-                uint64_t out_row = out.row, out_column = out.column;
-                void *args[] = {&got.data, &in.data, &rows, &columns, &out_row, &out_column, &width, &one};
+                struct rf_copy_2d_args copy = {.rows = rows,
+                                               .columns = columns,
+                                               .out_row = transposed ? 1 : width,
+                                               .out_column = transposed ? rows : 1,
+                                               .in_row = width,
+                                               .in_column = 1};
+                void *args[] = {&got.data, &in.data, &copy};
                 struct host_launch launch = {{2, 3, 1}, {32, 4, 1}, 0, rf_test_seed() | 1};
-                rf_ref_copy_2d(types[t], want.data, out, types[f], in.data, plain, rows, columns);
+                rf_ref_copy_2d(types[t], want.data, types[f], in.data, &copy);
                 const char *problem = host_run(table, host_kernel(table, kernel), &launch, args);
                 if (problem) RF_FAIL("%s: %s", kernel, problem);
                 array_compare(&got, &want, 0, kernel);
@@ -227,12 +232,12 @@ RF_TEST(host_kernels, add_and_scale) {
                 array_random(&a, &random, 5);
                 array_random(&b, &random, 5);
                 void *add_args[] = {&got.data, &a.data, &b.data, &count};
-                rf_ref_add(types[t], want.data, a.data, b.data, count);
+                struct rf_elementwise_args elementwise = {.count = count, .factor = 0.7f};
+                rf_ref_add(types[t], want.data, a.data, b.data, &elementwise);
                 run_1d(table, add, 2, 128, add_args, add);
                 array_compare(&got, &want, 0, add);
-                float factor = 0.7f;
-                void *scale_args[] = {&a.data, &a.data, &factor, &count}; /* in place */
-                rf_ref_scale(types[t], want.data, a.data, factor, count);
+                void *scale_args[] = {&a.data, &a.data, &elementwise.factor, &count}; /* in place */
+                rf_ref_scale(types[t], want.data, a.data, &elementwise);
                 run_1d(table, scale, 3, 64, scale_args, scale);
                 array_compare(&a, &want, 0, scale);
                 free(a.memory);
@@ -276,7 +281,7 @@ RF_TEST(host_kernels, softmax, .timeout_ms = 240000) {
                 void *args[] = {&got.data, &in.data, &rows, &columns};
                 char what[64];
                 snprintf(what, sizeof what, "softmax_f32 %ux%u wave %d", (unsigned)rows, (unsigned)columns, waves[w]);
-                rf_ref_softmax_f32(want.data, in.data, rows, columns);
+                rf_ref_softmax(want.data, in.data, &(struct rf_softmax_args){.rows = rows, .columns = columns});
                 run_1d(table, "softmax_f32", row_shapes[s].grid, row_shapes[s].block, args, what);
                 array_compare(&got, &want, 2e-6, what);
                 void *in_place[] = {&in.data, &in.data, &rows, &columns};
@@ -303,14 +308,14 @@ RF_TEST(host_kernels, rms_norm, .timeout_ms = 240000) {
                              weight = array_new(RF_F32, columns, 0);
                 array_random(&in, &random, 3);
                 array_random(&weight, &random, 2);
-                float eps = 1e-5f;
+                struct rf_norm_args norm = {.rows = rows, .columns = columns, .eps = 1e-5f};
                 void *none = NULL;
                 bool weighted = s % 3 != 0;
-                void *args[] = {&got.data, &in.data, weighted ? &weight.data : &none, &rows, &columns, &eps};
+                void *args[] = {&got.data, &in.data, weighted ? &weight.data : &none, &norm};
                 char kernel[32], what[64];
                 snprintf(kernel, sizeof kernel, "rms_norm_%s", type_name(types[t]));
                 snprintf(what, sizeof what, "%s %ux%u wave %d", kernel, (unsigned)rows, (unsigned)columns, waves[w]);
-                rf_ref_rms_norm(types[t], want.data, in.data, weighted ? weight.data : NULL, rows, columns, eps);
+                rf_ref_rms_norm(types[t], want.data, in.data, weighted ? weight.data : NULL, &norm);
                 run_1d(table, kernel, row_shapes[s].grid, row_shapes[s].block, args, what);
                 array_compare(&got, &want, types[t] == RF_F32 ? 2e-6 : types[t] == RF_F16 ? 1e-3 : 8e-3, what);
                 free(in.memory);

@@ -75,17 +75,17 @@ RF_TEST(reference, known_conversions) {
 RF_TEST(reference, softmax_known) {
     float in[3][4] = {{0, 0, 0, 0}, {logf(1), logf(2), logf(3), logf(4)}, {1000, -INFINITY, 1000, -1000}};
     float out[3][4], want[3][4] = {{.25f, .25f, .25f, .25f}, {.1f, .2f, .3f, .4f}, {.5f, 0, .5f, 0}};
-    rf_ref_softmax_f32(out[0], in[0], 3, 4);
+    rf_ref_softmax(out[0], in[0], &(struct rf_softmax_args){.rows = 3, .columns = 4});
     RF_ASSERT_FLOATS(out[0], want[0], 12, 1e-7, 1e-6);
     float one = 3.0f;
-    rf_ref_softmax_f32(&one, &one, 1, 1);
+    rf_ref_softmax(&one, &one, &(struct rf_softmax_args){.rows = 1, .columns = 1});
     RF_ASSERT(one == 1.0f);
 }
 
 RF_TEST(reference, softmax_special_rows) {
     float in[3][3] = {{-INFINITY, -INFINITY, -INFINITY}, {1, INFINITY, 2}, {1, NAN, 2}};
     float out[3][3];
-    rf_ref_softmax_f32(out[0], in[0], 3, 3);
+    rf_ref_softmax(out[0], in[0], &(struct rf_softmax_args){.rows = 3, .columns = 3});
     for (int c = 0; c < 3; c++) {
         RF_EXPECT(out[0][c] == 0.0f);
         RF_EXPECT(isnan(out[2][c]));
@@ -96,35 +96,37 @@ RF_TEST(reference, softmax_special_rows) {
 RF_TEST(reference, rms_norm_known) {
     float in[2][2] = {{3, 4}, {0, 0}}, weight[2] = {1, 10}, out[2][2];
     float want[2][2] = {{3 / sqrtf(12.5f), 40 / sqrtf(12.5f)}, {0, 0}};
-    rf_ref_rms_norm(RF_F32, out, in, weight, 2, 2, 0.0f + 1e-12f);
+    rf_ref_rms_norm(RF_F32, out, in, weight, &(struct rf_norm_args){.rows = 2, .columns = 2, .eps = 1e-12f});
     RF_ASSERT_FLOATS(out[0], want[0], 4, 1e-6, 1e-6);
-    rf_ref_rms_norm(RF_F32, out, in, NULL, 1, 2, 12.5f); /* eps doubles the mean square */
+    /* eps doubles the mean square */
+    rf_ref_rms_norm(RF_F32, out, in, NULL, &(struct rf_norm_args){.rows = 1, .columns = 2, .eps = 12.5f});
     RF_EXPECT(fabsf(out[0][0] - 0.6f) < 1e-6f && fabsf(out[0][1] - 0.8f) < 1e-6f);
 }
 
 RF_TEST(reference, copies) {
     uint32_t nan_payload = 0x7fa12345, kept = 0;
-    rf_ref_copy(RF_F32, &kept, RF_F32, &nan_payload, 1);
+    rf_ref_copy(RF_F32, &kept, RF_F32, &nan_payload, &(struct rf_elementwise_args){.count = 1});
     RF_ASSERT_INT(kept, nan_payload);
     float in[6] = {1, 2, 3, 4, 5, 6};
     uint16_t out[6];
-    struct rf_ref_strides rows = {3, 1}, columns = {1, 2};
-    rf_ref_copy_2d(RF_F16, out, columns, RF_F32, in, rows, 2, 3); /* transposes */
+    struct rf_copy_2d_args transposed = {
+        .rows = 2, .columns = 3, .out_row = 1, .out_column = 2, .in_row = 3, .in_column = 1};
+    rf_ref_copy_2d(RF_F16, out, RF_F32, in, &transposed);
     const double want[6] = {1, 4, 2, 5, 3, 6};
     for (int i = 0; i < 6; i++) RF_EXPECT(rf_f16_to_double(out[i]) == want[i]);
 }
 
 RF_TEST(reference, add_and_scale_round) {
     uint16_t a[2] = {0x3c00, 0x7bff}, b[2] = {0x1000, 0x7bff}, out[2]; /* 1 + 2^-11: a tie, to even */
-    rf_ref_add(RF_F16, out, a, b, 2);
+    rf_ref_add(RF_F16, out, a, b, &(struct rf_elementwise_args){.count = 2});
     RF_EXPECT_INT(out[0], 0x3c00);
     RF_EXPECT_INT(out[1], 0x7c00);
     float x = 3.0f, y;
-    rf_ref_scale(RF_F32, &y, &x, 1.0f / 3.0f, 1);
+    rf_ref_scale(RF_F32, &y, &x, &(struct rf_elementwise_args){.count = 1, .factor = 1.0f / 3.0f});
     RF_EXPECT(y == (float)(3.0 * (double)(1.0f / 3.0f)));
-    rf_ref_fill_f32(&y, -1.5f, 1);
+    rf_ref_fill(&y, &(struct rf_elementwise_args){.count = 1, .bits = 0xbfc00000});
     RF_EXPECT(y == -1.5f);
     uint32_t u = 0;
-    rf_ref_fill_u32(&u, 0xdeadbeef, 1);
+    rf_ref_fill(&u, &(struct rf_elementwise_args){.count = 1, .bits = 0xdeadbeef});
     RF_EXPECT(u == 0xdeadbeef);
 }

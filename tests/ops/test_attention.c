@@ -168,7 +168,8 @@ static void products(struct gpu *gpu, struct rf_random *random, enum rf_dtype dt
     rf_ref_qkt_matmul(&ref, heads_data(&scores), heads_data(&q), heads_data(&k));
     RF_ASSERT_OK(rf_gpu_qkt_matmul(gpu->queue, &qkt));
     heads_compare(gpu->queue, &scores, rf_within(tolerance, tolerance));
-    rf_ref_softmax_f32(heads_data(&scores), heads_data(&scores), batch * heads_q * q_rows, k_rows);
+    rf_ref_softmax(heads_data(&scores), heads_data(&scores),
+                   &(struct rf_softmax_args){.rows = batch * heads_q * q_rows, .columns = k_rows});
     heads_upload(gpu->queue, &scores);
     rf_ref_weighted_matmul(&ref, heads_data(&out), heads_data(&scores), heads_data(&k));
     RF_ASSERT_OK(rf_gpu_weighted_matmul(gpu->queue, &weighted));

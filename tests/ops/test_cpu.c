@@ -48,20 +48,20 @@ RF_TEST(cpu, add_multiply_scale_have_the_references_bits) {
             struct array want = array_like(&a), got = array_like(&a);
             EACH_CPU(cpu) {
                 RF_TRACE("%s, %u threads", rf_cpu_simd(cpu)->name, rf_cpu_threads(cpu));
-                rf_ref_add(dtype, want.at, a.at, b.at, count);
-                RF_ASSERT_OK(rf_cpu_add(cpu, dtype, got.at, a.at, b.at, count));
+                struct rf_elementwise_args args = {.count = count, .factor = 1.7f};
+                struct rf_multiply_args row = {1, count, count, count, count, count};
+                rf_ref_add(dtype, want.at, a.at, b.at, &args);
+                RF_ASSERT_OK(rf_cpu_add(cpu, dtype, got.at, a.at, b.at, &args));
                 RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
-                rf_ref_scale(dtype, want.at, a.at, 1.7f, count);
-                RF_ASSERT_OK(rf_cpu_scale(cpu, dtype, got.at, a.at, 1.7f, count));
+                rf_ref_scale(dtype, want.at, a.at, &args);
+                RF_ASSERT_OK(rf_cpu_scale(cpu, dtype, got.at, a.at, &args));
                 RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
-                rf_ref_multiply(dtype, want.at, count, a.at, count, b.at, count, z.at, count, 1, count);
-                RF_ASSERT_OK(
-                    rf_cpu_multiply(cpu, dtype, got.at, count, a.at, count, b.at, count, z.at, count, 1, count));
+                rf_ref_multiply(dtype, want.at, a.at, b.at, z.at, &row);
+                RF_ASSERT_OK(rf_cpu_multiply(cpu, dtype, got.at, a.at, b.at, z.at, &row));
                 RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
-                rf_ref_multiply(dtype, want.at, count, a.at, count, b.at, count, NULL, 0, 1, count);
+                rf_ref_multiply(dtype, want.at, a.at, b.at, NULL, &row);
                 memmove(got.at, a.at, a.bytes); /* in place */
-                RF_ASSERT_OK(
-                    rf_cpu_multiply(cpu, dtype, got.at, count, got.at, count, b.at, count, NULL, 0, 1, count));
+                RF_ASSERT_OK(rf_cpu_multiply(cpu, dtype, got.at, got.at, b.at, NULL, &row));
                 RF_ASSERT_ARRAY(dtype, got.at, want.at, count, rf_ulp(0));
             }
             array_free(&a), array_free(&b), array_free(&z), array_free(&want), array_free(&got);
@@ -74,10 +74,11 @@ RF_TEST(cpu, multiply_repeats_rows) {
     struct array a = array_random(&random, RF_F32, ROWS * STRIDE, 1, 1, 0);
     struct array b = array_random(&random, RF_F32, COLUMNS, 3, 1, 0);
     struct array want = array_like(&a), got = array_like(&a);
+    struct rf_multiply_args args = {
+        .rows = ROWS, .columns = COLUMNS, .out_row = STRIDE, .a_row = STRIDE, .b_row = 0, .c_row = STRIDE};
     EACH_CPU(cpu) {
-        rf_ref_multiply(RF_F32, want.at, STRIDE, a.at, STRIDE, b.at, 0, a.at, STRIDE, ROWS, COLUMNS);
-        RF_ASSERT_OK(
-            rf_cpu_multiply(cpu, RF_F32, got.at, STRIDE, a.at, STRIDE, b.at, 0, a.at, STRIDE, ROWS, COLUMNS));
+        rf_ref_multiply(RF_F32, want.at, a.at, b.at, a.at, &args);
+        RF_ASSERT_OK(rf_cpu_multiply(cpu, RF_F32, got.at, a.at, b.at, a.at, &args));
         RF_ASSERT_BYTES(got.at, want.at, got.bytes); /* what lies between the rows too */
     }
     array_free(&a), array_free(&b), array_free(&want), array_free(&got);
@@ -105,8 +106,9 @@ RF_TEST(cpu, casts_are_exact) {
             size_t count = from == RF_F32 ? FLOATS : HALVES;
             struct array want = array_new(count * float_bytes((enum rf_dtype)to), float_bytes((enum rf_dtype)to));
             struct array got = array_like(&want);
-            rf_ref_copy((enum rf_dtype)to, want.at, (enum rf_dtype)from, in->at, count);
-            RF_ASSERT_OK(rf_cpu_cast(cpu, (enum rf_dtype)to, got.at, (enum rf_dtype)from, in->at, count));
+            struct rf_elementwise_args args = {.count = count};
+            rf_ref_copy((enum rf_dtype)to, want.at, (enum rf_dtype)from, in->at, &args);
+            RF_ASSERT_OK(rf_cpu_copy(cpu, (enum rf_dtype)to, got.at, (enum rf_dtype)from, in->at, &args));
             RF_ASSERT_ARRAY((enum rf_dtype)to, got.at, want.at, count, to == from ? rf_same_bits() : rf_ulp(0));
             array_free(&want), array_free(&got);
         }
@@ -128,11 +130,9 @@ RF_TEST(cpu, activations_with_gate) {
                 for (int with = 0; with < 2; with++) {
                     RF_TRACE("%s, %s, kind %d, %zu x %zu", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), kind, rows,
                              columns);
-                    rf_ref_activation_gate((enum rf_activation)kind, dtype, want.at, columns, gate.at, columns,
-                                           with ? up.at : NULL, columns, rows, columns);
-                    RF_ASSERT_OK(rf_cpu_activation_gate(cpu, (enum rf_activation)kind, dtype, got.at, columns,
-                                                        gate.at, columns, with ? up.at : NULL, columns, rows,
-                                                        columns));
+                    struct rf_activation_args args = {rows, columns, columns, columns, columns, (uint32_t)kind, 0};
+                    rf_ref_activation(dtype, want.at, gate.at, with ? up.at : NULL, &args);
+                    RF_ASSERT_OK(rf_cpu_activation(cpu, dtype, got.at, gate.at, with ? up.at : NULL, &args));
                     double relative = dtype == RF_F32 ? 2e-6 : dtype == RF_F16 ? 1e-3 : 8e-3;
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count,
                                     rf_within(dtype == RF_F32 ? 1e-6 : 1e-5, relative));
@@ -165,15 +165,15 @@ RF_TEST(cpu, norms) {
                 RF_TRACE("%s, %s, %zu x %zu", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), rows, columns);
                 for (int with = 0; with < 2; with++) {
                     const float *w = with ? weight.at : NULL, *b = with ? bias.at : NULL;
-                    rf_ref_rms_norm(dtype, want.at, in.at, w, rows, columns, 1e-5f);
-                    RF_ASSERT_OK(rf_cpu_rms_norm(cpu, dtype, got.at, in.at, w, rows, columns, 1e-5f));
+                    struct rf_norm_args args = {.rows = rows, .columns = columns, .eps = 1e-5f};
+                    rf_ref_rms_norm(dtype, want.at, in.at, w, &args);
+                    RF_ASSERT_OK(rf_cpu_rms_norm(cpu, dtype, got.at, in.at, w, &args));
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
-                    rf_ref_layer_norm(dtype, want.at, in.at, w, b, rows, columns, 1e-5f);
-                    RF_ASSERT_OK(rf_cpu_layer_norm(cpu, dtype, got.at, in.at, w, b, rows, columns, 1e-5f));
+                    rf_ref_layer_norm(dtype, want.at, in.at, w, b, &args);
+                    RF_ASSERT_OK(rf_cpu_layer_norm(cpu, dtype, got.at, in.at, w, b, &args));
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
-                    rf_ref_add_rms_norm(dtype, want_sum.at, want.at, in.at, more.at, w, rows, columns, 1e-5f);
-                    RF_ASSERT_OK(
-                        rf_cpu_add_rms_norm(cpu, dtype, got_sum.at, got.at, in.at, more.at, w, rows, columns, 1e-5f));
+                    rf_ref_add_rms_norm(dtype, want_sum.at, want.at, in.at, more.at, w, &args);
+                    RF_ASSERT_OK(rf_cpu_add_rms_norm(cpu, dtype, got_sum.at, got.at, in.at, more.at, w, &args));
                     RF_ASSERT_ARRAY(dtype, got_sum.at, want_sum.at, count, rf_ulp(0));
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count, how);
                 }
@@ -193,11 +193,13 @@ RF_TEST(cpu, a_nan_or_infinity_stays_in_its_row) {
         rf_random_normals(&random, in, ROWS * COLUMNS, 0, 1);
         in[COLUMNS + 44] = which == 0 ? NAN : which == 1 ? INFINITY : -INFINITY;
         for (int c = 0; c < COLUMNS; c++) in[3 * COLUMNS + c] = -INFINITY;
-        rf_ref_softmax_f32(want, in, ROWS, COLUMNS);
-        RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got, in, RF_F32, NULL, ROWS, COLUMNS, 1, 1, 1));
+        struct rf_softmax_args softmax = {ROWS, COLUMNS, 1, 1, 1, 0};
+        struct rf_norm_args norm = {.rows = ROWS - 1, .columns = COLUMNS, .eps = 1e-5f};
+        rf_ref_softmax(want, in, &softmax);
+        RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got, in, RF_F32, NULL, &softmax));
         RF_ASSERT_F32(got, want, ROWS * COLUMNS, rf_within(1e-6, 1e-5));
-        rf_ref_rms_norm(RF_F32, want, in, NULL, ROWS - 1, COLUMNS, 1e-5f);
-        RF_ASSERT_OK(rf_cpu_rms_norm(cpu, RF_F32, got, in, NULL, ROWS - 1, COLUMNS, 1e-5f));
+        rf_ref_rms_norm(RF_F32, want, in, NULL, &norm);
+        RF_ASSERT_OK(rf_cpu_rms_norm(cpu, RF_F32, got, in, NULL, &norm));
         RF_ASSERT_F32(got, want, (ROWS - 1) * COLUMNS, rf_within(1e-5, 1e-5));
     }
 }
@@ -214,12 +216,11 @@ RF_TEST(cpu, softmax_with_mask_and_scale) {
             struct array mask = array_random(&random, mask_type, batch * rows_each * columns, 2, 1, 0);
             for (size_t i = 0; i < batch * rows_each * columns; i += 3)
                 rf_element_set(mask_type, mask.at, i, -(double)INFINITY);
-            rf_ref_softmax_mask(want.at, in.at, mask_type, kind ? mask.at : NULL, rows, columns, rows_each, heads,
-                                0.37f);
+            struct rf_softmax_args args = {rows, columns, rows_each, heads, 0.37f, 0};
+            rf_ref_softmax_mask(want.at, in.at, mask_type, kind ? mask.at : NULL, &args);
             EACH_CPU(cpu) {
                 RF_TRACE("%s, %zu x %zu, mask %d", rf_cpu_simd(cpu)->name, rows, columns, kind);
-                RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got.at, in.at, mask_type, kind ? mask.at : NULL, rows, columns,
-                                                 rows_each, heads, 0.37f));
+                RF_ASSERT_OK(rf_cpu_softmax_mask(cpu, got.at, in.at, mask_type, kind ? mask.at : NULL, &args));
                 RF_ASSERT_F32((float *)got.at, (float *)want.at, count, rf_within(1e-7, 1e-5));
             }
             array_free(&mask);
@@ -370,17 +371,20 @@ RF_TEST(cpu, kv_append_into_pages) {
 RF_TEST(cpu, refuses_bad_arguments) {
     struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 2);
     float x[8] = {0};
-    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_Q8_0, x, x, x, 8), RF_E_INVALID);
+    struct rf_elementwise_args eight = {.count = 8}, one = {.count = 1}, none = {.count = 0};
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_Q8_0, x, x, x, &eight), RF_E_INVALID);
     RF_ASSERT_CONTAINS(rf_error_text(), "add");
-    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, NULL, x, x, 8), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_add(NULL, RF_F32, x, x, x, 8), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, (char *)x + 2, x, x, 1), RF_E_INVALID);
-    RF_ASSERT_OK(rf_cpu_add(cpu, RF_F32, NULL, NULL, NULL, 0));
-    RF_ASSERT_STATUS(rf_cpu_cast(cpu, RF_F16, x, RF_I8, x, 8), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_activation_gate(cpu, RF_ACTIVATION_COUNT, RF_F32, x, 8, x, 8, NULL, 0, 1, 8),
-                     RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_BF16, x, 1, 8, 1, 1, 1), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_F32, x, 1, 8, 0, 1, 1), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, NULL, x, x, &eight), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_add(NULL, RF_F32, x, x, x, &eight), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_add(cpu, RF_F32, (char *)x + 2, x, x, &one), RF_E_INVALID);
+    RF_ASSERT_OK(rf_cpu_add(cpu, RF_F32, NULL, NULL, NULL, &none));
+    RF_ASSERT_STATUS(rf_cpu_copy(cpu, RF_F16, x, RF_I8, x, &eight), RF_E_INVALID);
+    struct rf_activation_args activation = {1, 8, 8, 8, 0, RF_ACTIVATION_COUNT, 0};
+    RF_ASSERT_STATUS(rf_cpu_activation(cpu, RF_F32, x, x, NULL, &activation), RF_E_INVALID);
+    struct rf_softmax_args softmax = {1, 8, 1, 1, 1, 0};
+    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_BF16, x, &softmax), RF_E_INVALID);
+    softmax.rows_each = 0;
+    RF_ASSERT_STATUS(rf_cpu_softmax_mask(cpu, x, x, RF_F32, x, &softmax), RF_E_INVALID);
     struct rf_rope_args rope = {.tokens = 1, .heads = 1, .dim = 8, .rotated = 10};
     int32_t position = 0;
     uint64_t steps[5] = {0};

@@ -458,7 +458,7 @@ static const struct attention_case attention_cases[] = {
 /* The reference has one type for all: f32 here, for keys of 16 bits by the values they stand for. */
 static struct array widened(enum rf_dtype dtype, const struct array *in, size_t count) {
     struct array out = array_new(count * 4, 4);
-    rf_ref_copy(RF_F32, out.at, dtype, in->at, count);
+    rf_ref_copy(RF_F32, out.at, dtype, in->at, &(struct rf_elementwise_args){.count = count});
     return out;
 }
 

@@ -105,7 +105,7 @@ static const struct {
     const char *reason;
 } rules[] = {
     {"fill", 0, TYPE, 0, RF_F16, RF_E_UNSUPPORTED, "only f32 and i32"},
-    {"copy", 1, SIZE, 0, 1, RF_E_INVALID, "shapes differ"},
+    {"copy", 1, SIZE, 0, 1, RF_E_INVALID, "shapes of out and in differ"},
     {"copy", 0, TYPE, 0, RF_I32, RF_E_UNSUPPORTED, "not among"},
     {"add", 1, TYPE, 0, RF_F16, RF_E_INVALID, "types differ"},
     {"scale", 0, STRIDE, 0, 2, RF_E_UNSUPPORTED, "not contiguous"},

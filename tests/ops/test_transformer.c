@@ -10,7 +10,9 @@
 #include "cpu/reference.h"
 #include "cpu/ref_cache.h"
 #include "ops/gpu_cache.h"
-#include "ops/gpu_transformer.h"
+#include "ops/gpu_elementwise.h"
+#include "ops/gpu_move.h"
+#include "ops/gpu_norm.h"
 
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 enum { TYPES = 3 };
@@ -105,30 +107,28 @@ static void norms(struct gpu *gpu, struct rf_random *random) {
             for (uint64_t k = 0; k < columns; k++) /* a row far from zero: the variance must not cancel */
                 rf_element_set(dtype, data(&in), k, rf_element_get(dtype, data(&in), k) + 30);
             upload(gpu, &in);
-            struct rf_layer_norm_args norm = {dtype, rows, columns, 1e-5f, operand(&out), operand(&in), {0}, {0}};
-            if (!plain) norm.weight = operand(&weight), norm.bias = operand(&bias);
-            RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
-            rf_ref_layer_norm(dtype, data(&out), data(&in), plain ? NULL : data(&weight), plain ? NULL : data(&bias),
-                              rows, columns, 1e-5f);
+            struct rf_norm_args args = {.rows = rows, .columns = columns, .eps = 1e-5f};
+            struct rf_operand none = {0}, at_weight = plain ? none : operand(&weight),
+                              at_bias = plain ? none : operand(&bias);
+            const float *w = plain ? NULL : data(&weight), *c = plain ? NULL : data(&bias);
+            RF_ASSERT_OK(
+                rf_gpu_layer_norm(gpu->queue, dtype, operand(&out), operand(&in), at_weight, at_bias, &args));
+            rf_ref_layer_norm(dtype, data(&out), data(&in), w, c, &args);
             check(gpu, &out, dtype, dtype == RF_F32 ? 3e-5 : step_of(dtype), step_of(dtype));
-            struct rf_add_rms_norm_args add = {dtype,         rows,         columns,     1e-5f, operand(&sum),
-                                               operand(&out), operand(&in), operand(&b), {0}};
-            if (!plain) add.weight = operand(&weight);
-            RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, &add));
-            rf_ref_add_rms_norm(dtype, data(&sum), data(&out), data(&in), data(&b), plain ? NULL : data(&weight),
-                                rows, columns, 1e-5f);
+            RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, dtype, operand(&sum), operand(&out), operand(&in),
+                                             operand(&b), at_weight, &args));
+            rf_ref_add_rms_norm(dtype, data(&sum), data(&out), data(&in), data(&b), w, &args);
             check_bytes(gpu, &sum);
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
             /* in place: sum over a, and the norm over its input */
-            add.sum = operand(&in);
-            RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, &add));
+            RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, dtype, operand(&in), operand(&out), operand(&in),
+                                             operand(&b), at_weight, &args));
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
             memcpy(data(&in), data(&sum), count * rf_dtype_bytes(dtype));
             check_bytes(gpu, &in);
-            norm.in = norm.out = operand(&sum);
-            RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
-            rf_ref_layer_norm(dtype, data(&sum), data(&sum), plain ? NULL : data(&weight), plain ? NULL : data(&bias),
-                              rows, columns, 1e-5f);
+            RF_ASSERT_OK(
+                rf_gpu_layer_norm(gpu->queue, dtype, operand(&sum), operand(&sum), at_weight, at_bias, &args));
+            rf_ref_layer_norm(dtype, data(&sum), data(&sum), w, c, &args);
             check(gpu, &sum, dtype, dtype == RF_F32 ? 3e-5 : step_of(dtype), step_of(dtype));
             struct array *all[] = {&in, &b, &weight, &bias, &out, &sum};
             for (size_t k = 0; k < RF_COUNT(all); k++) drop(all[k]);
@@ -151,15 +151,13 @@ static void softmax(struct gpu *gpu, struct rf_random *random) {
                 for (uint64_t k = 0; k < columns; k++) rf_element_set(mask_dtype, data(&mask), k, -INFINITY);
             upload(gpu, &mask);
             out = make_out(gpu, RF_F32, rows * columns, 0);
-            struct rf_softmax_mask_args args = {
-                rows, columns, shapes[i].rows, shapes[i].heads, 0.37f, mask_dtype, operand(&out), operand(&in), {0}};
-            if (kind) args.mask = operand(&mask);
-            RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, &args));
-            rf_ref_softmax_mask(data(&out), data(&in), mask_dtype, kind ? data(&mask) : NULL, rows, columns,
-                                shapes[i].rows, shapes[i].heads, 0.37f);
+            struct rf_softmax_args args = {rows, columns, shapes[i].rows, shapes[i].heads, 0.37f, 0};
+            struct rf_operand at_mask = kind ? operand(&mask) : (struct rf_operand){0};
+            RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, operand(&out), operand(&in), mask_dtype, at_mask, &args));
+            rf_ref_softmax_mask(data(&out), data(&in), mask_dtype, kind ? data(&mask) : NULL, &args);
             check(gpu, &out, RF_F32, 1e-7, 1e-5);
-            args.out = operand(&in); /* in place */
-            RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, &args));
+            /* in place */
+            RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, operand(&in), operand(&in), mask_dtype, at_mask, &args));
             memcpy(data(&in), data(&out), rows * columns * 4);
             check(gpu, &in, RF_F32, 1e-7, 1e-5);
             drop(&in);
@@ -193,19 +191,10 @@ static void activations(struct gpu *gpu, struct rf_random *random) {
                     for (size_t k = 0; k < RF_COUNT(special) && columns > 30; k++)
                         rf_element_set(dtype, data(&gate), 3 + k, (double)special[k]);
                     upload(gpu, &gate);
-                    struct rf_activation_args args = {(enum rf_activation)kind,
-                                                      dtype,
-                                                      rows,
-                                                      columns,
-                                                      out_row,
-                                                      gate_row,
-                                                      up_row,
-                                                      operand(&out),
-                                                      operand(&gate),
-                                                      gated ? operand(&up) : (struct rf_operand){0}};
-                    RF_ASSERT_OK(rf_gpu_activation(gpu->queue, &args));
-                    rf_ref_activation_gate((enum rf_activation)kind, dtype, data(&out), o, data(&gate), g,
-                                           gated ? data(&up) : NULL, u, rows, columns);
+                    struct rf_activation_args args = {rows, columns, o, g, u, (uint32_t)kind, 0};
+                    RF_ASSERT_OK(rf_gpu_activation(gpu->queue, dtype, operand(&out), operand(&gate),
+                                                   gated ? operand(&up) : (struct rf_operand){0}, &args));
+                    rf_ref_activation(dtype, data(&out), data(&gate), gated ? data(&up) : NULL, &args);
                     check(gpu, &out, dtype, 2e-6, 2 * step_of(dtype));
                     drop(&gate);
                     drop(&up);
@@ -227,20 +216,10 @@ static void products(struct gpu *gpu, struct rf_random *random) {
                 struct array b = make(gpu, random, dtype, (rows - 1) * b_row + columns, 0);
                 struct array c = make(gpu, random, dtype, (rows - 1) * c_row + columns, skip);
                 struct array out = make_out(gpu, dtype, (rows - 1) * o + columns, skip);
-                struct rf_multiply_args args = {dtype,
-                                                rows,
-                                                columns,
-                                                o,
-                                                a_row,
-                                                b_row,
-                                                c_row,
-                                                operand(&out),
-                                                operand(&a),
-                                                operand(&b),
-                                                add ? operand(&c) : (struct rf_operand){0}};
-                RF_ASSERT_OK(rf_gpu_multiply(gpu->queue, &args));
-                rf_ref_multiply(dtype, data(&out), o, data(&a), a_row, data(&b), b_row, add ? data(&c) : NULL, c_row,
-                                rows, columns);
+                struct rf_multiply_args args = {rows, columns, o, a_row, b_row, c_row};
+                RF_ASSERT_OK(rf_gpu_multiply(gpu->queue, dtype, operand(&out), operand(&a), operand(&b),
+                                             add ? operand(&c) : (struct rf_operand){0}, &args));
+                rf_ref_multiply(dtype, data(&out), data(&a), data(&b), add ? data(&c) : NULL, &args);
                 check_bytes(gpu, &out);
                 struct array *all[] = {&a, &b, &c, &out};
                 for (size_t k = 0; k < RF_COUNT(all); k++) drop(all[k]);
@@ -257,8 +236,7 @@ static void permutes(struct gpu *gpu, struct rf_random *random) {
         for (size_t k = 0; k < RF_COUNT(orders); k++)
             for (int pair = 0; pair < TYPES * TYPES; pair++) {
                 enum rf_dtype from = types[pair / TYPES], to = types[pair % TYPES];
-                struct rf_permute_args args = {.from = from, .to = to, .rank = 4};
-                struct rf_ref_shape shape;
+                struct rf_permute_args args = {0};
                 /* The input is dense with a gap of one element a row; the output is its permutation, with a gap. */
                 uint64_t in_count = 1, out_count = 1;
                 for (int d = 3; d >= 0; d--) {
@@ -273,15 +251,8 @@ static void permutes(struct gpu *gpu, struct rf_random *random) {
                     if (d == 2) out_count += i % 2;
                 }
                 struct array in = make(gpu, random, from, in_count, k % 2), out = make_out(gpu, to, out_count, i % 3);
-                args.out = operand(&out);
-                args.in = operand(&in);
-                RF_ASSERT_OK(rf_gpu_permute(gpu->queue, &args));
-                for (int d = 0; d < 4; d++) {
-                    shape.size[d] = args.size[d];
-                    shape.in_stride[d] = args.in_stride[d];
-                    shape.out_stride[d] = args.out_stride[d];
-                }
-                rf_ref_permute(to, data(&out), from, data(&in), &shape);
+                RF_ASSERT_OK(rf_gpu_permute(gpu->queue, to, operand(&out), from, operand(&in), &args));
+                rf_ref_permute(to, data(&out), from, data(&in), &args);
                 check_bytes(gpu, &out);
                 drop(&in);
                 drop(&out);
@@ -290,31 +261,29 @@ static void permutes(struct gpu *gpu, struct rf_random *random) {
 
 static void concats(struct gpu *gpu, struct rf_random *random) {
     static const struct {
-        int count;
-        uint64_t outer, width[4];
-    } shapes[] = {{1, 1, {1}}, {2, 3, {5, 8}}, {3, 2, {64, 0, 4}}, {4, 7, {1, 2, 3, 4}}, {2, 1, {5000, 123}}};
+        uint64_t outer, width[RF_CONCAT_INPUTS];
+    } shapes[] = {{1, {1}}, {3, {5, 8}}, {2, {64, 0, 4}}, {7, {1, 2, 3, 4}}, {1, {5000, 123}}};
     for (size_t i = 0; i < RF_COUNT(shapes); i++)
         for (int t = 0; t < TYPES; t++) {
             enum rf_dtype dtype = types[t];
-            struct rf_concat_args args = {.dtype = dtype, .count = shapes[i].count, .outer = shapes[i].outer};
-            struct array in[4] = {{0}};
-            const void *from[4] = {0};
-            size_t widths[4] = {0};
+            struct rf_concat_args args = {.outer = shapes[i].outer};
+            struct array in[RF_CONCAT_INPUTS] = {{0}};
+            struct rf_operand operands[RF_CONCAT_INPUTS] = {{0}};
+            const void *from[RF_CONCAT_INPUTS] = {0};
             uint64_t width = 0;
-            for (int k = 0; k < args.count; k++) {
-                args.width[k] = widths[k] = shapes[i].width[k];
+            for (int k = 0; k < RF_CONCAT_INPUTS; k++) {
+                args.width[k] = shapes[i].width[k];
                 width += args.width[k];
                 if (!args.width[k]) continue;
                 in[k] = make(gpu, random, dtype, args.outer * args.width[k], i % 2);
-                args.in[k] = operand(&in[k]);
+                operands[k] = operand(&in[k]);
                 from[k] = data(&in[k]);
             }
             struct array out = make_out(gpu, dtype, args.outer * width, i % 3);
-            args.out = operand(&out);
-            RF_ASSERT_OK(rf_gpu_concat(gpu->queue, &args));
-            rf_ref_concat(rf_dtype_bytes(dtype), data(&out), from, widths, (size_t)args.count, args.outer);
+            RF_ASSERT_OK(rf_gpu_concat(gpu->queue, dtype, operand(&out), operands, &args));
+            rf_ref_concat(dtype, data(&out), from, &args);
             check_bytes(gpu, &out);
-            for (int k = 0; k < args.count; k++) drop(&in[k]);
+            for (int k = 0; k < RF_CONCAT_INPUTS; k++) drop(&in[k]);
             drop(&out);
         }
 }
@@ -591,52 +560,64 @@ RF_TEST(transformer, rotation_keeps_its_angle_at_far_positions) {
 static void refusals(struct gpu *gpu, struct rf_random *random) {
     struct array a = make(gpu, random, RF_F32, 64, 0), b = make(gpu, random, RF_F32, 64, 0);
     struct rf_operand at_a = operand(&a), at_b = operand(&b), off = {a.buffer, 2}, late = {a.buffer, 32};
-    struct rf_layer_norm_args norm = {RF_F32, 4, 16, 1e-5f, at_a, at_b, {0}, {0}};
-    RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
-    REFUSED(rf_gpu_layer_norm(gpu->queue, NULL), RF_E_INVALID, "layer_norm");
-    norm.dtype = RF_Q8_0;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_UNSUPPORTED, "layer_norm: no kernel for type");
-    norm.dtype = RF_F32;
+    struct rf_operand none = {0};
+    struct rf_norm_args norm = {.rows = 4, .columns = 16, .eps = 1e-5f};
+    RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, &norm));
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, NULL), RF_E_INVALID, "layer_norm");
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_Q8_0, at_a, at_b, none, none, &norm), RF_E_UNSUPPORTED,
+            "layer_norm: no kernel for type");
     norm.columns = 17;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "out takes 272 bytes");
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, &norm), RF_E_INVALID,
+            "out takes 272 bytes");
     norm.columns = UINT64_MAX;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "64 bits");
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, &norm), RF_E_INVALID, "64 bits");
     norm.rows = 1, norm.columns = UINT64_MAX / 2;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "64 bits");
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, &norm), RF_E_INVALID, "64 bits");
     norm.rows = 0, norm.columns = 3;
-    RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, &norm));
-    norm.rows = 1, norm.out = off;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "no multiple of 4");
-    norm.columns = 16, norm.out = late, norm.in = at_a;
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "out overlaps in");
-    norm.in = (struct rf_operand){0};
-    REFUSED(rf_gpu_layer_norm(gpu->queue, &norm), RF_E_INVALID, "no buffer for in");
+    RF_ASSERT_OK(rf_gpu_layer_norm(gpu->queue, RF_F32, at_a, at_b, none, none, &norm));
+    norm.rows = 1;
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, off, at_b, none, none, &norm), RF_E_INVALID, "no multiple of 4");
+    norm.columns = 16;
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, late, at_a, none, none, &norm), RF_E_INVALID, "out overlaps in");
+    REFUSED(rf_gpu_layer_norm(gpu->queue, RF_F32, late, none, none, none, &norm), RF_E_INVALID, "no buffer for in");
+    REFUSED(rf_gpu_rms_norm(gpu->queue, RF_F32, at_a, at_b, at_a, &norm), RF_E_INVALID,
+            "rms_norm: out overlaps weight");
+    REFUSED(rf_gpu_add_rms_norm(gpu->queue, RF_F32, at_a, at_a, at_b, at_b, none, &norm), RF_E_INVALID,
+            "sum overlaps out");
 
-    struct rf_add_rms_norm_args add = {RF_F32, 1, 16, 1e-5f, at_a, at_a, at_b, at_b, {0}};
-    REFUSED(rf_gpu_add_rms_norm(gpu->queue, &add), RF_E_INVALID, "sum overlaps out");
-    struct rf_softmax_mask_args soft = {3, 4, 2, 1, 1, RF_F32, at_a, at_a, at_b};
-    REFUSED(rf_gpu_softmax_mask(gpu->queue, &soft), RF_E_INVALID, "no multiple");
-    soft.rows = 4, soft.mask_dtype = RF_BF16;
-    REFUSED(rf_gpu_softmax_mask(gpu->queue, &soft), RF_E_UNSUPPORTED, "softmax_mask: the mask's type");
-    struct rf_activation_args act = {RF_ACTIVATION_SILU, RF_F32, 2, 16, 8, 16, 16, at_a, at_b, {0}};
-    REFUSED(rf_gpu_activation(gpu->queue, &act), RF_E_INVALID, "rows of out overlap");
+    struct rf_softmax_args soft = {3, 4, 2, 1, 1, 0};
+    REFUSED(rf_gpu_softmax_mask(gpu->queue, at_a, at_a, RF_F32, at_b, &soft), RF_E_INVALID, "no multiple");
+    soft.rows = 4;
+    REFUSED(rf_gpu_softmax_mask(gpu->queue, at_a, at_a, RF_BF16, at_b, &soft), RF_E_UNSUPPORTED,
+            "softmax_mask: the mask's type");
+    REFUSED(rf_gpu_softmax(gpu->queue, at_a, late, &soft), RF_E_INVALID, "softmax: out overlaps in");
+
+    struct rf_elementwise_args elements = {.count = 65};
+    REFUSED(rf_gpu_fill(gpu->queue, RF_F32, at_a, &elements), RF_E_INVALID, "fill: out takes 260 bytes");
+    REFUSED(rf_gpu_fill(gpu->queue, RF_F16, at_a, &elements), RF_E_UNSUPPORTED, "fill: no kernel for type f16");
+    elements.count = 16;
+    REFUSED(rf_gpu_copy(gpu->queue, RF_F16, at_a, RF_F32, at_a, &elements), RF_E_INVALID, "copy: out overlaps in");
+    REFUSED(rf_gpu_add(gpu->queue, RF_F32, at_a, at_b, none, &elements), RF_E_INVALID, "add: no buffer for b");
+    REFUSED(rf_gpu_scale(gpu->queue, RF_I32, at_a, at_b, &elements), RF_E_UNSUPPORTED, "scale: no kernel for type");
+    struct rf_activation_args act = {2, 16, 8, 16, 16, RF_ACTIVATION_SILU, 0};
+    REFUSED(rf_gpu_activation(gpu->queue, RF_F32, at_a, at_b, none, &act), RF_E_INVALID, "rows of out overlap");
     act.kind = RF_ACTIVATION_COUNT;
-    REFUSED(rf_gpu_activation(gpu->queue, &act), RF_E_INVALID, "no kind");
-    struct rf_multiply_args multiply = {RF_F32, 2, 16, 0, 0, 0, 0, at_a, at_b, {0}, {0}};
-    REFUSED(rf_gpu_multiply(gpu->queue, &multiply), RF_E_INVALID, "multiply: no buffer for b");
-    struct rf_permute_args permute = {RF_F32, RF_F32, 2, {4, 4}, {0, 1}, {4, 1}, at_a, at_b};
-    REFUSED(rf_gpu_permute(gpu->queue, &permute), RF_E_INVALID, "in one place");
+    REFUSED(rf_gpu_activation(gpu->queue, RF_F32, at_a, at_b, none, &act), RF_E_INVALID, "no kind");
+    struct rf_multiply_args multiply = {2, 16, 16, 16, 16, 16};
+    REFUSED(rf_gpu_multiply(gpu->queue, RF_F32, at_a, at_b, none, none, &multiply), RF_E_INVALID,
+            "multiply: no buffer for b");
+
+    struct rf_permute_args permute = {{4, 4, 1, 1}, {0, 1}, {4, 1}};
+    REFUSED(rf_gpu_permute(gpu->queue, RF_F32, at_a, RF_F32, at_b, &permute), RF_E_INVALID, "in one place");
     permute.out_stride[0] = 3;
-    REFUSED(rf_gpu_permute(gpu->queue, &permute), RF_E_INVALID, "in one place");
-    permute.rank = 5;
-    REFUSED(rf_gpu_permute(gpu->queue, &permute), RF_E_INVALID, "rank 5");
-    permute.rank = 2, permute.size[0] = UINT64_MAX;
-    REFUSED(rf_gpu_permute(gpu->queue, &permute), RF_E_INVALID, "64 bits");
-    struct rf_concat_args concat = {
-        .dtype = RF_F32, .count = 2, .outer = 1, .width = {4, 4}, .out = at_a, .in = {at_a, at_b}};
-    REFUSED(rf_gpu_concat(gpu->queue, &concat), RF_E_INVALID, "out overlaps in[0]");
-    concat.count = 5;
-    REFUSED(rf_gpu_concat(gpu->queue, &concat), RF_E_INVALID, "5 arrays");
+    REFUSED(rf_gpu_permute(gpu->queue, RF_F32, at_a, RF_F32, at_b, &permute), RF_E_INVALID, "in one place");
+    permute.size[0] = UINT64_MAX;
+    REFUSED(rf_gpu_permute(gpu->queue, RF_F32, at_a, RF_F32, at_b, &permute), RF_E_INVALID, "64 bits");
+    struct rf_concat_args concat = {.outer = 1, .width = {4, 4}};
+    struct rf_operand joined[RF_CONCAT_INPUTS] = {at_a, at_b};
+    REFUSED(rf_gpu_concat(gpu->queue, RF_F32, at_a, joined, &concat), RF_E_INVALID, "out overlaps in[0]");
+    concat.width[3] = UINT64_MAX;
+    REFUSED(rf_gpu_concat(gpu->queue, RF_F32, at_a, joined, &concat), RF_E_INVALID, "64 bits");
     struct rf_gpu_rope rope = {.args = {.tokens = 1, .heads = 1, .dim = 8, .rotated = 10, .magnitude = 1},
                                .dtype = RF_F32,
                                .out_dtype = RF_F32,

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/elementwise_args.h"
+#include "kernels/norm_args.h"
+
 /* Which of the fifty cases; the shape follows from it. */
 struct number {
     int of;
@@ -113,9 +116,10 @@ RF_TEST_CASES(parallel, rms_norm, struct number, fifty, .gpu = true, .memory_byt
         for (size_t i = 0; i < w.columns; i++)
             w.want[r * w.columns + i] = (float)((double)in[i] * factor * (double)w.other[i]);
     }
+    struct rf_norm_args args = {.rows = w.rows, .columns = w.columns, .eps = 1e-5f};
     for (int i = 0; i < RMS_NORM; i++)
         LAUNCH(&w, "rms_norm_f32", w.rows * 64, rf_arg_buffer(w.out), rf_arg_buffer(w.a), rf_arg_buffer(w.b),
-               rf_arg_i64((int64_t)w.rows), rf_arg_i64((int64_t)w.columns), rf_arg_f32(1e-5f));
+               rf_arg_struct(&args, sizeof args));
     end(&w, 1e-6, 1e-5);
 }
 
@@ -142,12 +146,13 @@ RF_TEST_CASES(parallel, transposes, struct number, fifty, .gpu = true, .memory_b
     struct work w;
     begin(&w, c, 3, (size_t)(40 + c->of), (size_t)(600 + 9 * c->of));
     memcpy(w.want, w.in, w.count * sizeof(float));
-    int64_t rows = (int64_t)w.rows, columns = (int64_t)w.columns;
+    struct rf_copy_2d_args there = {w.rows, w.columns, 1, w.rows, w.columns, 1};
+    struct rf_copy_2d_args back = {w.columns, w.rows, 1, w.columns, w.rows, 1};
     for (int k = 0; k < THERE_AND_BACK; k++) {
-        LAUNCH(&w, "copy_2d_f32_f32", w.columns, rf_arg_buffer(w.b), rf_arg_buffer(k ? w.out : w.a), rf_arg_i64(rows),
-               rf_arg_i64(columns), rf_arg_i64(1), rf_arg_i64(rows), rf_arg_i64(columns), rf_arg_i64(1));
-        LAUNCH(&w, "copy_2d_f32_f32", w.rows, rf_arg_buffer(w.out), rf_arg_buffer(w.b), rf_arg_i64(columns),
-               rf_arg_i64(rows), rf_arg_i64(1), rf_arg_i64(columns), rf_arg_i64(rows), rf_arg_i64(1));
+        LAUNCH(&w, "copy_2d_f32_f32", w.columns, rf_arg_buffer(w.b), rf_arg_buffer(k ? w.out : w.a),
+               rf_arg_struct(&there, sizeof there));
+        LAUNCH(&w, "copy_2d_f32_f32", w.rows, rf_arg_buffer(w.out), rf_arg_buffer(w.b),
+               rf_arg_struct(&back, sizeof back));
     }
     end(&w, 0, 0);
 }
