@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "cpu/ref_transformer.h"
+#include "kernels/elementwise_args.h"
 
 enum { NAME_BYTES = 96 };
 
