@@ -54,7 +54,6 @@ static bool in_place_is_valid(const struct rf_graph *graph, const struct rf_node
 
 static bool node_is_valid(const struct rf_graph *graph, uint32_t index, const char **why) {
     const struct rf_node_row *node = &graph->nodes[index];
-    RF_INVALID_UNLESS(node->name && node->op, "a node has no name or no op");
     int inputs = node->op->inputs, count = inputs + node->op->outputs;
     for (int i = 0; i < count; i++) {
         if (node->tensors[i] == RF_NO_INDEX) {
@@ -92,6 +91,8 @@ bool rf_graph_is_valid(const struct rf_graph *graph, const char **why) {
                       "a table holds more than it has room for");
     RF_INVALID_UNLESS(!(graph->name_slots & (graph->name_slots - 1)) && graph->name_slots >= 2 * graph->tensor_count,
                       "the table of names is more than half full, or its size no power of two");
+    for (size_t i = 0; i < graph->node_count; i++)
+        RF_INVALID_UNLESS(graph->nodes[i].name && graph->nodes[i].op, "a node has no name or no op");
     for (size_t i = 0; i < graph->name_slots; i++) {
         named += graph->names[i] != 0;
         RF_INVALID_UNLESS(graph->names[i] <= graph->tensor_count,

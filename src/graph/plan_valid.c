@@ -80,7 +80,6 @@ static bool place_is_valid(const struct rf_plan *plan, int p, struct extent *ext
     const struct rf_graph *graph = plan->graph;
     const struct rf_plan_place *place = &plan->places[p];
     size_t nodes = 0, count = 0;
-    if (!kept_is_valid(plan, p, why)) return false;
     RF_INVALID_UNLESS(rf_plan_arena_bytes(place) <= place->limit, "an arena is larger than its place's limit");
     for (uint32_t v = 0; v < graph->tensor_count; v++) {
         const struct rf_plan_home *home = rf_plan_home(plan, v, p);
@@ -94,6 +93,7 @@ static bool place_is_valid(const struct rf_plan *plan, int p, struct extent *ext
         extents[count++] = (struct extent){home->offset, home->offset + padded(plan, p, graph->tensors[v].bytes),
                                            home->first, home->last, v};
     }
+    if (!kept_is_valid(plan, p, why)) return false;
     for (uint32_t s = 0; s < graph->node_count; s++) {
         if (plan->node_place[s] != p) continue;
         nodes++;
