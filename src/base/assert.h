@@ -21,6 +21,9 @@
 #define RF_CHECKS 0
 #endif
 
+/* Before a small static function that only conditions of rf_assert call: no warning where they are not evaluated. */
+#define RF_FOR_CHECKS __attribute__((unused)) static
+
 /* assert.c. note: what a validator found, or NULL. */
 _Noreturn void rf_assert_failed(const char *file, int line, const char *function, const char *condition,
                                 const char *note);

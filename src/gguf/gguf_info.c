@@ -1,7 +1,8 @@
 /* The public view of a model file: <rocmforge/model.h>. Values as text that is safe to print, and
  * what the parts of a model need.
  *
- * Invariant: what is shown is one line of printable, valid UTF-8, whatever the file holds. */
+ * Invariant: what is shown is one line of printable, valid UTF-8, whatever the file holds. Not asserted: what decides
+ * it here is what would check it; tests/gguf/gguf_property.c looks with a decoder of its own. */
 #include "gguf/gguf_impl.h"
 
 #include <stdio.h>

@@ -88,6 +88,13 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
     return status;
 }
 
+/* Whether somebody who looks at the timeline needs no further mark (invariant 1 of recording.c). */
+RF_FOR_CHECKS bool everything_is_marked(const struct rf_timeline *line) {
+    return atomic_load(&line->completed) == line->submitted ||
+           (line->mark_count &&
+            line->marks[(line->mark_first + line->mark_count - 1) % RF_MARKS_MAX].ticket == line->submitted);
+}
+
 rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns) {
     struct rf_device *device = line->device;
     rf_status status = rf_timeline_begin(line, deadline_ns);
@@ -99,7 +106,10 @@ rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recordin
         status = rf_device_result(device, code, "capture_begin",
                                   earlier && rf_driver_is_fatal(code) ? oldest_name(line) : NULL);
     }
-    if (!status) atomic_store(&line->recording, recording);
+    if (!status) {
+        rf_assert(everything_is_marked(line));
+        atomic_store(&line->recording, recording);
+    }
     pthread_mutex_unlock(&line->mutex);
     return status;
 }

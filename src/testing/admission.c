@@ -6,7 +6,8 @@
  * shares that part out without asking for another.
  *
  * Invariants: what is lent never exceeds the share; a part is taken back only when the process
- * that had it is gone; nothing here blocks but the probe, once, by its own deadline. */
+ * that had it is gone; nothing here blocks but the probe, once, by its own deadline. The sum is asserted; the second
+ * is what rf_share_reclaim refuses; the third is about time. */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -172,6 +173,7 @@ enum rf_test_admission rf_test_gate_lend(struct rf_test_gate *gate, const struct
     }
     part->bytes = wanted;
     gate->lent_bytes += wanted;
+    rf_assert(gate->lent_bytes <= gate->share_bytes);
     return RF_TEST_ADMITTED;
 }
 
@@ -182,6 +184,7 @@ void rf_test_gate_reclaim(struct rf_test_gate *gate, struct rf_test_part *part) 
         if (i) nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
         status = rf_share_reclaim(gate->share, part->spec);
     }
+    rf_assert(part->bytes <= gate->lent_bytes);
     if (status == RF_OK)
         gate->lent_bytes -= part->bytes;
     else

@@ -3,7 +3,8 @@
  *
  * Invariants: one pass over the data, nothing allocated; a NaN or an infinity where it is not
  * expected is over every tolerance and counts as infinitely far off, so it is never hidden by a
- * finite difference; NMSE is over the pairs where both are finite. */
+ * finite difference; NMSE is over the pairs where both are finite. Asserted for each pair; that nothing is allocated
+ * is a property of the source. */
 #include "testing_impl.h"
 
 #include <inttypes.h>
@@ -114,6 +115,7 @@ static void examine(enum rf_dtype dtype, const void *actual, const void *expecte
         found->inf_actual += isinf(a) != 0;
         found->inf_expected += isinf(e) != 0;
         struct pair pair = compare(dtype, a_bits, e_bits, a, e, how);
+        rf_assert(isfinite(a) == isfinite(e) || (pair.over && isinf(pair.difference)));
         if (isfinite(a) && isfinite(e)) {
             found->squared_error += pair.difference * pair.difference;
             found->squared_sum += e * e;

@@ -3,7 +3,8 @@
  * Invariants: failures go to the record the moment they happen, so a later crash does not lose
  * them. A fatal failure leaves the running function by longjmp on the test's own thread, ends any
  * other thread, and ends a forked child, which must never run the rest of the runner. Whatever
- * was left, tear-down and the fixture's clean-up follow. */
+ * was left, tear-down and the fixture's clean-up follow. Asserted where a function is left; that a failure is in the
+ * record before the crash is what tests/testing/test_runner.c looks at. */
 #include "testing_impl.h"
 
 #include <errno.h>
@@ -197,6 +198,7 @@ static void leave_with(int exit_status) {
         _exit(exit_status);
     }
     if (!pthread_equal(pthread_self(), current.thread)) pthread_exit(NULL);
+    rf_assert(getpid() == current.process && pthread_equal(pthread_self(), current.thread));
     if (!current.leave) return; /* between set-up, body and tear-down: nothing to leave */
     longjmp(current.leave->target, 1);
 }

@@ -7,7 +7,8 @@
  *
  * Invariants: a scanner looks at nothing outside its piece; all scanners of one piece together
  * look at each rune a bounded number of times (where an expression could fail after a long look,
- * the place just after is not allowed to look again). */
+ * the place just after is not allowed to look again). Asserted: a match ends within its piece. How often a rune is
+ * looked at is counted by tests/tokenizer/test_pretokenize.c. */
 #include "tokenizer/pretokenize.h"
 
 #include <stdio.h>
@@ -39,6 +40,7 @@ static rf_status split(const struct span *span, size_t stage_index, size_t begin
     rf_status status = RF_OK;
     for (size_t at = begin; at < end && !status;) {
         size_t after = stage->match(span->runes, begin, at, end, stage->rules);
+        rf_assert(after >= at && after <= end);
         if (after == at) {
             at++;
             continue;

@@ -1,7 +1,8 @@
 /* Encoding: special tokens are cut out of the text, what lies between goes to the family's encoder;
  * and what a tokenizer tells about itself.
  *
- * Invariant: an encoding under way owns all its memory; the tokenizer is only read. */
+ * Invariant: an encoding under way owns all its memory; the tokenizer is only read (the compiler checks that: it is
+ * const). Leaks of the first kind are found by the tests that refuse each allocation. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>

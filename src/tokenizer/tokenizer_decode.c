@@ -1,6 +1,7 @@
 /* From ids back to text: all at once, or one by one with whole characters only.
  *
- * Invariant: both ways run through the same push, so what they give is the same. */
+ * Invariant: both ways run through the same push, so what they give is the same (a property of the source: the one
+ * calls the other). */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>

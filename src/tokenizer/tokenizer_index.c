@@ -1,7 +1,8 @@
 /* Hash tables of the tokenizer: from bytes to a symbol, from two symbols to their merge.
  *
  * Invariants: a table is at most half full, so a search ends; what is found is compared in full,
- * so a collision costs time and never a wrong answer. */
+ * so a collision costs time and never a wrong answer. Asserted: the first where a text is added, the second where one
+ * is found; the table of merges is made for their number and never grows. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -67,7 +68,9 @@ rf_status rf_text_index_init(struct rf_text_index *index, size_t expected) {
 
 uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct rf_text_index *index, bool spelling,
                             const char *text, size_t bytes) {
-    return index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: 0 - 1, RF_NO_SYMBOL */
+    uint32_t found = index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: RF_NO_SYMBOL */
+    rf_assert(found == RF_NO_SYMBOL || bytes_of(tokenizer, spelling, found).bytes == bytes);
+    return found;
 }
 
 static rf_status double_size(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling) {
@@ -97,6 +100,7 @@ rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text
     if (index->slots[at]) return RF_OK;
     index->slots[at] = symbol + 1;
     index->used++;
+    rf_assert(2 * index->used <= index->slot_count);
     return RF_OK;
 }
 

@@ -1,8 +1,10 @@
 /* UTF-8, and the classes of code points by binary search in the generated table.
  *
  * Invariant: decoding never reads past the bytes given, takes at least one byte, and the bytes
- * taken are what rf_rune_bytes says. */
+ * taken are what rf_rune_bytes says. Asserted at the end of rf_utf8_decode. */
 #include "tokenizer/unicode.h"
+
+#include "base/assert.h"
 
 /* What a lead byte promises: the sequence's length, the bits it carries, the range of its second
  * byte (which rules out overlong forms, surrogates and what is above U+10FFFF). 0: no lead byte. */
@@ -32,6 +34,7 @@ uint32_t rf_utf8_decode(const char *text, size_t bytes, size_t *taken) {
         code = code << 6 | (at[i] & 0x3f);
     }
     *taken = lead.length;
+    rf_assert(*taken <= bytes && *taken == rf_rune_bytes(code));
     return code;
 }
 
