@@ -112,4 +112,4 @@ install: build
 	@ninja -C $(BUILD) --quiet install
 
 clean:
-	rm -rf build build-asan build-tsan build-ci build-kernels-all .cache
+	rm -rf build build-asan build-tsan build-ci build-release build-checks build-kernels-all .cache
