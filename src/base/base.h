@@ -1,8 +1,8 @@
 /* The base layer's inside: what every other layer may use and the public headers do not show.
  *
  * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints, but for a failed check (assert.c).
- * The only mutable state outside objects is the thread's last error text, as errno is. Not checked while it runs:
- * these are properties of the source, and tools/check_layers.py reads it. */
+ * The only mutable state outside objects is the thread's last error text, as errno is. A running program cannot check
+ * this: these are properties of the source, and tools/check_layers.py reads it. */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
 

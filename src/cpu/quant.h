@@ -8,9 +8,9 @@
  * the same number.
  *
  * Invariants: blocks need an alignment of 1 only (they are read through memcpy); count is a
- * multiple of rf_dtype_block(dtype), which is asserted; the rest says how the source is written. Nothing here
- * allocates or fails; a dtype without blocks
- * other than RF_F32, RF_F16 and RF_BF16 leaves the output alone. Thread-safe: no state. */
+ * multiple of rf_dtype_block(dtype), which is asserted. The rest says how the source is written and needs no check.
+ * Nothing here allocates or fails; a dtype without blocks other than RF_F32, RF_F16 and RF_BF16 leaves the output
+ * alone. Thread-safe: no state. */
 #ifndef RF_CPU_QUANT_H
 #define RF_CPU_QUANT_H
 

@@ -9,8 +9,8 @@
  *   1. Every byte is read through take() or take_copy(), which refuse to pass the end.
  *   2. No sum or product of numbers from the file is formed unchecked.
  *   3. Tables grow as entries are found to be there, never by a count from the file.
- * The position is asserted in 1. 2 and 3 say how the source is written; tests/gguf/test_gguf_malformed.c and the
- * fuzzer try what would follow from breaking them.
+ * take() and take_copy() assert the position. 2 and 3 say how the source is written: tests/gguf/test_gguf_malformed.c
+ * and the fuzzer try what would follow from breaking them.
  *
  * Must not know where the bytes come from: files are gguf_file.c's. */
 #include "gguf/gguf_impl.h"

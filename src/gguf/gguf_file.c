@@ -1,8 +1,8 @@
 /* GGUF files: opening, mapping, finding the parts of a split model, reading by offset.
  *
  * Invariants: a part owns its path, its descriptor and, if mapped, its map; whatever fails, all
- * that was opened is given back (asserted when it is closed; that nothing is left over, the leak checks of the tests
- * see). Files are opened for reading only and without waiting (a FIFO under the name does not hang us).
+ * that was opened is given back (rf_gguf_close asserts what a part owns; the leak checks of the tests see what is
+ * left over). Files are opened for reading only and without waiting (a FIFO under the name does not hang us).
  *
  * A split model is NAME-00001-of-00003.gguf and so on, each part a whole GGUF file with the keys
  * split.no (from 0), split.count and split.tensors.count; the model's own keys are in the first. */

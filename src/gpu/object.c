@@ -3,7 +3,7 @@
  * Invariants: a live handle's kind is one of the live ones and it is in its device's list; a
  * dead one says RF_OBJECT_DEAD. In checked mode dead handles are kept (device->quarantine)
  * until the runtime ends, so that recognising them reads no freed memory; otherwise the check
- * is a best effort. Asserted where a handle enters and leaves the list. */
+ * is a best effort. The list is asserted where a handle enters and leaves it. */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  *   3. an executable graph is destroyed only at a quiet moment: one driver forbids it while it runs, and freeing what
  * it holds may wait for all streams
  *   4. what the driver holds for executable graphs is part of driver_bytes, as measured; recording_bytes of it
- * Asserted: 1 in rf_timeline_capture_begin, 2 where memory is held for a recording, 3 and 4 where executable graphs
- * go. Must not wait, but in checked mode where memory is given back (check.c). */
+ * rf_timeline_capture_begin asserts 1; 2 is asserted where memory is held for a recording, 3 and 4 where executable
+ * graphs are destroyed. Must not wait, but in checked mode where memory is given back (check.c). */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>

@@ -6,8 +6,7 @@
  *   - alloc_count counts tensors that were given a buffer, not arenas; total is what those took, each rounded up to
  *     the alignment
  *   - a refused allocation counts nothing
- * Asserted where addresses and sums change. That an address is never followed is seen by nobody but the kernel, which
- * would end the process.
+ * Addresses and sums are asserted where they change. An address that was followed would end the process.
  * One thread at a time. */
 #include "graph/backend.h"
 

@@ -5,8 +5,8 @@
  *   1. text that was given out is never part of a stop text, nor a part of a character, while more may follow
  *   2. an answer that goes on from the tokens said before gives out, from said_bytes on, what the one that was never
  *      broken off would have: the tokens run through the same text and the same search, unheard
- * Checked: of 1 that no whole stop text is given out. That a stop text is not begun, and 2, would take the search
- * again: tests/infer/test_generate.c compares with answers that were never cut. */
+ * One part of 1 is checked: no whole stop text is given out. The rest of 1, and 2, would take the search again:
+ * tests/infer/test_generate.c compares with answers that were never cut. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  *    is in one list, or with the reader that took it.
  * 2. Copies are on one queue, so they end in the order in which they were submitted: only the first is asked.
  * 3. When the call returns, all readers are joined and no slot is left, whatever went wrong.
- * Asserted: 1 once in each step, 2 where a copy ends, 3 at the end.
+ * 1 is checked once in each step, 2 is asserted where a copy ends, 3 at the end.
  *
  * It must not touch the file's map: a file that is shortened meanwhile would raise SIGBUS there, and is RF_E_IO here.
  */

@@ -9,9 +9,9 @@
  *      is exact integer arithmetic, rounded down for a limit and up for what stays free.
  *   3. Repeating a kind of part keeps the stricter one: the smaller share, the larger keep.
  *   4. *spec is untouched on failure.
- * Asserted: what 2 and 3 must give, in parse_part and rf_budget_eval. 1 is a property of the source; 4 would need a
- * copy of what the caller had: tests/budget/test_spec.c looks.
- * What a limit means to a device or to several processes is not known here. */
+ * parse_part, parse_keep and rf_budget_eval assert what 2 and 3 must give. 1 is a property of the source; 4 would
+ * need a copy of what the caller had: tests/budget/test_spec.c looks. What a limit means to a device or to several
+ * processes is not known here. */
 #include "runtime/budget_spec.h"
 
 #include <stdio.h>

@@ -12,7 +12,7 @@
  * 4. One run at a time: callers take a number and wait until it is served. Whoever holds the turn alone writes the
  * job and the number of threads.
  *
- * Asserted: 1 and 3 at both ends of a run, 4 where the turn ends. 2 is about time and cannot be asserted.
+ * 1 and 3 are asserted at both ends of a run, 4 where the turn ends. 2 is about time and cannot be asserted.
  *
  * Running must not allocate or fail. */
 #include "runtime/thread_pool.h"

@@ -8,8 +8,8 @@
  * Invariants: a lane is queued, running, waiting or done, and the queue holds exactly the queued ones; waves are runs
  * of 'wave' lanes; a barrier wants every lane of the block, except that whole waves may have returned; a wave service
  * wants every lane of its wave that has not returned. If nobody can run and somebody waits, the kernel has diverged:
- * that is a launch failure (719) with a message, not a hang. Asserted where lanes enter and leave the queue and where
- * a barrier or wave service is settled. */
+ * that is a launch failure (719) with a message, not a hang. This is asserted where lanes enter and leave the queue,
+ * and where a barrier or wave service is settled. */
 #include "sim/sim.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
  *   2. A capture that was spoilt by a forbidden call keeps refusing (901) until it is ended, which then says 901 too.
  *   3. Nodes never change after the capture ended; graph and executable graphs share them by reference.
  *   4. An executable graph that is destroyed while it runs goes when it has run.
- * Asserted: 1 where a stream gets work, 2 where a capture ends, 3 and 4 by the references.
+ * 1 is asserted where a stream gets work, 2 where a capture ends, 3 and 4 by the counts of references.
  *
  * Not simulated: captures that fork to a second stream, graphs within graphs, memory nodes, editing: 801. */
 #include "sim/sim.h"

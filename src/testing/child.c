@@ -3,7 +3,7 @@
  * Invariants: never blocks on a child; memory for what a child says is bounded; past its
  * deadline it is asked to end (SIGTERM), then killed; when it has ended, its whole process
  * group and every descendant that can be found are killed before it is reaped, while its pid
- * cannot belong to anybody else. Asserted: the bounds, and the order of asking, killing and reaping. Must not wait
+ * cannot belong to anybody else. The bounds and the order of asking, killing and reaping are asserted. Must not wait
  * for the end of a pipe: a process that the child left behind may hold it open. */
 #include "runner_impl.h"
 

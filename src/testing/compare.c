@@ -3,8 +3,8 @@
  *
  * Invariants: one pass over the data, nothing allocated; a NaN or an infinity where it is not
  * expected is over every tolerance and counts as infinitely far off, so it is never hidden by a
- * finite difference; NMSE is over the pairs where both are finite. Asserted for each pair; that nothing is allocated
- * is a property of the source. */
+ * finite difference; NMSE is over the pairs where both are finite. This is asserted for each pair; that nothing is
+ * allocated is a property of the source. */
 #include "testing_impl.h"
 
 #include <inttypes.h>

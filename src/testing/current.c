@@ -3,8 +3,9 @@
  * Invariants: failures go to the record the moment they happen, so a later crash does not lose
  * them. A fatal failure leaves the running function by longjmp on the test's own thread, ends any
  * other thread, and ends a forked child, which must never run the rest of the runner. Whatever
- * was left, tear-down and the fixture's clean-up follow. Asserted where a function is left; that a failure is in the
- * record before the crash is what tests/testing/test_runner.c looks at. */
+ * was left, tear-down and the fixture's clean-up follow. leave_with asserts process and thread;
+ * harness.crashes_are_named (tests/testing/test_harness.c) looks whether a failure is in the record before the crash.
+ */
 #include "testing_impl.h"
 
 #include <errno.h>

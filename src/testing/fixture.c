@@ -3,8 +3,8 @@
  * Invariants: opened at most once at a time, by the first thread that asks, with the mutex held;
  * the state and the device change only under the mutex. A queue is used by the thread that asked
  * for it and is destroyed when that thread ends or, at the latest, behind the test it was made in.
- * A forked child never touches the driver: no driver survives a fork. Asserted: that it is opened once, in this
- * process, and that a queue that goes is in the list. Who holds the mutex it does not tell.
+ * A forked child never touches the driver: no driver survives a fork. It is asserted that the fixture is opened once,
+ * and that a queue which is destroyed is in the list of this process. A mutex does not tell who holds it.
  *
  * Must not decide what a leak is: leaks.c. */
 #include "fixture_impl.h"

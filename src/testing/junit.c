@@ -1,7 +1,8 @@
 /* The report files: where they are put, and JUnit's XML. jsonreport.c writes the other.
  *
- * Invariant: text from tests is made valid XML 1.0 in UTF-8: what is not allowed becomes '?'. Not asserted: what
- * decides it here is what would check it; tests/testing/test_runner.c reads the file with an XML parser. */
+ * Invariant: text from tests is made valid XML 1.0 in UTF-8: what is not allowed becomes '?'. This is not asserted,
+ * because the function that decides it would check itself: tests/testing/test_runner.c reads the file with an XML
+ * parser. */
 #include "runner_impl.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
  * Invariants: the verdict on a leak rests on the ledger, which is exact and knows call sites; no
  * tolerance excuses what stands there. The kernel's figure is a second witness for memory that
  * never passed through the ledger. A device that could not be drained is lost, and what it held
- * is abandoned, not leaked. Not asserted: these say how a verdict is found, and the verdicts are what
- * tests/misbehaving and tests/testing check. */
+ * is abandoned, not leaked. These say how a verdict is found and are not asserted: tests/misbehaving and
+ * tests/testing check the verdicts. */
 #include "fixture_impl.h"
 
 #include <inttypes.h>

@@ -3,7 +3,8 @@
  *
  * Invariant: an index by name is built when it pays, so that ten thousand tests are found, and
  * found to be different, without comparing each with each; a process that runs one test looks
- * for one name only and does without. Asserted: the index is at most half full, so a search in it ends. */
+ * for one name only and does without. It is asserted that the index is at most half full, so that a search in it
+ * ends. */
 #include "testing_impl.h"
 
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  *
  * Invariants: a scanner looks at nothing outside its piece; all scanners of one piece together
  * look at each rune a bounded number of times (where an expression could fail after a long look,
- * the place just after is not allowed to look again). Asserted: a match ends within its piece. How often a rune is
- * looked at is counted by tests/tokenizer/test_pretokenize.c. */
+ * the place just after is not allowed to look again). It is asserted that a match ends within its piece;
+ * tests/tokenizer/tokenizer_property.c bounds the steps that an encoding counts. */
 #include "tokenizer/pretokenize.h"
 
 #include <stdio.h>

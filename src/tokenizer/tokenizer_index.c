@@ -1,8 +1,8 @@
 /* Hash tables of the tokenizer: from bytes to a symbol, from two symbols to their merge.
  *
  * Invariants: a table is at most half full, so a search ends; what is found is compared in full,
- * so a collision costs time and never a wrong answer. Asserted: the first where a text is added, the second where one
- * is found; the table of merges is made for their number and never grows. */
+ * so a collision costs time and never a wrong answer. The first is asserted where a text is added, the second where
+ * one is found; the table of merges is made for their number and never grows. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>

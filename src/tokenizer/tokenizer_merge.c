@@ -5,8 +5,8 @@
  *
  * Invariants: a candidate names its left link in the low half of its order. It is outdated when the
  * left link is gone, or when left and right together are not as long as when it was made: links only
- * grow, by taking in what is to their right, so the length tells. Asserted at each merge. Must not look at what text
- * means. */
+ * grow, by taking in what is to their right, so the length tells. This is asserted at each merge. Must not look at
+ * what text means. */
 #include "tokenizer/tokenizer_impl.h"
 
 static rf_status push(struct rf_encoding *encoding, struct rf_candidate candidate) {

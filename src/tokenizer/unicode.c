@@ -1,7 +1,7 @@
 /* UTF-8, and the classes of code points by binary search in the generated table.
  *
  * Invariant: decoding never reads past the bytes given, takes at least one byte, and the bytes
- * taken are what rf_rune_bytes says. Asserted at the end of rf_utf8_decode. */
+ * taken are what rf_rune_bytes says. rf_utf8_decode asserts it. */
 #include "tokenizer/unicode.h"
 
 #include "base/assert.h"
