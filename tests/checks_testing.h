@@ -15,7 +15,7 @@
         validator((object), &why_invalid) ? NULL : why_invalid;                                                      \
     })
 #else
-#define NEED_CHECKS() RF_SKIP("this build has no checks: meson setup build-checks -Dchecks=2")
+#define NEED_CHECKS() RF_SKIP("needs a build with all checks: meson setup build-checks -Dchecks=2")
 #define WHY_INVALID(validator, object) ((void)(object), (const char *)NULL)
 #endif
 
