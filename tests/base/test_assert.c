@@ -55,7 +55,8 @@ static int run_apart(void (*call)(void), char *text, size_t size) {
     }
     close(ends[1]);
     size_t used = 0;
-    for (ssize_t got; used + 1 < size && (got = read(ends[0], text + used, size - 1 - used)) > 0;) used += (size_t)got;
+    for (ssize_t got; used + 1 < size && (got = read(ends[0], text + used, size - 1 - used)) > 0;)
+        used += (size_t)got;
     text[used] = 0;
     close(ends[0]);
     RF_ASSERT(waitpid(child, &status, 0) == child);

@@ -105,8 +105,7 @@ RF_TEST(invariants, of_a_graph) {
                                         graph->tensors[graph->tensors[v].root].role == RF_ROLE_RESULT &&
                                         !graph->tensors[graph->tensors[v].root].output))
         v++;
-    if (v < graph->tensor_count)
-        PLANT(rf_graph_is_valid, graph, graph->tensors[v].output, true, "its root is not");
+    if (v < graph->tensor_count) PLANT(rf_graph_is_valid, graph, graph->tensors[v].output, true, "its root is not");
     /* 4: nodes */
     PLANT(rf_graph_is_valid, graph, maker->tensors[0], (uint32_t)graph->tensor_count, "tensor that does not exist");
     PLANT(rf_graph_is_valid, graph, maker->tensors[0], RF_NO_INDEX, "lacks a tensor");
