@@ -16,7 +16,7 @@ ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf
 
 ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
-SANITIZER_FLAGS = -Dkernel_targets=gfx942,gfx1100,gfx1201 -Dsanitized=true -Db_lundef=false -Doptimization=1 -Ddebug=true \
+SANITIZER_FLAGS = -Dkernel_targets=gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \
     -Dc_args="-fno-sanitize-recover=all -fno-sanitize=function"
 # Headers of a released version stay as they were.
 FORMATTED = $(shell find src include tests bench examples -name '*.[ch]' -not -path 'tests/abi/0.*')
@@ -114,4 +114,4 @@ install: build
 	@ninja -C $(BUILD) --quiet install
 
 clean:
-	rm -rf build build-asan build-tsan build-ci build-kernels-all .cache
+	rm -rf build build-asan build-tsan build-ci build-release build-checks build-kernels-all .cache

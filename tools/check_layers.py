@@ -4,8 +4,9 @@
   - an #include that reaches upward: each layer may use only those listed for it below
   - an #include of another layer's private header, NAME_impl.h
   - a device-wide wait or a reset, by any name, outside the simulated driver that traps them
-  - a call in the library that ends the process or prints
-  - with --library FILE: such a name among the strings of the built library
+  - a call in the library that ends the process or prints, outside src/base/assert.c
+  - with --library FILE: such a name, or anything of the checks of src/base/assert.h, in the built library
+  - with --checked-library FILE (of a build with the option 'checks'): such a name, or no checks
 
 --self-test plants one of each in a folder of its own and expects it to be found. Reads code only: comments are taken out first, and for calls string literals too.
 """
@@ -31,7 +32,7 @@ LAYERS = {
     "testing": (set(), None),
     "cli": (set(), None),
 }
-EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"),
+EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("sim", "base/assert.h"), ("testing", "base/assert.h"),
                   # they depend on nothing else in the library and are compiled into the command and the harness
                   ("cli", "base/json.h"), ("cli", "base/utf8.h"),
                   ("testing", "base/json.h"), ("testing", "base/utf8.h"),
@@ -39,6 +40,9 @@ EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"),
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
+ASSERT = "src/base/assert.c"  # a failed check prints its place and aborts; compiled by the option 'checks' only
+CHECK_MARKS = ["rf_assert_failed", "it is a defect of ROCmForge", "rf_pool_is_valid", "rf_timeline_is_valid",
+               "rf_ledger_is_valid", "rf_lease_table_is_valid", "rf_graph_is_valid", "rf_plan_is_valid"]
 
 BANNED = ["hipDeviceSynchronize", "cuCtxSynchronize", "hipDeviceReset", "cuDevicePrimaryCtxReset",
           "cudaDeviceSynchronize", "cudaDeviceReset", "hipDevicePrimaryCtxReset", "hipCtxSynchronize"]
@@ -103,7 +107,7 @@ def check_file(path, layer, problems):
         for name in BANNED:
             for match in re.finditer(rf"\b{name}\b", text):
                 problems.append(f"{path}:{line_of(text, match.start())}: {name} waits for or resets the whole device")
-    if layer in LIBRARY_LAYERS and path.replace(os.sep, "/") not in PROGRAMS:
+    if layer in LIBRARY_LAYERS and path.replace(os.sep, "/") not in PROGRAMS | {ASSERT}:
         code = without_literals(text)
         for match in ENDS_PROCESS.finditer(code):
             problems.append(f"{path}:{line_of(code, match.start())}: {match.group(1)}() ends the caller's process")
@@ -111,9 +115,14 @@ def check_file(path, layer, problems):
             problems.append(f"{path}:{line_of(code, match.start())}: the library never prints")
 
 
-def check_library(path, problems):
+def check_library(path, checked, problems):
     with open(path, "rb") as file:
         content = file.read()
+    marks = [mark for mark in CHECK_MARKS if mark.encode() in content]
+    if checked and not marks:
+        problems.append(f"{path}: it has no checks: was it built with -Dchecks=2?")
+    if not checked:
+        problems.extend(f"{path}: it holds {mark}, which is of a build with checks" for mark in marks)
     for tail in BANNED_TAILS:
         if tail.encode() in content:
             problems.append(f"{path}: its strings hold {tail}")
@@ -165,8 +174,23 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/gpu/a.c", "void f(void) { abort(); }\n", "ends the caller's process"),
     ("src/gpu/a.c", "void f(void) { my_exit(1); x->exit(2); g(\"exit(\"); }\n", None),
     ("src/base/a.c", "void f(void) { fprintf(stderr, x); }\n", "never prints"),
+    ("src/base/assert.c", "void f(void) { fprintf(stderr, x); abort(); }\n", None),
+    ("src/base/assert.h", "static inline void f(void) { abort(); }\n", "ends the caller's process"),
+    ("src/gpu/assert.c", "void f(void) { abort(); }\n", "ends the caller's process"),
+    ("src/base/b.c", "void f(void) { puts(x); }\n", "never prints"),
+    ("src/sim/a.c", '#include "base/assert.h"\n', None),
+    ("src/sim/a.c", '#include "base/base.h"\n', "sim may not use base"),
+    ("src/testing/a.c", '#include "base/assert.h"\n', None),
     ("src/testing/a.c", "void f(void) { exit(1); }\n", None),
     ("src/newlayer/a.c", "", "a new layer"),
+]
+PLANTED_LIBRARIES = [  # content, built with checks, what is said of it (None: nothing)
+    (b"\0rf_status\0", False, None),
+    (b"\0hipDeviceReset\0", False, "its strings hold DeviceReset"),
+    (b"\0rf_assert_failed\0", False, "which is of a build with checks"),
+    (b"\0rf_pool_is_valid\0", False, "which is of a build with checks"),
+    (b"\0rf_assert_failed\0", True, None),
+    (b"\0rf_status\0", True, "it has no checks"),
 ]
 
 
@@ -186,7 +210,18 @@ def self_test():
         if not good:
             print(f"self-test: {path} with {content!r}: expected {expected!r}, found {problems}", file=sys.stderr)
             wrong += 1
-    print(f"layers: self-test, {len(PLANTED) - wrong} of {len(PLANTED)} cases right")
+    for content, checked, expected in PLANTED_LIBRARIES:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            problems = []
+            check_library(file.name, checked, problems)
+        good = len(problems) == 1 and expected in problems[0] if expected else not problems
+        if not good:
+            print(f"self-test: a library with {content!r}: expected {expected!r}, found {problems}", file=sys.stderr)
+            wrong += 1
+    cases = len(PLANTED) + len(PLANTED_LIBRARIES)
+    print(f"layers: self-test, {cases - wrong} of {cases} cases right")
     return 1 if wrong else 0
 
 
@@ -194,16 +229,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     parser.add_argument("--library", action="append", default=[], help="a built library to look into")
+    parser.add_argument("--checked-library", action="append", default=[], help="one built with the option 'checks'")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test()
-    libraries = [os.path.abspath(library) for library in arguments.library]
+    libraries = [(os.path.abspath(library), False) for library in arguments.library]
+    libraries += [(os.path.abspath(library), True) for library in arguments.checked_library]
     os.chdir(arguments.root)
     problems = []
     files = check_tree(problems)
-    for library in libraries:
-        check_library(library, problems)
+    for library, checked in libraries:
+        check_library(library, checked, problems)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

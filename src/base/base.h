@@ -1,7 +1,8 @@
 /* The base layer's inside: what every other layer may use and the public headers do not show.
  *
- * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints. The only
- * mutable state outside objects is the thread's last error text, as errno is. */
+ * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints, but for a failed check (assert.c).
+ * The only mutable state outside objects is the thread's last error text, as errno is. A running program cannot check
+ * this: these are properties of the source, and tools/check_layers.py reads it. */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
 
@@ -11,6 +12,8 @@
 #include <string.h>
 
 #include <rocmforge/base.h>
+
+#include "base/assert.h"
 
 #define RF_COUNT(array) (sizeof(array) / sizeof(0 [array]))
 #define RF_MIN(a, b) ((a) < (b) ? (a) : (b))

@@ -2,7 +2,8 @@
  *
  * Invariants: the callback runs on one thread at a time; what it does (failing calls of its
  * own, errno) is invisible to the code that logged; a line logged from inside the callback is
- * dropped, not deadlocked on. */
+ * dropped, not deadlocked on. That the callback's own failures do not show cannot be checked here, only restored:
+ * log.callback_is_invisible (tests/base/test_log.c) looks from outside. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -39,6 +40,7 @@ void rf_logf(struct rf_log *log, enum rf_log_level level, const char *format, ..
     if (!log->calling) {
         log->calling = true;
         log->fn(log->user, level, line);
+        rf_assert(log->calling); /* nobody else was in here meanwhile */
         log->calling = false;
     }
     pthread_mutex_unlock(&log->mutex);

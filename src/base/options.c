@@ -2,8 +2,8 @@
  * hold. Values come from overrides, else the environment, else the default; an empty value
  * counts as not given.
  *
- * Invariants: a struct rf_options holds valid values only; it does not change after creation,
- * so reading it needs no lock. Must not know what the values mean beyond their form: the
+ * Invariants: a struct rf_options holds valid values only; it does not change after creation (every function but
+ * destroy takes it as const), so reading it needs no lock. Must not know what the values mean beyond their form: the
  * budget's grammar belongs to the GPU layer. */
 #include "base/base.h"
 
@@ -140,6 +140,15 @@ static rf_status sort_overrides(const char *const *overrides, const char *given[
     return RF_OK;
 }
 
+#if RF_CHECKS >= 2
+static bool options_are_valid(const struct rf_options *options, const char **why) {
+    for (size_t i = 0; i < RF_COUNT(table); i++)
+        RF_INVALID_UNLESS(options->values[i] && check_value(&table[i], options->values[i]) == RF_OK,
+                          "an option holds a value that its row does not allow");
+    return true;
+}
+#endif
+
 rf_status rf_options_create(const char *const *overrides, struct rf_options **out) {
     const char *given[RF_COUNT(table)] = {NULL};
     rf_status status = sort_overrides(overrides, given);
@@ -157,6 +166,7 @@ rf_status rf_options_create(const char *const *overrides, struct rf_options **ou
             return status;
         }
     }
+    rf_assert_valid(options_are_valid, options);
     *out = options;
     return RF_OK;
 }

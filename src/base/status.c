@@ -28,6 +28,16 @@ RF_PRINTF(2, 0) static void format_line(char *text, const char *format, va_list 
     make_one_line(text, length >= (int)TEXT_BYTES);
 }
 
+#if RF_CHECKS >= 2
+static bool text_is_valid(const char *text, const char **why) {
+    const char *end = memchr(text, 0, TEXT_BYTES);
+    RF_INVALID_UNLESS(end, "the error text has no end");
+    for (const char *c = text; c < end; c++)
+        RF_INVALID_UNLESS((unsigned char)*c >= 0x20 && *c != 0x7f, "the error text is not one line");
+    return true;
+}
+#endif
+
 rf_status rf_fail(rf_status status, const char *format, ...) {
     char text[TEXT_BYTES];
     va_list args;
@@ -35,6 +45,7 @@ rf_status rf_fail(rf_status status, const char *format, ...) {
     format_line(text, format, args);
     va_end(args);
     memcpy(error_text, text, sizeof text);
+    rf_assert_valid(text_is_valid, error_text);
     return status;
 }
 
@@ -49,6 +60,7 @@ rf_status rf_fail_within(rf_status status, const char *format, ...) {
     text[TEXT_BYTES - 1] = 0;
     make_one_line(text, cut);
     memcpy(error_text, text, TEXT_BYTES);
+    rf_assert_valid(text_is_valid, error_text);
     return status;
 }
 

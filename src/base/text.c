@@ -1,7 +1,8 @@
 /* Sizes as people write them, and the version.
  *
  * Invariant: parsing is exact integer arithmetic; what does not fit 64 bits is refused, never
- * wrapped or rounded up. */
+ * wrapped or rounded up. That a result is exact would need another parser to check: tests/base/test_text.c has the
+ * borders. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -62,6 +63,7 @@ rf_status rf_parse_bytes(const char *text, uint64_t *bytes) {
                        "KB, MB, GB, TB, or nothing for bytes, such as 12GiB or 1.5G",
                        text);
     uint64_t part = (uint64_t)((unsigned __int128)fraction * units[unit].bytes / scale);
+    rf_assert(fraction < scale && part < units[unit].bytes);
     if (overflow || rf_mul_overflows(whole, units[unit].bytes, &whole) || rf_add_overflows(whole, part, &whole))
         return rf_fail(RF_E_SYNTAX, "\"%.60s\" is more than 64 bits of bytes can say", text);
     *bytes = whole;

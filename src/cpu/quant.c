@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "cpu/quant_impl.h"
 #include "cpu/reference.h"
 
@@ -27,6 +28,7 @@ static void quantize_small(enum rf_dtype dtype, const float *in, void *block);
 
 void rf_dequantize_row(enum rf_dtype dtype, const void *blocks, float *out, size_t count) {
     size_t block = rf_dtype_block(dtype), bytes = rf_dtype_block_bytes(dtype);
+    rf_assert(block && count % block == 0);
     if (dtype == RF_F32) {
         memcpy(out, blocks, count * sizeof *out);
     } else if (dtype == RF_F16 || dtype == RF_BF16) {
@@ -50,6 +52,7 @@ void rf_dequantize_row(enum rf_dtype dtype, const void *blocks, float *out, size
 void rf_quantize_row(enum rf_dtype dtype, const float *in, void *blocks, size_t count) {
     size_t block = rf_dtype_block(dtype), bytes = rf_dtype_block_bytes(dtype);
     float finite[RF_BLOCK_LARGE];
+    rf_assert(block && count % block == 0);
     if (dtype == RF_F32) {
         memcpy(blocks, in, count * sizeof *in);
     } else if (dtype == RF_F16 || dtype == RF_BF16) {

@@ -6,7 +6,8 @@
  * of an f16 times a scale of up to 8 bits times a q of up to 5), so a value is rounded at most once, when the offset
  * is added. Every decoder, here and on a GPU, therefore gives the same number.
  *
- * Invariants: blocks need no alignment (they are read through memcpy); count is a multiple of rf_dtype_block(dtype).
+ * Invariants: blocks need no alignment (they are read through memcpy); count is a multiple of rf_dtype_block(dtype),
+ * which is asserted; the rest says how the source is written.
  * Nothing here allocates or fails. A dtype that is neither quantized nor RF_F32, RF_F16 or RF_BF16 leaves the output
  * alone. Thread-safe: there is no state. */
 #ifndef RF_CPU_QUANT_H

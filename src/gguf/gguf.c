@@ -9,6 +9,8 @@
  *   1. Every byte is read through take() or take_copy(), which refuse to pass the end.
  *   2. No sum or product of numbers from the file is formed unchecked.
  *   3. Tables grow with the entries that are really there, never by a count from the file.
+ * take() and take_copy() assert the position. 2 and 3 say how the source is written: tests/gguf/test_gguf_malformed.c
+ * and the fuzzer try what would follow from breaking them.
  *
  * The parser must not know where the bytes come from: gguf_file.c handles files. */
 #include "gguf/gguf_impl.h"
@@ -70,6 +72,7 @@ rf_status gguf_parse(struct rf_gguf *gguf, size_t index) {
 /* ---- reading, never past the end ---- */
 
 static uint64_t bytes_left(const struct reader *r) {
+    rf_assert(r->at <= r->part->size);
     return r->part->size - r->at;
 }
 
@@ -132,6 +135,7 @@ static rf_status out_of_memory(const struct reader *r) {
 
 /* Makes room for one more item; false if there is no memory, and items is then unchanged. */
 static bool make_room(void **items, size_t count, size_t *room, size_t item_bytes) {
+    rf_assert(count <= *room);
     if (count < *room) return true;
     uint64_t more = *room ? *room : 32, bytes;
     if (rf_mul_overflows(more, 2, &more) || rf_mul_overflows(more, item_bytes, &bytes) || bytes > SIZE_MAX)

@@ -1,7 +1,8 @@
 /* GGUF files: opening, mapping, finding the parts of a split model, reading by offset.
  *
  * Invariants: a part owns its path, its descriptor and, if mapped, its map. Whatever fails, everything
- * that was opened is given back. Files are opened for reading only and without waiting (a FIFO
+ * that was opened is given back (rf_gguf_close asserts what a part owns; the leak checks of the tests see what is
+ * left over). Files are opened for reading only and without waiting (a FIFO
  * of that name does not hang us).
  *
  * A split model is NAME-00001-of-00003.gguf and so on. Each part is a complete GGUF file with the keys
@@ -91,6 +92,7 @@ void rf_gguf_close(struct rf_gguf **pointer) {
     struct rf_gguf *gguf = *pointer;
     for (size_t i = 0; i < gguf->part_count; i++) {
         struct gguf_part *part = &gguf->parts[i];
+        rf_assert(!part->mapped || (part->path && part->bytes && part->size && part->descriptor >= 0));
         if (part->mapped) {
             gguf_map_remove(part->bytes);
             munmap((void *)part->bytes, (size_t)part->size);

@@ -1,7 +1,9 @@
 /* The public view of a model file: <rocmforge/model.h>. Shows values as text that is safe to print, and says how much
  * memory the parts of a model need.
  *
- * Invariant: a text is one line of printable, valid UTF-8, whatever the file holds. */
+ * Invariant: a text is one line of printable, valid UTF-8, whatever the file holds. This is not asserted,
+ * because the function that decides it would check itself: tests/gguf/gguf_property.c looks for one line, and
+ * info.json_is_json (tests/gguf/test_info.c) reads the text with a JSON parser. */
 #include "gguf/gguf_impl.h"
 
 #include <stdio.h>

@@ -6,7 +6,8 @@
  * promised. Invariants:
  *   - the promises of live root leases never exceed the largest limit any of them was
  *     granted under
- *   - a dead process's lease counts for nothing from the next look on, however it died */
+ *   - a dead process's lease counts for nothing from the next look on, however it died
+ * lease.c and lease_table.c say which parts of this are asserted, and why the rest is not. */
 #ifndef RF_GPU_BUDGET_H
 #define RF_GPU_BUDGET_H
 

@@ -4,7 +4,9 @@
  * refused instead of dangling. Opening order: what is free now, the lease, the context, the
  * driver's own bytes, queues, staging, kernels. Closing is the reverse, at a quiet moment; if
  * that does not come by the deadline, nothing is given back and the device is lost.
- * Invariant: 'lost' never goes back to false, and no driver call is made after it is set. */
+ * Invariant: 'lost' never goes back to false, and no driver call is made after it is set. The second cannot be
+ * asserted: another thread may be inside the driver at that moment. lost.a_fault_is_sticky_named_and_silent
+ * (tests/gpu/test_stuck.c) counts the calls. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -562,6 +564,7 @@ rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...)
         va_end(args);
         atomic_store_explicit(&device->lost, true, memory_order_release);
     }
+    rf_assert(rf_device_is_lost(device) && device->lost_text[0]);
     pthread_mutex_unlock(&device->lost_mutex);
     if (first) rf_device_note(device, RF_LOG_ERROR, "device %d is lost: %s", device->info.index, device->lost_text);
     return rf_device_lost_status(device);
@@ -575,6 +578,7 @@ rf_status rf_device_lost_status(struct rf_device *device) {
 rf_status rf_device_status(struct rf_device *device) {
     rf_status status = check_device(device);
     if (status) return status;
+    rf_assert(!rf_device_is_lost(device) || device->lost_text[0]);
     return rf_device_is_lost(device) ? rf_device_lost_status(device) : RF_OK;
 }
 

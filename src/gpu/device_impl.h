@@ -141,6 +141,9 @@ static inline struct rf_recording *rf_timeline_recording(const struct rf_timelin
  * off the timeline in any case; on a lost device without asking the driver. */
 rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns);
 rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph);
+/* Builds with checks at level 2 only. Whether invariants 1 and 2 of timeline.c hold, with the timeline locked; *why:
+ * which does not. */
+bool rf_timeline_is_valid(struct rf_timeline *line, const char **why);
 /* Destroys streams of released timelines that are done. With timelines_mutex held. */
 void rf_timelines_reap(struct rf_device *device);
 
@@ -249,6 +252,10 @@ bool rf_pool_has(struct rf_device *device, uint64_t bytes);
 void rf_pool_finish(struct rf_device *device);
 uint64_t rf_pool_rounded(const struct rf_device *device,
                          uint64_t bytes); /* what the driver would be asked; 0: overflow */
+/* Builds with checks at level 2 only. Whether the pool's lists and sums agree (invariants 1 and 2 of pool.c), and
+ * what the pool and the ledger have is held. *why: which does not hold. memory_mutex held, no call into the pool
+ * under way. */
+bool rf_pool_is_valid(struct rf_device *device, const char **why);
 
 /* The one place that asks the driver for device memory: budget, floor, lease, host budget on
  * an integrated GPU; then the driver. memory_mutex held. */
@@ -269,6 +276,8 @@ void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum
                    uint64_t bytes, uint64_t held_bytes, const char *label, struct rf_site site);
 void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry);
 void rf_ledger_abandon(struct rf_device *device, struct rf_ledger_entry *entry);
+/* Likewise, for the invariants of ledger.c. */
+bool rf_ledger_is_valid(struct rf_device *device, const char **why);
 
 /* ---- checks on memory (check.c) ---- */
 

@@ -1,7 +1,8 @@
 /* The GPUs of a runtime: the cached probe, loaded drivers; and choosing a device.
  *
- * Invariants: the probe runs at most once per runtime and its result is immutable then; a
- * driver library is loaded into this process only when a device of it is opened. */
+ * Invariants: the probe runs at most once per runtime and its result is immutable then (it is given out as const); a
+ * driver library is loaded into this process only when a device of it is opened. When that is cannot be seen here:
+ * rf_gpu_driver has one caller, rf_device_open. */
 #include "gpu/device_impl.h"
 
 #include <ctype.h>
@@ -50,6 +51,7 @@ struct rf_gpu_state *rf_gpu_state(struct rf_runtime *runtime) {
             gpu->checks = parse_checks(rf_options_get(runtime->options, "RF_CHECK"));
             pthread_mutex_init(&gpu->probe_mutex, NULL);
             pthread_mutex_init(&gpu->devices_mutex, NULL);
+            rf_assert(!runtime->gpu && !runtime->gpu_destroy);
             runtime->gpu_destroy = destroy_state;
             runtime->gpu = gpu;
         } else {
@@ -71,6 +73,7 @@ const struct rf_probe_result *rf_gpu_probe(struct rf_runtime *runtime) {
         struct rf_probe_result *result = calloc(1, sizeof *result);
         if (result) {
             rf_probe_run(runtime->options, result);
+            rf_assert(!gpu->probe && result->count >= 0 && result->count <= RF_MAX_DEVICES);
             gpu->probe = result;
         }
     }

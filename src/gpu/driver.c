@@ -1,7 +1,8 @@
 /* Opening a vendor's driver library, filling the table, and what the codes mean.
  *
- * Invariants: a table is handed out complete or not at all; a library once opened stays open;
- * nothing is called before rf_driver_init. Must not know one vendor's names or numbers: those
+ * Invariants: a table is handed out complete or not at all (checked in rf_driver_load); a library once opened stays
+ * open (a property of the source: nothing calls dlclose); nothing is called before rf_driver_init (the driver itself
+ * answers such a call with an error, which the tests would see). Must not know one vendor's names or numbers: those
  * are rows in driver_hip.c and driver_cuda.c. */
 #include "gpu/driver_impl.h"
 
@@ -20,6 +21,19 @@ static const struct rf_driver_vendor *vendor_of(enum rf_driver_kind kind) {
 static rf_status open_library(const char *path, struct rf_driver *driver);
 static rf_status open_usual_names(struct rf_driver *driver);
 
+#if RF_CHECKS >= 2
+static bool table_is_valid(const struct rf_driver *driver, const char **why) {
+    const struct rf_driver_vendor *vendor = vendor_of(driver->kind);
+    RF_INVALID_UNLESS(driver->library && driver->path[0] && !driver->version, "the library is not open and fresh");
+    for (size_t i = 0; i < vendor->symbol_count; i++) {
+        void *address;
+        memcpy(&address, (const char *)driver + vendor->symbols[i].offset, sizeof address);
+        RF_INVALID_UNLESS(address || !vendor->symbols[i].required, "a required entry is missing");
+    }
+    return true;
+}
+#endif
+
 rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver) {
     if (!driver || (kind != RF_DRIVER_HIP && kind != RF_DRIVER_CUDA))
         return rf_fail(RF_E_INVALID, "rf_driver_load: no such kind of driver, or nowhere to put it");
@@ -27,6 +41,7 @@ rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_d
     snprintf(loaded.label, sizeof loaded.label, "%s", vendor_of(kind)->label);
     rf_status status = path && path[0] ? open_library(path, &loaded) : open_usual_names(&loaded);
     if (status != RF_OK) return RF_E_NO_DRIVER;
+    rf_assert_valid(table_is_valid, &loaded);
     *driver = loaded;
     return RF_OK;
 }

@@ -4,7 +4,8 @@
  *   - a library is opened with RTLD_NOW | RTLD_LOCAL and never closed: neither vendor's
  *     runtime survives that
  *   - no device-wide wait and no reset is looked up, by any name
- *   - every required entry is non-NULL after a successful load; optional ones are marked
+ *   - every required entry is non-NULL after a successful load (driver.c checks it); optional ones are marked
+ * The first two are properties of the source and of the built library: tools/check_layers.py reads both.
  * Entries return the vendor's raw code; the codes that matter are the same numbers in both. */
 #ifndef RF_GPU_DRIVER_H
 #define RF_GPU_DRIVER_H

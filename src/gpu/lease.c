@@ -11,7 +11,9 @@
  *      death never raises the sum.
  *   2. A part is used by one live process at a time.
  *   3. A forked child can read its parent's lease object but changes nothing by it.
- * The measure of live free memory comes from the caller; nothing here talks to a GPU. */
+ * settle asserts the parts of 1 that this process decides. The sum over all processes and 2 are not asserted: the
+ * file is not to be believed (lease_impl.h), so a sum that is wrong may be somebody's damage. lease_table.c
+ * asserts 3. The measure of live free memory comes from the caller; nothing here talks to a GPU. */
 #include "gpu/lease_impl.h"
 
 #include <stdio.h>
@@ -232,6 +234,9 @@ static void settle(const struct rf_lease *lease, const struct rf_budget_spec *sp
     }
     /* What was lent is somebody else's to use: a smaller promise cannot take it back. */
     terms->promised_bytes = RF_MAX(terms->promised_bytes, view->lent_bytes);
+    rf_assert(terms->promised_bytes == view->lent_bytes ||
+              terms->promised_bytes <=
+                  (lease->part ? lease->part_bytes : rf_sub_saturate(terms->limit_bytes, view->others_promised)));
 }
 
 /* Writes the terms into the lease's slot, a fresh one where it has none (any more). */
@@ -441,6 +446,7 @@ static rf_status lend_locked(struct rf_lease *lease, uint64_t bytes, const struc
     record->parent = (struct rf_lease_link){.generation = lease->generation, .slot = lease->index};
     record->root = lease->part ? lease->root : record->parent;
     record->top_lent = lease->part ? lease->top_lent : record->generation;
+    rf_assert(view->lent_bytes + bytes <= promised);
     rf_lease_slot_publish(lease->table, index);
     memcpy(spec, text, (size_t)length + 1);
     return RF_OK;

@@ -12,7 +12,10 @@
  *   3. Nothing in the file is believed: a slot is free unless its owner can be shown to live,
  *      and sums saturate. Random bytes are an empty table.
  *   4. The file only grows, and is never opened twice by one process: POSIX record locks
- *      vanish when any descriptor of the file is closed. */
+ *      vanish when any descriptor of the file is closed.
+ * rf_lease_table_is_valid checks what a refresh leaves (2 and 3) and what this process has open (4); the lock of 1 is
+ * asserted where slots are claimed and published. What other processes do under 1 cannot be checked from here: the
+ * storm of 200 processes (tests/budget/test_lease_storm.c) finds it by its sums. */
 #ifndef RF_GPU_LEASE_IMPL_H
 #define RF_GPU_LEASE_IMPL_H
 
@@ -61,7 +64,20 @@ struct rf_lease_slot {
     unsigned char reserved[40];
 };
 
-struct rf_lease_table;
+struct rf_lease_registry;
+struct rf_lease_table { /* lease_table.c's own; here for the tests of rf_lease_table_is_valid */
+    struct rf_lease_table *next;
+    struct rf_lease_registry *registry;
+    int references; /* under the registry's mutex */
+    dev_t device;
+    ino_t inode;
+    int fd;
+    unsigned char *map;
+    pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
+    int depth;             /* under mutex */
+    bool turn;             /* under mutex: this process has it */
+    char path[];
+};
 
 /* Opens, or finds among those this process has open, the table of a GPU. create false:
  * RF_E_NOT_FOUND where there is none yet. Each acquire wants a release. */
@@ -88,6 +104,8 @@ void rf_lease_table_end_turn(struct rf_lease_table *table);
 bool rf_lease_table_replaced(const struct rf_lease_table *table);
 /* Repairs the file if need be, gives up dead owners' slots and says which are alive. */
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]);
+/* Builds with checks at level 2 only. Whether the table is as a refresh leaves it; *why: what is not. */
+bool rf_lease_table_is_valid(struct rf_lease_table *table, const char **why);
 struct rf_lease_slot *rf_lease_table_slot(const struct rf_lease_table *table, uint32_t index);
 bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot);
 /* The owner's pid as seen from here; 0: its pid namespace is not seen from here. */

@@ -42,30 +42,16 @@ struct header {
     uint32_t layout, slot_count, slot_bytes;
 };
 
-struct registry {
-    struct registry *inherited; /* of the process that forked this one; kept reachable, never used */
-    pthread_mutex_t mutex;      /* the list and the reference counts */
+struct rf_lease_registry {
+    struct rf_lease_registry *inherited; /* of the process that forked this one; kept reachable, never used */
+    pthread_mutex_t mutex;               /* the list and the reference counts */
     struct rf_lease_table *tables;
     struct rf_lease_owner self;
     pid_t pid;
     _Atomic uint32_t *same_process; /* a page the kernel wipes in a forked child; NULL: ask getpid */
 };
 
-struct rf_lease_table {
-    struct rf_lease_table *next;
-    struct registry *registry;
-    int references;
-    dev_t device;
-    ino_t inode;
-    int fd;
-    unsigned char *map;
-    pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
-    int depth;             /* under mutex */
-    bool turn;             /* under mutex: this process has it */
-    char path[];
-};
-
-static _Atomic(struct registry *) current_registry;
+static _Atomic(struct rf_lease_registry *) current_registry;
 
 static rf_status open_folder(const char *dir, bool create, int *fd, char *path, size_t size);
 static void file_name(const char *uuid, char *name, size_t size);
@@ -74,6 +60,7 @@ _Static_assert(sizeof(struct rf_lease_slot) == 192 && sizeof(struct rf_lease_own
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "atomics shared between processes must not take a lock");
 static void identify_self(struct rf_lease_owner *self);
 static rf_status name_holder(const struct rf_lease_table *table);
+static bool inherited(const struct rf_lease_registry *registry);
 
 /* ---- the lock ---- */
 
@@ -121,6 +108,7 @@ rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns)
 }
 
 void rf_lease_table_unlock(struct rf_lease_table *table) {
+    rf_assert(table->depth > 0);
     if (--table->depth == 0) set_lock(table->fd, F_UNLCK, TABLE_LOCK_BYTE);
     pthread_mutex_unlock(&table->mutex);
 }
@@ -225,6 +213,7 @@ bool rf_lease_table_replaced(const struct rf_lease_table *table) {
 }
 
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]) {
+    rf_assert(table->depth > 0 && !inherited(table->registry));
     rf_status status = repair(table);
     if (status) return status;
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
@@ -233,6 +222,7 @@ rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEAS
         live[i] = state == RF_LEASE_LIVE && owner_lives(table, i);
         if (state && !live[i]) atomic_store_explicit(&slot->state, 0, memory_order_release);
     }
+    rf_assert_valid(rf_lease_table_is_valid, table);
     return RF_OK;
 }
 
@@ -264,6 +254,7 @@ static uint64_t draw(void) {
 /* A slot whose lock another process holds is not free whatever it says: its owner may still
  * store into it. */
 rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index) {
+    rf_assert(table->depth > 0 && !inherited(table->registry));
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
         struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
         if (live[i] || atomic_load(&slot->state) == RF_LEASE_LIVE ||
@@ -285,26 +276,29 @@ rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_L
 }
 
 void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index) {
+    rf_assert(table->depth > 0 && !inherited(table->registry) &&
+              rf_lease_slot_is_mine(table, rf_lease_table_slot(table, index)));
     atomic_store_explicit(&rf_lease_table_slot(table, index)->state, RF_LEASE_LIVE, memory_order_release);
 }
 
 void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index) {
+    rf_assert(!inherited(table->registry));
     atomic_store_explicit(&rf_lease_table_slot(table, index)->state, 0, memory_order_release);
     set_lock(table->fd, F_UNLCK, SLOT_LOCK_BYTE(index));
 }
 
 /* ---- the registry ---- */
 
-static bool inherited(const struct registry *registry) {
+static bool inherited(const struct rf_lease_registry *registry) {
     if (registry->same_process) return atomic_load_explicit(registry->same_process, memory_order_relaxed) == 0;
     return getpid() != registry->pid;
 }
 
-static struct registry *get_registry(void) {
+static struct rf_lease_registry *get_registry(void) {
     for (;;) {
-        struct registry *found = atomic_load(&current_registry);
+        struct rf_lease_registry *found = atomic_load(&current_registry);
         if (found && !inherited(found)) return found;
-        struct registry *made = calloc(1, sizeof *made);
+        struct rf_lease_registry *made = calloc(1, sizeof *made);
         if (!made) return NULL;
         made->inherited = found;
         made->pid = getpid();
@@ -335,15 +329,15 @@ int rf_lease_table_pid(const struct rf_lease_table *table) {
     return (int)table->registry->pid;
 }
 
-static struct rf_lease_table *find_table(const struct registry *registry, const struct stat *file) {
+static struct rf_lease_table *find_table(const struct rf_lease_registry *registry, const struct stat *file) {
     struct rf_lease_table *table = registry->tables;
     while (table && (table->device != file->st_dev || table->inode != file->st_ino)) table = table->next;
     return table;
 }
 
 /* Registry locked. Looks before it opens: see invariant 4 in lease_impl.h. */
-static rf_status open_table(struct registry *registry, int folder, const char *name, const char *path, bool create,
-                            struct rf_lease_table **out) {
+static rf_status open_table(struct rf_lease_registry *registry, int folder, const char *name, const char *path,
+                            bool create, struct rf_lease_table **out) {
     struct stat file;
     if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0) {
         struct rf_lease_table *found = find_table(registry, &file);
@@ -397,7 +391,7 @@ static rf_status open_table(struct registry *registry, int folder, const char *n
 rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out) {
     char folder_path[FOLDER_PATH_BYTES], name[160], path[FOLDER_PATH_BYTES + sizeof name];
     int folder;
-    struct registry *registry = get_registry();
+    struct rf_lease_registry *registry = get_registry();
     if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
     rf_status status = open_folder(dir, create, &folder, folder_path, sizeof folder_path);
     if (status) return status;
@@ -411,7 +405,7 @@ rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create,
 }
 
 void rf_lease_table_release(struct rf_lease_table *table) {
-    struct registry *registry = table->registry;
+    struct rf_lease_registry *registry = table->registry;
     if (inherited(registry)) return; /* the parent's; the child's copy of the list goes with the child */
     pthread_mutex_lock(&registry->mutex);
     bool last = --table->references == 0;
@@ -430,6 +424,44 @@ void rf_lease_table_release(struct rf_lease_table *table) {
         free(table);
     }
 }
+
+#if RF_CHECKS >= 2
+bool rf_lease_table_is_valid(struct rf_lease_table *table, const char **why) {
+    struct rf_lease_registry *registry = table->registry;
+    struct stat file;
+    RF_INVALID_UNLESS(!inherited(registry), "the table is of the process that forked this one");
+    RF_INVALID_UNLESS(table->depth > 0, "the table is not locked");
+    RF_INVALID_UNLESS(fstat(table->fd, &file) == 0 && file.st_dev == table->device && file.st_ino == table->inode,
+                      "the descriptor is of another file");
+    RF_INVALID_UNLESS((uint64_t)file.st_size >= TABLE_BYTES, "the file is shorter than its map");
+    int found = 0;
+    bool twice = false;
+    pthread_mutex_lock(&registry->mutex);
+    for (const struct rf_lease_table *other = registry->tables; other; other = other->next) {
+        found += other == table;
+        twice |= other != table && other->device == table->device && other->inode == table->inode;
+    }
+    bool referenced = table->references > 0;
+    pthread_mutex_unlock(&registry->mutex);
+    RF_INVALID_UNLESS(found == 1 && referenced, "the table is not in the registry, or nobody refers to it");
+    RF_INVALID_UNLESS(!twice, "one file is open twice");
+    struct header header;
+    memcpy(&header, table->map, sizeof header);
+    RF_INVALID_UNLESS(!memcmp(header.magic, MAGIC, sizeof header.magic) && header.layout == LAYOUT &&
+                          header.slot_count == RF_LEASE_SLOTS && header.slot_bytes == sizeof(struct rf_lease_slot),
+                      "the header is not this layout's");
+    for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
+        const struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
+        uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+        RF_INVALID_UNLESS(!state || state == RF_LEASE_LIVE, "a slot is neither live nor free");
+        if (!state) continue;
+        RF_INVALID_UNLESS(slot->kind >= RF_LEASE_ROOT && slot->kind <= RF_LEASE_LENT, "a live slot has no kind");
+        RF_INVALID_UNLESS(slot->generation, "a live slot has no generation");
+        RF_INVALID_UNLESS(slot->owner.pid > 0, "a live slot has no owner");
+    }
+    return true;
+}
+#endif
 
 /* ---- who and where ---- */
 

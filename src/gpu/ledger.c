@@ -2,7 +2,8 @@
  *
  * Invariants: used_bytes is the sum of held_bytes of live buffers; live_count counts live
  * buffers and pinned memory (the driver's own entry apart); an abandoned entry stays until the
- * device is freed. All with memory_mutex held, rf_device_ledger apart. */
+ * device is freed. All with memory_mutex held, rf_device_ledger apart. rf_ledger_is_valid checks
+ * the sums, the count and the order after each change; that an abandoned entry stays, rf_ledger_remove. */
 #include "gpu/device_impl.h"
 
 void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum rf_allocation_kind kind,
@@ -26,6 +27,7 @@ void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum
     device->ledger_last = entry;
     if (kind == RF_ALLOC_BUFFER) device->used_bytes += held_bytes;
     if (kind != RF_ALLOC_DRIVER) device->live_count++;
+    rf_assert_valid(rf_ledger_is_valid, device);
 }
 
 static void count_out(struct rf_device *device, const struct rf_ledger_entry *entry) {
@@ -35,6 +37,7 @@ static void count_out(struct rf_device *device, const struct rf_ledger_entry *en
 }
 
 void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry) {
+    rf_assert(!entry->record.abandoned);
     count_out(device, entry);
     if (entry->previous)
         entry->previous->next = entry->next;
@@ -45,6 +48,7 @@ void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry) {
     else
         device->ledger_last = entry->previous;
     entry->previous = entry->next = NULL;
+    rf_assert_valid(rf_ledger_is_valid, device);
 }
 
 void rf_ledger_abandon(struct rf_device *device, struct rf_ledger_entry *entry) {
@@ -52,7 +56,26 @@ void rf_ledger_abandon(struct rf_device *device, struct rf_ledger_entry *entry) 
     count_out(device, entry);
     entry->record.abandoned = true;
     if (entry->record.kind == RF_ALLOC_BUFFER) device->abandoned_bytes += entry->record.held_bytes;
+    rf_assert_valid(rf_ledger_is_valid, device);
 }
+
+#if RF_CHECKS >= 2
+bool rf_ledger_is_valid(struct rf_device *device, const char **why) {
+    const struct rf_ledger_entry *previous = NULL;
+    uint64_t used = 0, live = 0;
+    for (const struct rf_ledger_entry *entry = device->ledger_first; entry; previous = entry, entry = entry->next) {
+        RF_INVALID_UNLESS(entry->previous == previous, "an entry does not point back to the one before it");
+        RF_INVALID_UNLESS(!previous || previous->record.id < entry->record.id, "entries are not oldest first");
+        if (entry->record.abandoned) continue;
+        if (entry->record.kind == RF_ALLOC_BUFFER) used += entry->record.held_bytes;
+        if (entry->record.kind != RF_ALLOC_DRIVER) live++;
+    }
+    RF_INVALID_UNLESS(device->ledger_last == previous, "ledger_last is not the end of the list");
+    RF_INVALID_UNLESS(device->used_bytes == used, "used_bytes is not the sum of the live buffers");
+    RF_INVALID_UNLESS(device->live_count == live, "live_count is not the number of live entries");
+    return true;
+}
+#endif
 
 rf_status rf_device_ledger(struct rf_device *device, bool (*visit)(void *user, const struct rf_allocation *a),
                            void *user) {

@@ -8,7 +8,8 @@
  * notices a desktop that grows after us. Both are decided with the lease table locked, so
  * that no other process of this user decides on the same free bytes.
  * Invariant: held_bytes is what the driver has given us and not got back, rounded to its
- * granularity, plus driver_bytes. */
+ * granularity, plus driver_bytes. rf_pool_is_valid checks it against the slabs and blocks that are known; against the
+ * driver's own figure only a simulated driver can (budget.* in tests/gpu/test_memory.c). */
 #include "gpu/device_impl.h"
 
 #include <fcntl.h>
@@ -65,6 +66,7 @@ release:
 
 void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes) {
     /* Published before it is free: others must never see both the memory and the lower figure. */
+    rf_assert(bytes <= device->held_bytes - device->driver_bytes);
     device->held_bytes -= bytes;
     rf_memory_publish_held(device);
     int code = device->driver->mem_free(pointer);

@@ -2,7 +2,7 @@
  * every stream. Every function is looked up and its attributes read then too: drivers load
  * code lazily, and the first use must not.
  *
- * Invariant: kernels is sorted by name; names are unique. */
+ * Invariant: kernels is sorted by name; names are unique. rf_kernel_find asserts it around what it finds. */
 #include "gpu/device_impl.h"
 #include "gpu/target.h"
 
@@ -230,6 +230,8 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
                                                                    sizeof *device->kernels, compare_kernels)
                                                          : NULL;
     if (found) {
+        rf_assert(found == device->kernels || compare_kernels(found - 1, found) < 0);
+        rf_assert(found + 1 == device->kernels + device->kernel_count || compare_kernels(found, found + 1) < 0);
         *out = found;
     } else {
         status = not_found(device, name);

@@ -4,7 +4,7 @@
  * Sizes up to 1 MiB are chunks of slabs, by powers of two from 4 KiB; larger ones are driver
  * allocations of their own, kept for reuse up to a share of the budget. Direct blocks never
  * enter the pool, but they too wait for a quiet moment, in 'doomed'.
- * Invariants (memory_mutex held throughout):
+ * Invariants (memory_mutex held throughout; rf_pool_is_valid checks 1 and 2 after each change):
  *   1. idle_bytes is the sum of bytes in chunks[], blocks and doomed
  *   2. a slab's idle_count is the number of its chunks in chunks[size_class]
  *   3. a block handed out has no unfinished use but on the taker's own timeline */
@@ -237,6 +237,9 @@ rf_status rf_pool_take(struct rf_device *device, uint64_t bytes, bool direct, st
         else
             rf_error_restore(&saved);
     }
+    /* Invariant 3: pick took a block only when its uses were done or the taker's own, and cleared them. */
+    rf_assert(status || ((*out)->uses.count == 0 && !(*out)->uses.overflow));
+    rf_assert_valid(rf_pool_is_valid, device);
     return status;
 }
 
@@ -253,6 +256,7 @@ bool rf_pool_has(struct rf_device *device, uint64_t bytes) {
 /* ---- giving back ---- */
 
 static void return_list(struct rf_device *device, struct rf_block_list *list) {
+    rf_assert(atomic_load(&device->gate_closed)); /* the driver's free waits for every stream */
     for (struct rf_block *block; (block = pop(list));) {
         device->pool.idle_bytes -= block->bytes;
         rf_memory_return(device, block->base, block->bytes);
@@ -262,6 +266,7 @@ static void return_list(struct rf_device *device, struct rf_block_list *list) {
 
 void rf_pool_give(struct rf_device *device, struct rf_block *block) {
     struct rf_pool *pool = &device->pool;
+    rf_assert(!block->pinned && !block->next);
     pool->idle_bytes += block->bytes;
     if (block->slab) {
         block->slab->idle_count++;
@@ -283,10 +288,12 @@ void rf_pool_give(struct rf_device *device, struct rf_block *block) {
         rf_error_restore(&saved);
     }
     rf_memory_watch_floor(device);
+    rf_assert_valid(rf_pool_is_valid, device);
 }
 
 static void return_idle_slabs(struct rf_device *device) {
     struct rf_pool *pool = &device->pool;
+    rf_assert(atomic_load(&device->gate_closed));
     for (struct rf_slab **link = &pool->slabs; *link;) {
         struct rf_slab *slab = *link;
         if (slab->idle_count < slab->chunk_count) {
@@ -314,6 +321,7 @@ rf_status rf_pool_trim(struct rf_device *device, int64_t deadline_ns) {
     rf_pinned_free_doomed(device);
     rf_recordings_free_doomed(device);
     rf_quiet_leave(device);
+    rf_assert_valid(rf_pool_is_valid, device);
     return RF_OK;
 }
 
@@ -334,3 +342,68 @@ void rf_pool_finish(struct rf_device *device) {
     }
     memset(pool, 0, sizeof *pool);
 }
+
+/* ---- the invariants ---- */
+
+#if RF_CHECKS >= 2
+/* Whether the list's links, count and last element agree; adds the bytes of its blocks. */
+static bool list_is_valid(const struct rf_block_list *list, uint64_t *bytes, const char **why) {
+    const struct rf_block *last = NULL;
+    size_t count = 0;
+    for (const struct rf_block *block = list->first; block; block = block->next) {
+        RF_INVALID_UNLESS(count++ < list->count, "a list of idle blocks is longer than its count, or a ring");
+        *bytes += block->bytes;
+        last = block;
+    }
+    RF_INVALID_UNLESS(count == list->count, "a list of idle blocks is shorter than its count");
+    RF_INVALID_UNLESS(list->last == last, "a list's last block is not the end of its chain");
+    return true;
+}
+
+static bool chunks_are_valid(const struct rf_pool *pool, int class, const char **why) {
+    size_t idle = 0;
+    for (const struct rf_block *block = pool->chunks[class].first; block; block = block->next) {
+        const struct rf_slab *slab = block->slab;
+        RF_INVALID_UNLESS(slab && slab->size_class == class, "an idle chunk is in the list of another size");
+        RF_INVALID_UNLESS(block >= slab->chunks && block < slab->chunks + slab->chunk_count,
+                          "an idle chunk does not lie in its slab");
+        RF_INVALID_UNLESS(block->bytes == (uint64_t)1 << (SMALLEST_CHUNK_SHIFT + class),
+                          "an idle chunk has not the size of its class");
+    }
+    for (const struct rf_slab *slab = pool->slabs; slab; slab = slab->next) {
+        if (slab->size_class != class) continue;
+        size_t count = 0;
+        for (const struct rf_block *block = pool->chunks[class].first; block; block = block->next)
+            count += block->slab == slab;
+        RF_INVALID_UNLESS(count == slab->idle_count, "a slab's idle_count is not the number of its idle chunks");
+        RF_INVALID_UNLESS(slab->idle_count <= slab->chunk_count, "a slab has more idle chunks than chunks");
+        idle += count;
+    }
+    RF_INVALID_UNLESS(idle == pool->chunks[class].count, "an idle chunk belongs to no slab of the pool");
+    return true;
+}
+
+bool rf_pool_is_valid(struct rf_device *device, const char **why) {
+    const struct rf_pool *pool = &device->pool;
+    uint64_t idle = 0, whole = 0, slabs = 0;
+    for (int class = 0; class < RF_SIZE_CLASSES; class ++)
+        if (!list_is_valid(&pool->chunks[class], &idle, why) || !chunks_are_valid(pool, class, why)) return false;
+    if (!list_is_valid(&pool->blocks, &whole, why) || !list_is_valid(&pool->doomed, &whole, why)) return false;
+    for (const struct rf_block *block = pool->blocks.first; block; block = block->next)
+        RF_INVALID_UNLESS(!block->slab && !block->direct && !block->pinned,
+                          "an idle whole block is a chunk, direct or pinned");
+    for (const struct rf_block *block = pool->doomed.first; block; block = block->next)
+        RF_INVALID_UNLESS(!block->slab && !block->pinned, "a doomed block is a chunk or pinned");
+    RF_INVALID_UNLESS(pool->idle_bytes == idle + whole, "idle_bytes is not the sum of the idle blocks");
+    for (const struct rf_slab *slab = pool->slabs; slab; slab = slab->next) slabs += slab->bytes;
+    for (const struct rf_ledger_entry *entry = device->ledger_first; entry; entry = entry->next) {
+        if (entry->record.kind != RF_ALLOC_BUFFER) continue;
+        const struct rf_block *block =
+            (const struct rf_block *)((const char *)entry - offsetof(struct rf_block, ledger));
+        if (!block->slab) whole += block->bytes;
+    }
+    RF_INVALID_UNLESS(device->held_bytes >= device->driver_bytes + slabs + whole,
+                      "held_bytes is less than the driver's own, the slabs and the whole blocks together");
+    return true;
+}
+#endif

@@ -1,7 +1,8 @@
 /* The probe's caller side: spawns a helper per driver, listens by a deadline, and is always
  * left with nothing of them: no process, no descriptor, no signal.
  *
- * Invariants:
+ * Invariants (asserted at the end of rf_probe_run: no helper and no descriptor is left; the rest says which calls
+ * are made, and how, which tests/probe/test_probe_host.c sees from outside):
  *   - no driver library is opened here
  *   - every wait is a poll bounded by the deadline; waitid and waitpid get WNOHANG
  *   - only the helpers' own pids are waited for; SIGCHLD's disposition is not looked at. A
@@ -76,6 +77,7 @@ void rf_probe_run(const struct rf_options *options, struct rf_probe_result *resu
         for (int i = 0; i < count; i++) start(&asked[i], helper, options);
         listen_until(asked, count, deadline_ns);
         finish_all(asked, count);
+        for (int i = 0; i < count; i++) rf_assert(asked[i].settled && asked[i].pid == 0 && asked[i].fd == -1);
         for (int i = 0; i < count; i++) judge(&asked[i], helper, timeout_ms);
         merge(asked, count, result);
         for (int i = 0; i < count; i++) {
@@ -325,6 +327,7 @@ static void finish_all(struct asked *asked, int count) {
         asked[i].fd = -1;
         if (asked[i].pid <= 0) continue;
         look_at_life(&asked[i]);
+        rf_assert(asked[i].pid > 1); /* -1 would mean every process */
         if (asked[i].life == LIFE_FOREIGN)
             asked[i].pid = 0;
         else

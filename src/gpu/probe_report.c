@@ -1,7 +1,8 @@
 /* The probe's wire format: writer, strict reader, and the judgement of what was read.
  *
  * Invariants: the reader never reads past length, never leaves a string unterminated, and
- * fails as a whole on the first thing that is not as the writer writes it. Everything read
+ * fails as a whole on the first thing that is not as the writer writes it (not asserted: it would take the parser
+ * again; tests/probe/fuzz_probe_report.c writes what was read and compares). Everything read
  * comes from a process that a foreign library may have corrupted. */
 #include "gpu/probe_report.h"
 
@@ -133,6 +134,7 @@ static bool take_line(struct cursor *cursor, const char **line, size_t *length) 
     size_t left = (size_t)(cursor->end - cursor->at);
     const char *newline = left ? memchr(cursor->at, '\n', left) : NULL;
     cursor->line++;
+    rf_assert(cursor->at <= cursor->end);
     if (!newline) return false;
     *line = cursor->at;
     *length = (size_t)(newline - cursor->at);
@@ -166,6 +168,7 @@ static bool decode(const char *value, size_t length, char *text, size_t size) {
         if (used + 1 >= size) return false;
         text[used++] = (char)c;
     }
+    rf_assert(used < size);
     text[used] = 0;
     return true;
 }

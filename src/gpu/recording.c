@@ -8,7 +8,8 @@
  *   3. an executable graph is destroyed only at a quiet moment: one driver forbids it while it runs, and freeing what
  * it holds may wait for all streams
  *   4. what the driver holds for executable graphs is part of driver_bytes, as measured; recording_bytes of it
- * Must not wait, but in checked mode where memory is given back (check.c). */
+ * rf_timeline_capture_begin asserts 1; 2 is asserted where memory is held for a recording, 3 and 4 where executable
+ * graphs are destroyed. Must not wait, but in checked mode where memory is given back (check.c). */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -98,6 +99,7 @@ rf_status rf_recording_hold_block(struct rf_queue *queue, struct rf_block *block
     struct rf_recording *recording = rf_timeline_recording(queue->line);
     bool added = false;
     rf_status status = recording ? add_once(&recording->blocks, block, &added) : RF_OK;
+    rf_assert(atomic_load(&block->references) > 0); /* the caller's buffer keeps it meanwhile */
     if (added) atomic_fetch_add(&block->references, 1);
     return status;
 }
@@ -106,6 +108,7 @@ rf_status rf_recording_hold_pinned(struct rf_queue *queue, struct rf_pinned *pin
     struct rf_recording *recording = rf_timeline_recording(queue->line);
     bool added = false;
     rf_status status = recording ? add_once(&recording->pinned, pinned, &added) : RF_OK;
+    rf_assert(atomic_load(&pinned->references) > 0);
     if (added) atomic_fetch_add(&pinned->references, 1);
     return status;
 }
@@ -187,10 +190,12 @@ static uint64_t growth(struct usage before, struct usage after) {
 }
 
 static void charge(struct rf_device *device, uint64_t bytes, bool back) {
+    rf_assert(!back || bytes <= device->recording_bytes);
     device->recording_bytes += back ? -bytes : bytes;
     device->driver_bytes += back ? -bytes : bytes;
     device->held_bytes += back ? -bytes : bytes;
     device->driver_entry.record.bytes = device->driver_entry.record.held_bytes = device->driver_bytes;
+    rf_assert(device->recording_bytes <= device->driver_bytes && device->driver_bytes <= device->held_bytes);
     rf_memory_publish_held(device);
 }
 
@@ -324,6 +329,7 @@ static void destroy_part(struct rf_device *device, struct rf_driver_graph *part)
 }
 
 void rf_recordings_free_doomed(struct rf_device *device) {
+    rf_assert(atomic_load(&device->gate_closed));
     while (device->doomed_graphs) {
         struct rf_driver_graph *part = device->doomed_graphs;
         device->doomed_graphs = part->next;

@@ -1,13 +1,15 @@
 /* Timelines: streams with tickets, so that the layer knows what is finished without ever
  * asking the driver to wait.
  *
- * Invariants:
+ * Invariants (rf_timeline_is_valid checks 1 and 2 after each change; rf_quiet_leave checks 3 by what follows from
+ * it):
  *   1. completed <= submitted; tickets in (completed, submitted] are unfinished as far as is known
  *   2. marks are in ticket order; a mark's event was recorded when 'submitted' was its ticket
  *   3. a submission happens with the timeline locked and the gate seen open under that lock;
  *      so once the gate is closed and each timeline was locked once, nothing new can start
  *   4. no driver call here waits: event_query, event_record and event_create do not; a stream
- *      is destroyed only when its work is complete (HIP's destroy waits for it) */
+ *      is destroyed only when its work is complete (HIP's destroy waits for it). That a driver's
+ *      call does not wait cannot be seen from here: the tests of stuck work (tests/gpu/test_stuck.c) would hang */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>
@@ -81,8 +83,16 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
         bool earlier = line->submitted > atomic_load(&line->completed);
         status = rf_device_result(device, code, call, earlier && rf_driver_is_fatal(code) ? oldest_name(line) : name);
     }
+    rf_assert_valid(rf_timeline_is_valid, line);
     pthread_mutex_unlock(&line->mutex);
     return status;
+}
+
+/* Whether somebody who looks at the timeline needs no further mark (invariant 1 of recording.c). */
+RF_FOR_CHECKS bool everything_is_marked(const struct rf_timeline *line) {
+    return atomic_load(&line->completed) == line->submitted ||
+           (line->mark_count &&
+            line->marks[(line->mark_first + line->mark_count - 1) % RF_MARKS_MAX].ticket == line->submitted);
 }
 
 rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns) {
@@ -96,7 +106,10 @@ rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recordin
         status = rf_device_result(device, code, "capture_begin",
                                   earlier && rf_driver_is_fatal(code) ? oldest_name(line) : NULL);
     }
-    if (!status) atomic_store(&line->recording, recording);
+    if (!status) {
+        rf_assert(everything_is_marked(line));
+        atomic_store(&line->recording, recording);
+    }
     pthread_mutex_unlock(&line->mutex);
     return status;
 }
@@ -138,7 +151,9 @@ rf_status rf_timeline_poll(struct rf_timeline *line, uint64_t ticket, bool *done
     rf_status status = RF_OK;
     if (!rf_timeline_passed(line, ticket)) {
         pthread_mutex_lock(&line->mutex);
+        rf_assert(ticket <= line->submitted);
         status = look(line, ticket);
+        rf_assert_valid(rf_timeline_is_valid, line);
         pthread_mutex_unlock(&line->mutex);
     }
     if (!status) *done = rf_timeline_passed(line, ticket);
@@ -334,6 +349,7 @@ void rf_timelines_reap(struct rf_device *device) {
         pthread_mutex_lock(&line->mutex);
         if (line->stream && !line->in_use && !look(line, line->submitted) &&
             rf_timeline_passed(line, line->submitted)) {
+            rf_assert(!line->mark_count);
             rf_device_result(device, device->driver->stream_destroy(line->stream), "stream_destroy", NULL);
             line->stream = NULL;
         }
@@ -374,6 +390,21 @@ static rf_status all_done(struct rf_device *device, struct rf_timeline **busy, u
     return RF_OK;
 }
 
+#if RF_CHECKS >= 2
+/* What the closed gate must mean: no timeline has unfinished work, and none gets any. */
+static bool nothing_is_unfinished(struct rf_device *device, const char **why) {
+    bool none = true;
+    for (unsigned i = 0; i < device->timeline_count; i++) {
+        struct rf_timeline *line = device->timelines[i];
+        pthread_mutex_lock(&line->mutex);
+        none = none && (!line->stream || rf_timeline_passed(line, line->submitted));
+        pthread_mutex_unlock(&line->mutex);
+    }
+    RF_INVALID_UNLESS(none, "a queue has unfinished work behind the closed gate");
+    return true;
+}
+#endif
+
 rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
     struct rf_timeline *busy = NULL;
     uint64_t ticket = 0;
@@ -388,7 +419,10 @@ rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
         if (status == RF_E_TIMEOUT) status = RF_E_BUSY;
         if (!status) status = all_done(device, &busy, &ticket);
     }
-    if (!status) return RF_OK; /* timelines_mutex stays locked, the gate closed */
+    if (!status) { /* timelines_mutex stays locked, the gate closed */
+        rf_assert_valid(nothing_is_unfinished, device);
+        return RF_OK;
+    }
     if (status == RF_E_BUSY) {
         pthread_mutex_lock(&busy->mutex);
         rf_fail(RF_E_BUSY, "'%s' is still running", oldest_name(busy));
@@ -423,6 +457,31 @@ rf_status rf_timelines_drain(struct rf_device *device, int64_t deadline_ns) {
 }
 
 void rf_quiet_leave(struct rf_device *device) {
+    rf_assert(atomic_load(&device->gate_closed));
     atomic_store(&device->gate_closed, false);
     pthread_mutex_unlock(&device->timelines_mutex);
 }
+
+/* ---- the invariants ---- */
+
+#if RF_CHECKS >= 2
+bool rf_timeline_is_valid(struct rf_timeline *line, const char **why) {
+    uint64_t completed = atomic_load(&line->completed), before = completed;
+    RF_INVALID_UNLESS(completed <= line->submitted, "more is completed than was submitted");
+    RF_INVALID_UNLESS(line->submitted - completed <= RF_IN_FLIGHT_MAX, "more is unfinished than names are kept of");
+    RF_INVALID_UNLESS(line->mark_first < RF_MARKS_MAX && line->mark_count <= RF_MARKS_MAX &&
+                          line->spare_count <= RF_MARKS_MAX - line->mark_count,
+                      "there are more marks and spare events than places");
+    RF_INVALID_UNLESS(line->stream || (!line->in_use && !line->mark_count), "a free slot is in use or has marks");
+    for (unsigned i = 0; i < line->mark_count; i++) {
+        unsigned at = (line->mark_first + i) % RF_MARKS_MAX;
+        RF_INVALID_UNLESS(line->marks[at].ticket > before, "marks are not in ticket order behind what is completed");
+        RF_INVALID_UNLESS(line->marks[at].event, "a mark has no event");
+        before = line->marks[at].ticket;
+        for (unsigned k = 0; k < line->spare_count; k++)
+            RF_INVALID_UNLESS(line->spare_events[k] != line->marks[at].event, "a mark's event is spare as well");
+    }
+    RF_INVALID_UNLESS(before <= line->submitted, "a mark is of a ticket that was not handed out");
+    return true;
+}
+#endif

@@ -6,7 +6,9 @@
  *      answered RF_E_UNSUPPORTED or RF_UNKNOWN.
  *   2. Asking for memory costs a few microseconds: the files stay open and are read in place.
  *   3. Numbers are checked: a file that holds something else is no source.
- * Must not create a GPU context, write anything, or follow a PCI address that is none. */
+ * None of these is asserted: 1 is what every return says, 2 is about time, and 3 is about what comes from outside,
+ * which is refused and never asserted (tests/budget/test_witness.c). Must not create a GPU context, write anything,
+ * or follow a PCI address that is none. */
 #include "gpu/witness_impl.h"
 
 #include <dirent.h>

@@ -6,6 +6,7 @@
  *   - alloc_count counts tensors that were given a buffer, not arenas; total is what those took, each rounded up to
  *     the alignment
  *   - a refused allocation counts nothing
+ * Addresses and sums are asserted where they change. An address that was followed would end the process.
  * One thread at a time. */
 #include "graph/backend.h"
 
@@ -108,6 +109,7 @@ static rf_status dummy_arena_create(struct rf_backend *backend, uint64_t bytes, 
         return rf_fail(RF_E_DEVICE_MEMORY, "dummy: no addresses are left for %llu bytes of %s",
                        (unsigned long long)bytes, label ? label : "an arena");
     dummy->next = RF_MAX(next, address + 1); /* no two arenas at one address, empty ones neither */
+    rf_assert(address >= BASE && address % dummy->alignment == 0 && dummy->next > address);
     *out = (struct rf_arena){.bytes = bytes, .host = (void *)(uintptr_t)address};
     return RF_OK;
 }
@@ -145,6 +147,7 @@ static rf_status dummy_assigned(struct rf_backend *backend, rf_tensor_id id, uin
     if (!mark_buffer(dummy, id)) return rf_fail(RF_E_NO_MEMORY, "dummy: the host has no memory left");
     dummy->total = total;
     dummy->stats.alloc_count++;
+    rf_assert(dummy->total % dummy->alignment == 0 && dummy->buffers[id - 1]);
     return RF_OK;
 }
 

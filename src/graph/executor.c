@@ -20,6 +20,17 @@ static rf_status make_graph(struct rf_executor *executor, unsigned passes);
 static bool has_assembly(const struct rf_executor *executor) {
     return executor->assembly.plan != NULL;
 }
+#if RF_CHECKS >= 2
+static bool executor_is_valid(const struct rf_executor *executor, const char **why) {
+    bool saved = false;
+    for (size_t v = 0; v < executor->graph->tensor_count; v++) saved |= executor->saved[v] != NULL;
+    RF_INVALID_UNLESS(!has_assembly(executor) || !saved, "contents are saved although the assembly has them");
+    RF_INVALID_UNLESS(has_assembly(executor) || !executor->unfinished, "work is under way without an assembly");
+    RF_INVALID_UNLESS(!has_assembly(executor) || executor->assembly.plan->graph == executor->graph,
+                      "the plan is of another graph");
+    return true;
+}
+#endif
 
 static void destroy(struct rf_executor *executor) {
     if (!executor) return;
@@ -76,6 +87,7 @@ rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_
         return status;
     }
     executor->epoch = 1;
+    rf_assert_valid(executor_is_valid, executor);
     *out = executor;
     return RF_OK;
 }
@@ -380,11 +392,13 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
             rf_error_restore(&saved);
         }
     }
-    if (status) return status;
-    executor->assembly = made;
-    executor->epoch++;
-    forget_saved(executor);
-    return RF_OK;
+    if (!status) {
+        executor->assembly = made;
+        executor->epoch++;
+        forget_saved(executor);
+    }
+    rf_assert_valid(executor_is_valid, executor);
+    return status;
 }
 
 /* ---- what the plan says ---- */

@@ -7,7 +7,10 @@
  *   1. an executor has an assembly, or (after a failed replan) saved contents of inputs and states; replan makes one
  *      of the other and loses neither
  *   2. a run allocates nothing: calls, copies, marks and recordings are made with the assembly
- *   3. no work of a run is under way when a public function returns, unless 'unfinished' says so */
+ *   3. no work of a run is under way when a public function returns, unless 'unfinished' says so
+ * 1 is checked after create and replan. 2 cannot be seen from here: exec_faults.a_run_allocates_nothing
+ * (tests/graph/test_exec_faults.c) counts allocations. 3 is what waiting asks the driver; there is nothing else to
+ * ask. */
 #ifndef RF_GRAPH_EXECUTOR_IMPL_H
 #define RF_GRAPH_EXECUTOR_IMPL_H
 

@@ -3,7 +3,10 @@
  * Invariants: see graph_impl.h. Beyond those, while a graph is built:
  *   - a name is in the table of names exactly once
  *   - a node was checked by its op with the descriptors in the table, and descriptors never change
- *   - a failed call leaves the graph as it was
+ *   - a failed call leaves the graph as it was (not checked while it runs: that would take a copy for every call;
+ *     tests/graph/test_no_memory.c fails each call and repeats it)
+ * rf_graph_is_valid looks at the first two when the graph is cloned, compacted and finished: looking after each
+ * addition would take the square of the time.
  * Must not: know of devices or memory of tensors. The order of the nodes is graph_order.c's. */
 #include "graph/graph_impl.h"
 
@@ -396,6 +399,7 @@ rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out) {
         rf_graph_destroy(&clone);
         return no_memory("graph", graph->name);
     }
+    rf_assert_valid(rf_graph_is_valid, clone);
     *out = clone;
     return RF_OK;
 }
@@ -477,5 +481,6 @@ rf_status rf_graph_compact(struct rf_graph *graph, const bool *gone) {
     free(map);
     memset(graph->names, 0, graph->name_slots * sizeof *graph->names);
     for (size_t i = 0; i < graph->tensor_count; i++) *name_slot(graph, graph->tensors[i].name) = (uint32_t)i + 1;
+    rf_assert_valid(rf_graph_is_valid, graph);
     return RF_OK;
 }

@@ -1,6 +1,7 @@
 /* A graph's inside: tables of tensors and nodes. Ids are indices + 1; the tables never shrink while a graph is built.
  *
- * Invariants of a finished graph:
+ * Invariants of a finished graph (rf_graph_is_valid checks 1 to 4; 5 is checked where nodes are ordered, because a
+ * finished graph no longer knows the order in which they were added):
  *   1. nodes stand in an order in which they can run
  *   2. a tensor has one producer, or is a view
  *   3. root is a tensor with storage of its own; a view's bytes lie within its root's
@@ -62,6 +63,9 @@ void rf_graph_call(const struct rf_graph *graph, const struct rf_node_row *node,
 rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out);
 /* Whether [byte_offset, bytes) of two tensors with one root have a byte in common. */
 bool rf_graph_overlap(const struct rf_graph *graph, uint32_t a, uint32_t b);
+/* graph_valid.c, in builds with checks at level 2 only. *why: which invariant does not hold. A graph that is not
+ * finished need not be in order, and may have results that no node makes yet. */
+bool rf_graph_is_valid(const struct rf_graph *graph, const char **why);
 /* graph_order.c: puts the nodes in an order they can run in, producers of tensors included. RF_E_INVALID for a cycle.
  */
 rf_status rf_graph_order(struct rf_graph *graph);

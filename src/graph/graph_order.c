@@ -121,6 +121,29 @@ static void apply(struct rf_graph *graph, const uint32_t *order, struct rf_node_
     }
 }
 
+struct ordered {
+    const struct edges *edges;
+    const uint32_t *order;
+    uint32_t *position; /* room for as many */
+    size_t count;
+};
+#if RF_CHECKS >= 2
+/* Each node once, and every one after those it waits for: invariants 1 and 5. */
+static bool order_is_valid(const struct ordered *ordered, const char **why) {
+    for (size_t i = 0; i < ordered->count; i++) ordered->position[i] = RF_NO_INDEX;
+    for (uint32_t i = 0; i < ordered->count; i++) {
+        RF_INVALID_UNLESS(ordered->order[i] < ordered->count && ordered->position[ordered->order[i]] == RF_NO_INDEX,
+                          "a node is in the order twice, another not at all");
+        ordered->position[ordered->order[i]] = i;
+    }
+    for (size_t i = 0; i < ordered->edges->count; i++)
+        RF_INVALID_UNLESS(ordered->position[ordered->edges->list[i].from] <
+                              ordered->position[ordered->edges->list[i].to],
+                          "a node stands before one that it waits for");
+    return true;
+}
+#endif
+
 rf_status rf_graph_order(struct rf_graph *graph) {
     size_t count = graph->node_count;
     struct edges edges = {0};
@@ -140,6 +163,8 @@ rf_status rf_graph_order(struct rf_graph *graph) {
     for (size_t i = 1; i < count + 2; i++) first[i] += first[i - 1];
     for (size_t i = 0; i < edges.count; i++) needs[first[edges.list[i].to + 1]++] = edges.list[i].from;
     status = walk(graph, first, needs, order, stack, at, state);
+    struct ordered ordered = {&edges, order, stack, count};
+    if (!status) rf_assert_valid(order_is_valid, &ordered);
     if (!status) apply(graph, order, nodes);
 done:
     free(edges.list);
@@ -191,5 +216,6 @@ rf_status rf_graph_finish(struct rf_graph *graph) {
     if (!status && !graph->outputs_known) status = mark_outputs(graph);
     if (status) return status;
     graph->finished = true;
+    rf_assert_valid(rf_graph_is_valid, graph);
     return RF_OK;
 }

@@ -42,6 +42,7 @@ rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struc
         struct rf_pass_report *one = &reports[count++];
         *one = (struct rf_pass_report){.pass = passes_in_order[i].bit, .nodes_before = clone->node_count};
         status = passes_in_order[i].run(clone, &one->changes);
+        if (!status) rf_assert_valid(rf_graph_is_valid, clone);
         one->nodes_after = clone->node_count;
         if (status) rf_fail_within(status, "pass '%s'", passes_in_order[i].name);
     }

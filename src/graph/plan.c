@@ -40,10 +40,12 @@ rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **o
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for a plan", graph->name);
     if (!status) status = read_graph(plan);
     if (!status) status = rf_plan_place_nodes(plan, params);
-    if (status)
+    if (status) {
         rf_plan_destroy(&plan);
-    else
+    } else {
+        rf_assert_valid(rf_plan_is_valid, plan);
         *out = plan;
+    }
     return status;
 }
 

@@ -10,7 +10,8 @@
  * "node" is an index into the graph's nodes; "position" is when it runs. A node on a device that needs nothing from
  * elsewhere goes before one that must wait, and devices before the CPU, so that the CPU computes while devices do.
  *
- * Invariants:
+ * Invariants (rf_plan_is_valid checks 1 to 3; 4 would need every plan to be made twice: tests/graph/test_placement.c
+ * does that):
  *   1. two tensors whose lifetimes overlap on a place do not overlap in its arena, unless one took the other's
  * storage in place
  *   2. an output lives to the end of the run, and its storage is nobody else's from then on
@@ -135,6 +136,9 @@ int64_t rf_plan_copy_ns(const struct rf_plan *plan, uint64_t bytes, int from, in
 /* plan_memory.c: homes, copies and offsets for a placement and an order. RF_E_BUDGET where a limit is exceeded, with
  * *over set to the place; the places' figures say by how much. */
 rf_status rf_plan_memory(struct rf_plan *plan, int *over);
+/* plan_valid.c, in builds with checks at level 2 only: the invariants above, and that lifetimes, copies and the order
+ * fit the graph. *why: what does not. */
+bool rf_plan_is_valid(const struct rf_plan *plan, const char **why);
 /* plan_dump.c */
 void rf_plan_dump(const struct rf_plan *plan, enum rf_plan_format format, struct rf_writer *writer);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "kernels/elementwise_args.h"
+#include "cpu/reference.h"
 
 enum { NAME_BYTES = 96 };
 

@@ -4,7 +4,8 @@
  * does not have ("[INST]" of the first Llama 2 and Mistral files) is text like any other. Invariants:
  *   1. all text between two control tokens is encoded as one, as it was when the model was trained: a word may join
  *      what the template and somebody wrote
- *   2. what somebody wrote never becomes a control token, however it is spelt */
+ *   2. what somebody wrote never becomes a control token, however it is spelt (checked when text is encoded)
+ * 1 says how the source is written: text is collected until a control token or the end, and then encoded at once. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
@@ -93,6 +94,22 @@ static void trimmed(struct conversation *to, const char *text) {
     add_bytes(to, text, bytes);
 }
 
+struct encoded {
+    const struct rf_tokenizer *tokenizer;
+    const int32_t *ids;
+    size_t count;
+};
+#if RF_CHECKS >= 2
+static bool encoded_is_text(const struct encoded *encoded, const char **why) {
+    for (size_t i = 0; i < encoded->count; i++) {
+        RF_PARAMS(struct rf_token_info, info);
+        rf_status status = rf_tokenizer_token(encoded->tokenizer, encoded->ids[i], &info);
+        RF_INVALID_UNLESS(!status && info.type != RF_TOKEN_CONTROL, "text became a control token");
+    }
+    return true;
+}
+#endif
+
 /* Encodes the text that has come together. */
 static void end_text(struct conversation *to) {
     if (to->status || !to->text_bytes) return;
@@ -101,6 +118,8 @@ static void end_text(struct conversation *to) {
     RF_PARAMS(struct rf_encode_params, params);
     params.no_bos = params.no_eos = true;
     to->status = rf_tokenizer_encode(to->tokenizer, to->text, to->text_bytes, &params, &ids, &count);
+    struct encoded encoded = {to->tokenizer, ids, count};
+    if (!to->status) rf_assert_valid(encoded_is_text, &encoded);
     if (!to->status) add_ids(to, ids, count);
     rf_token_ids_destroy(&ids);
     to->text_bytes = 0;

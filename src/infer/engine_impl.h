@@ -14,7 +14,9 @@
  *   1. what is under "placement" changes only while the engine is opened or with the gate held exclusively; the slots
  *      are guarded by the mutex; all else is immutable once the engine is open, or atomic
  *   2. a runner's bindings are of the present placement: a step destroys all runners before it moves anything
- *   3. nobody takes the gate twice, or calls the user's functions while he holds it */
+ *   3. nobody takes the gate twice, or calls the user's functions while he holds it
+ * ladder.c checks 2 before each move. 1 and 3 are about who holds a lock, which a lock does not tell: the thread
+ * sanitizer sees a breach of 1, and a breach of 3 would hang the tests of tests/infer/test_ladder.c. */
 #ifndef RF_MODEL_ENGINE_IMPL_H
 #define RF_MODEL_ENGINE_IMPL_H
 

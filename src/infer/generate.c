@@ -4,7 +4,9 @@
  * one. Invariants:
  *   1. text that was given out is never part of a stop text, nor a part of a character, while more may follow
  *   2. an answer that goes on from the tokens said before gives out, from said_bytes on, what the one that was never
- *      broken off would have: the tokens run through the same text and the same search, unheard */
+ *      broken off would have: the tokens run through the same text and the same search, unheard
+ * One part of 1 is checked: no whole stop text is given out. The rest of 1, and 2, would take the search again:
+ * tests/infer/test_generate.c compares with answers that were never cut. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
@@ -53,6 +55,23 @@ static bool find_stop(const struct tail *tail, const struct rf_generate_params *
     return found;
 }
 
+/* Text that is about to be given out. */
+struct said {
+    const char *text;
+    size_t bytes;
+    const struct rf_generate_params *params;
+};
+#if RF_CHECKS >= 2
+static bool said_is_valid(const struct said *said, const char **why) {
+    for (size_t i = 0; i < said->params->stop_count; i++) {
+        const char *stop = said->params->stops[i];
+        RF_INVALID_UNLESS(!*stop || !said->bytes || !memmem(said->text, said->bytes, stop, strlen(stop)),
+                          "a stop text is given out");
+    }
+    return true;
+}
+#endif
+
 /* An answer in the making. */
 struct speech {
     struct rf_session *session;
@@ -68,6 +87,7 @@ static bool give(struct speech *speech, size_t bytes) {
     const struct rf_generate_params *params = speech->params;
     struct tail *tail = &speech->tail;
     size_t unheard = RF_MIN(bytes, speech->unheard);
+    rf_assert(bytes <= tail->bytes);
     bool go_on =
         bytes == unheard || !params->text || params->text(params->user, tail->text + unheard, bytes - unheard);
     speech->unheard -= unheard;
@@ -86,6 +106,8 @@ static rf_status say(struct speech *speech, int32_t token, bool *ended) {
     if (!status) status = append(&speech->tail, text, bytes);
     if (status) return status;
     bool stop = find_stop(&speech->tail, speech->params, &safe);
+    struct said said = {speech->tail.text, safe, speech->params};
+    rf_assert_valid(said_is_valid, &said);
     bool go_on = give(speech, safe);
     if (stop) speech->tail.bytes = 0;
     if (stop || !go_on) speech->result->end = stop ? RF_END_STOP : RF_END_CALLER;

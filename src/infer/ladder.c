@@ -148,8 +148,21 @@ static bool retire_runners(struct rf_engine *engine, bool all) {
     return rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK;
 }
 
+#if RF_CHECKS >= 2
+static bool runners_are_gone(struct rf_engine *engine, const char **why) {
+    size_t left = 0;
+    pthread_mutex_lock(&engine->mutex);
+    for (uint32_t slot = 0; slot < engine->slot_count; slot++)
+        if (engine->sessions[slot]) left += engine->sessions[slot]->runner_count;
+    pthread_mutex_unlock(&engine->mutex);
+    RF_INVALID_UNLESS(!left, "a session has a runner of the placement that is about to change");
+    return true;
+}
+#endif
+
 /* One thing moves down; no runner is left. False: nothing can. */
 static bool lower(struct rf_engine *engine, bool *pinned_full, struct notes *notes) {
+    rf_assert_valid(runners_are_gone, engine);
     uint32_t layers = engine->hparams.layers, layer = *pinned_full ? layers : cache_to_lower(engine);
     rf_status status = RF_E_NO_MEMORY;
     if (layer < layers) {
@@ -214,6 +227,7 @@ static void step_up(struct rf_engine *engine, const struct rf_pressure *pressure
     if (!bytes || bytes > spare) return;
     retire_runners(engine, true);
     for (; bytes && bytes <= spare && !status; bytes = bytes_up(engine)) {
+        rf_assert_valid(runners_are_gone, engine);
         bool whole = engine->device_layers < engine->target_layers;
         uint32_t layer = whole ? rf_engine_first_device_layer(engine) - 1 : cache_to_raise(engine);
         status = whole ? rf_engine_raise_layer(engine) : rf_engine_raise_cache(engine, layer);

@@ -10,6 +10,7 @@
  *    is in one list, or with the reader that took it.
  * 2. Copies are on one queue, so they end in the order in which they were submitted: only the first is asked.
  * 3. When the call returns, all readers are joined and no slot is left, whatever went wrong.
+ * 1 is checked once in each step, 2 is asserted where a copy ends, 3 at the end.
  *
  * It must not touch the file's map: a file that is shortened meanwhile would raise SIGBUS there, and is RF_E_IO here.
  */
@@ -274,6 +275,7 @@ static rf_status collect(struct loader *loader, bool *any) {
         rf_status status = rf_event_done(loader->copying.first->event, &done);
         if (status || !done) return status;
         struct slot *slot = pop(&loader->copying);
+        rf_assert(!loader->copying.first || loader->copying.first->submitted_ns >= slot->submitted_ns);
         loader->done += slot->bytes;
         push(&loader->free, slot);
         *any = true;
@@ -309,8 +311,31 @@ static rf_status wait_for_something(struct loader *loader) {
     return late || !reading ? rf_event_wait(oldest->event, RF_TIMEOUT_DEFAULT) : RF_OK;
 }
 
+#if RF_CHECKS >= 2
+static unsigned length_of(const struct slots *list) {
+    unsigned count = 0;
+    for (const struct slot *slot = list->first; slot && count <= SLOTS_MAX; slot = slot->next) count++;
+    return count;
+}
+/* Every slot is in one list, or with a reader. */
+static bool slots_are_valid(struct loader *loader, const char **why) {
+    pthread_mutex_lock(&loader->mutex);
+    unsigned with_readers = loader->reading - length_of(&loader->wanted);
+    unsigned listed = length_of(&loader->free) + length_of(&loader->copying) + length_of(&loader->read);
+    bool sound = length_of(&loader->wanted) <= loader->reading && with_readers <= RF_MAX(loader->reader_count, 1u) &&
+                 listed + loader->reading == loader->slot_count;
+    pthread_mutex_unlock(&loader->mutex);
+    RF_INVALID_UNLESS(sound, "a slot is in no list, or in two");
+    RF_INVALID_UNLESS(loader->slot_count <= loader->slots_most && loader->slots_most <= SLOTS_MAX,
+                      "there are more slots than there may be");
+    RF_INVALID_UNLESS(loader->done <= loader->total, "more was loaded than there is");
+    return true;
+}
+#endif
+
 static rf_status step(struct loader *loader) {
     bool any = false;
+    rf_assert_valid(slots_are_valid, loader);
     loader->grown = false;
     while (want_piece(loader)) any = true;
     for (;;) {
@@ -352,6 +377,7 @@ static rf_status end(struct loader *loader, rf_status status) {
     }
     if (loader->plain_charged) rf_host_release(&rf_device_runtime(load->device)->host, loader->plain_charged, false);
     rf_queue_destroy(&loader->queue);
+    for (unsigned i = 0; i < loader->slot_count; i++) rf_assert(!loader->slots[i].event && !loader->slots[i].pinned);
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->finished);
     pthread_mutex_destroy(&loader->mutex);

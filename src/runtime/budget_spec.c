@@ -9,7 +9,9 @@
  *      is exact integer arithmetic, rounded down for a limit and up for what stays free.
  *   3. Repeating a kind of part keeps the stricter one: the smaller share, the larger keep.
  *   4. *spec is untouched on failure.
- * What a limit means to a device or to several processes is not known here. */
+ * parse_part, parse_keep and rf_budget_eval assert what 2 and 3 must give. 1 is a property of the source; 4 would
+ * need a copy of what the caller had: tests/budget/test_spec.c looks. What a limit means to a device or to several
+ * processes is not known here. */
 #include "runtime/budget_spec.h"
 
 #include <stdio.h>
@@ -94,6 +96,7 @@ void rf_budget_eval(const struct rf_budget_spec *spec, uint64_t base, uint64_t *
         most = RF_MIN(most, rf_sub_saturate(base, keep));
     else if (!spec->has_percent && !spec->has_cap && !spec->has_part) /* a zeroed struct is the default */
         most = share(base, DEFAULT_MICRO);
+    rf_assert(most <= base && (!keeps || most <= rf_sub_saturate(base, keep)));
     *limit = most;
     *floor_bytes = keeps ? keep : RF_MIN(base - most, share(base, FLOOR_MICRO));
 }
@@ -187,6 +190,7 @@ static rf_status parse_keep(const struct part *part, const char *text, size_t le
                           "keeping all the memory free leaves no budget; keep= takes 0%% up to less than 100%%");
         double percent = (double)micro / (double)MICRO_PER_PERCENT;
         if (!spec->has_keep_percent || percent > spec->keep_percent) spec->keep_percent = percent;
+        rf_assert(spec->keep_percent >= percent && micro_of(percent) == micro);
         spec->has_keep_percent = true;
         return RF_OK;
     }
@@ -221,6 +225,7 @@ static rf_status parse_part(const struct part *part, struct rf_budget_spec *spec
         if (!micro || micro > MICRO_WHOLE) return refuse(part, "a percentage is more than 0%% and at most 100%%");
         double percent = (double)micro / (double)MICRO_PER_PERCENT;
         if (!spec->has_percent || percent < spec->percent) spec->percent = percent;
+        rf_assert(spec->percent <= percent && micro_of(percent) == micro);
         spec->has_percent = true;
         return RF_OK;
     }

@@ -1,7 +1,7 @@
 /* Charging host memory against a limit fixed when the runtime was made.
  *
- * Invariants: pinned <= used <= limit and pinned <= pinned_limit; a refused charge changes
- * nothing. The limit alone bounds the sum; the live figure is read for large charges only,
+ * Invariants: pinned <= used <= limit and pinned <= pinned_limit (asserted after each change); a refused charge
+ * changes nothing. The limit alone bounds the sum; the live figure is read for large charges only,
  * where the cost of reading it vanishes against that of touching the memory. */
 #include "runtime/host_budget.h"
 #include "runtime/budget_spec.h"
@@ -13,6 +13,11 @@
 
 static rf_status check_live(const struct rf_host_budget *budget, uint64_t bytes);
 static bool spare_now(const struct rf_host_budget *budget, uint64_t *spare, uint64_t *available, uint64_t *total);
+
+RF_FOR_CHECKS bool sums_hold(const struct rf_host_budget *budget) {
+    return budget->pinned_bytes <= budget->used_bytes && budget->used_bytes <= budget->limit_bytes &&
+           budget->pinned_bytes <= budget->pinned_limit_bytes;
+}
 
 rf_status rf_host_charge(struct rf_host_budget *budget, uint64_t bytes, bool pinned) {
     if (!budget) return rf_fail(RF_E_INVALID, "rf_host_charge: budget is NULL");
@@ -28,6 +33,7 @@ rf_status rf_host_charge(struct rf_host_budget *budget, uint64_t bytes, bool pin
         budget->used_bytes += bytes;
         if (pinned) budget->pinned_bytes += bytes;
     }
+    rf_assert(sums_hold(budget));
     pthread_mutex_unlock(&budget->mutex);
     if (!over && !over_pinned) return RF_OK;
     char asked[32], held[32], limit[32], available[32], total[32];
@@ -49,6 +55,7 @@ void rf_host_release(struct rf_host_budget *budget, uint64_t bytes, bool pinned)
     pthread_mutex_lock(&budget->mutex);
     budget->used_bytes = rf_sub_saturate(budget->used_bytes, bytes);
     if (pinned) budget->pinned_bytes = rf_sub_saturate(budget->pinned_bytes, bytes);
+    rf_assert(sums_hold(budget));
     pthread_mutex_unlock(&budget->mutex);
 }
 

@@ -10,9 +10,9 @@
  * threads of a process does not grow with its engines, sessions or executors.
  *
  * Invariants:
- *   1. log, options, timeout and cpu do not change after creation
- *   2. there is one pool, and it never shrinks
- *   3. gpu is set once */
+ *   1. log, options, timeout and cpu do not change after creation (not asserted: only rf_runtime_create writes them)
+ *   2. there is one pool, and it never shrinks (asserted in rf_runtime_threads)
+ *   3. gpu is set once (asserted in rf_gpu_state, the only function that sets it) */
 #ifndef RF_RUNTIME_RUNTIME_H
 #define RF_RUNTIME_RUNTIME_H
 

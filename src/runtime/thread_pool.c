@@ -12,6 +12,8 @@
  * 4. One run at a time: callers take a number and wait until it is served. Whoever holds the turn alone writes the
  * job and the number of threads.
  *
+ * 1 and 3 are asserted at both ends of a run, 4 where the turn ends. 2 is about time and cannot be asserted.
+ *
  * Running must not allocate or fail. */
 #include "runtime/thread_pool.h"
 
@@ -142,6 +144,7 @@ static void take_turn(struct rf_thread_pool *pool) {
         now = wait_change(&pool->served, now, NULL);
 }
 static void end_turn(struct rf_thread_pool *pool) {
+    rf_assert(atomic_load(&pool->served) != atomic_load(&pool->taken)); /* somebody has it */
     unsigned next = atomic_fetch_add(&pool->served, 1) + 1;
     if (atomic_load(&pool->taken) != next) futex_wake(&pool->served, INT32_MAX); /* somebody may sleep on it */
 }
@@ -149,6 +152,7 @@ static void end_turn(struct rf_thread_pool *pool) {
 /* With the turn held: the job is written, and everybody does his part of it. */
 static void run_job(struct rf_thread_pool *pool, size_t count, size_t grain, size_t chunks, rf_thread_pool_fn fn,
                     void *user) {
+    rf_assert(atomic_load(&pool->gate) == 0); /* closed, and nobody inside */
     pool->fn = fn;
     pool->user = user;
     pool->count = count;
@@ -165,6 +169,7 @@ static void run_job(struct rf_thread_pool *pool, size_t count, size_t grain, siz
     take_part(pool, 0);
     unsigned gate = atomic_fetch_and_explicit(&pool->gate, ~(unsigned)OPEN, memory_order_acquire) & ~(unsigned)OPEN;
     while (gate) gate = wait_change(&pool->gate, gate, NULL);
+    for (unsigned t = 0; t < pool->limit; t++) rf_assert(atomic_load(&pool->shares[t].next) >= pool->shares[t].end);
 }
 
 void rf_thread_pool_run(struct rf_thread_pool *pool, unsigned threads, size_t count, size_t grain,
@@ -179,6 +184,7 @@ void rf_thread_pool_run(struct rf_thread_pool *pool, unsigned threads, size_t co
     }
     take_turn(pool);
     pool->limit = threads ? RF_MIN(threads, pool->threads) : pool->threads;
+    rf_assert(pool->limit >= 1 && pool->limit <= pool->threads);
     run_job(pool, count, grain, chunks, fn, user);
     end_turn(pool);
 }

@@ -79,6 +79,7 @@ int sim_charge(struct sim_device *device, uint64_t bytes, uint64_t *charged) {
 }
 
 void sim_discharge(struct sim_device *device, uint64_t charged) {
+    rf_assert(charged <= device->allocated && charged % device->config->granularity == 0);
     device->allocated -= charged;
     if (device->config->late_ns) {
         if (device->late_count == device->late_capacity) {

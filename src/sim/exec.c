@@ -8,7 +8,8 @@
  * Invariants: a lane is queued, running, waiting or done, and the queue holds exactly the queued ones; waves are runs
  * of 'wave' lanes; a barrier wants every lane of the block, except that whole waves may have returned; a wave service
  * wants every lane of its wave that has not returned. If nobody can run and somebody waits, the kernel has diverged:
- * that is a launch failure (719) with a message, not a hang. */
+ * that is a launch failure (719) with a message, not a hang. This is asserted where lanes enter and leave the queue,
+ * and where a barrier or wave service is settled. */
 #include "sim/sim.h"
 
 #include <pthread.h>
@@ -143,6 +144,7 @@ int sim_execute(struct sim_executor *e, const struct sim_launch *launch) {
 static void enqueue(struct sim_executor *e, uint32_t lane) {
     e->lanes[lane].state = QUEUED;
     e->queue[(e->queue_first + e->queue_count++) % SIM_MAX_THREADS] = (uint16_t)lane;
+    rf_assert(lane < e->lane_count && e->queue_count <= e->lane_count);
 }
 
 /* Placed ahead of the others: a wave that can continue does so while its stacks are in the cache, and its fibers are
@@ -152,6 +154,7 @@ static void enqueue_first(struct sim_executor *e, uint32_t lane) {
     e->queue_first = (e->queue_first + SIM_MAX_THREADS - 1) % SIM_MAX_THREADS;
     e->queue_count++;
     e->queue[e->queue_first] = (uint16_t)lane;
+    rf_assert(lane < e->lane_count && e->queue_count <= e->lane_count);
 }
 
 /* The lane to run next; -1: none can run. */
@@ -166,6 +169,7 @@ static int dequeue(struct sim_executor *e) {
     }
     e->queue_first = (e->queue_first + 1) % SIM_MAX_THREADS;
     e->queue_count--;
+    rf_assert(*first < e->lane_count && e->lanes[*first].state == QUEUED);
     return *first;
 }
 
@@ -244,6 +248,7 @@ static void wait_turn(struct sim_executor *e) {
 /* ---- what lanes wait for ---- */
 
 static void settle_barrier(struct sim_executor *e) {
+    rf_assert(e->at_barrier <= e->live && e->live <= e->lane_count);
     if (!e->live || e->at_barrier != e->live) return;
     for (uint32_t w = 0; w < e->wave_count; w++)
         if (e->waves[w].live && e->waves[w].live != e->waves[w].size) {
@@ -259,6 +264,7 @@ static void settle_barrier(struct sim_executor *e) {
 
 static void settle_wave(struct sim_executor *e, uint32_t wave) {
     struct wave *w = &e->waves[wave];
+    rf_assert(w->waiting <= w->live && w->live <= w->size && w->size <= e->wave_size);
     if (!w->live || w->waiting != w->live) return;
     struct lane *lanes = &e->lanes[wave * e->wave_size];
     enum lane_state kind = DONE;

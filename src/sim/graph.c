@@ -6,6 +6,7 @@
  *   2. A capture that was spoilt by a forbidden call keeps refusing (901) until it is ended, which then says 901 too.
  *   3. Nodes never change after the capture ended; graph and executable graphs share them by reference.
  *   4. An executable graph that is destroyed while it runs goes when it has run.
+ * 1 is asserted where a stream gets work, 2 where a capture ends, 3 and 4 by the counts of references.
  *
  * Not simulated: captures that fork to a second stream, graphs within graphs, memory nodes, editing: 801. */
 #include "sim/sim.h"
@@ -173,6 +174,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
     else if (capture->mode != SIM_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
         code = SIM_CAPTURE_WRONG_THREAD;
     else {
+        rf_assert(capture->stream == stream);
         struct sim_graph *graph = capture->spoilt ? NULL : make_graph(GRAPH_MAGIC, stream->device);
         if (graph) {
             graph->first = capture->first;
@@ -182,6 +184,7 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
             code = capture->spoilt ? SIM_CAPTURE_INVALIDATED : SIM_OUT_OF_MEMORY;
         }
         sim_capture_drop(stream);
+        rf_assert(!stream->capture && !graph == (code != SIM_OK));
         *out = (hipGraph_t)graph;
     }
     sim_unlock(&sim.lock);
@@ -224,6 +227,7 @@ static int reserve(struct sim_device *device, uint64_t bytes) {
 
 static void unreserve(struct sim_device *device, uint64_t bytes) {
     uint64_t unit = device->config->granularity;
+    rf_assert(bytes <= device->graph_bytes && device->graph_bytes <= device->graph_charged);
     device->graph_bytes -= bytes;
     uint64_t rounded = (device->graph_bytes + unit - 1) / unit * unit;
     if (rounded == device->graph_charged) return;
@@ -233,6 +237,7 @@ static void unreserve(struct sim_device *device, uint64_t bytes) {
 }
 
 void sim_graph_release(struct sim_graph *graph) {
+    rf_assert(graph->refs > 0);
     if (--graph->refs) return;
     if (graph->origin) {
         unreserve(graph->device, graph->bytes);
@@ -259,6 +264,7 @@ void sim_graph_release(struct sim_graph *graph) {
 }
 
 struct sim_work *sim_graph_nodes(const struct sim_graph *graph) {
+    rf_assert(graph->refs > 0 && graph->origin->refs > 0);
     return graph->origin->first;
 }
 

@@ -16,14 +16,17 @@
  *   4. Device memory is one host allocation per hipMalloc, exactly as large as asked, so that address sanitizer sees
  *      each overflow; the figures are rounded to the granularity, as a driver's are.
  *   5. Nothing is taken down at exit: threads are detached, memory stays reachable.
+ * 2 is asserted by the count of completed work, 3 where work is submitted, 4 where memory is given back. 1 is about
+ * who holds a lock, which the lock does not tell; 5 is about what is not done.
  *
- * It must not include anything of the library but kernels/host_abi.h. It prints only what its configuration asks for,
- * and why that configuration is malformed. */
+ * It must not include anything of the library but kernels/host_abi.h and base/assert.h. It prints only what its
+ * configuration asks for, and why that configuration is malformed. */
 #ifndef RFSIM_SIM_H
 #define RFSIM_SIM_H
 
 #include <stdbool.h>
 
+#include "base/assert.h"
 #include "kernels/host_abi.h"
 #include "sim/hip_abi.h"
 #include "sim/lock.h"

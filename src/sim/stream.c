@@ -115,6 +115,7 @@ int sim_submit(struct sim_stream *stream, struct sim_work *work, bool wait) {
         sim_work_destroy(work);
         return code;
     }
+    rf_assert(!stream->capture && !atomic_load(&device->lost));
     append_legacy_order(stream);
     append(stream, work);
     if (wait) {
@@ -232,6 +233,7 @@ static void *worker(void *argument) {
             sim_lose(device, code);
         else
             count_done(work);
+        rf_assert(stream->head == work && stream->completed < stream->submitted);
         stream->head = work->next;
         if (!stream->head) stream->tail = NULL;
         stream->completed++;

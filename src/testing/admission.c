@@ -5,7 +5,8 @@
  * (a test that runs the runner) already has its turn: it divides that part without asking for another share.
  *
  * Invariants: what is lent never exceeds the share; a part is taken back only when the process that had it is gone;
- * nothing here blocks except the probe, once, with its own deadline. */
+ * nothing here blocks except the probe, once, with its own deadline. The sum is
+ * asserted; rf_share_reclaim refuses what would break the second; the third is about time. */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -171,6 +172,7 @@ enum rf_test_admission rf_test_gate_lend(struct rf_test_gate *gate, const struct
     }
     part->bytes = wanted;
     gate->lent_bytes += wanted;
+    rf_assert(gate->lent_bytes <= gate->share_bytes);
     return RF_TEST_ADMITTED;
 }
 
@@ -181,6 +183,7 @@ void rf_test_gate_reclaim(struct rf_test_gate *gate, struct rf_test_part *part) 
         if (i) nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
         status = rf_share_reclaim(gate->share, part->spec);
     }
+    rf_assert(part->bytes <= gate->lent_bytes);
     if (status == RF_OK)
         gate->lent_bytes -= part->bytes;
     else

@@ -2,8 +2,9 @@
  *
  * Invariants: this code never blocks on a child; the memory for what a child writes is bounded; past its deadline a
  * child is asked to end (SIGTERM), then killed; when it has ended, its whole process group and every descendant that
- * can be found are killed before it is reaped, while its pid cannot belong to another process. Must not wait for the
- * end of a pipe: a process that the child left behind may hold it open. */
+ * can be found are killed before it is reaped, while its pid cannot belong to another process. The bounds and the
+ * order of asking, killing and reaping are asserted. Must not wait for the end of a pipe: a process that the child
+ * left behind may hold it open. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -131,6 +132,7 @@ static void add_record(struct rf_test_child *child, const char *data, size_t len
     }
     memcpy(child->record + child->record_length, data, length);
     child->record_length += length;
+    rf_assert(child->record_length <= child->record_limit && child->record_length < child->record_capacity);
     child->record[child->record_length] = 0;
 }
 
@@ -146,6 +148,7 @@ void rf_test_capture_add(struct rf_test_capture *capture, const char *data, size
         capture->tail_at = (capture->tail_at + 1) % TAIL_BYTES;
         if (capture->tail_length < TAIL_BYTES) capture->tail_length++;
     }
+    rf_assert(capture->head_length <= HEAD_BYTES && capture->tail_length <= TAIL_BYTES);
 }
 
 void rf_test_capture_text(const struct rf_test_capture *capture, char **text, size_t *length, size_t *gap_at,
@@ -180,6 +183,7 @@ static void drain(struct rf_test_child *child, int *fd, bool is_record) {
 
 /* Past the deadline: SIGTERM, then SIGKILL. */
 static void press(struct rf_test_child *child, int64_t now) {
+    rf_assert(child->pid > 1 && !child->leader_ended && (!child->killed || child->timed_out));
     if (!child->timed_out && now >= child->deadline_ns) {
         child->timed_out = true;
         child->asked_ns = now;
@@ -211,6 +215,7 @@ static void look_after(struct rf_test_child *child) {
         memcpy(child->left_behind, left, sizeof left);
         rf_test_orphans_of(child, true, left, sizeof left);
     }
+    rf_assert(child->leader_ended && child->pid > 1); /* not reaped: the pid is its own */
     kill(-child->pid, SIGKILL);
     drain(child, &child->record_fd, true);
     drain(child, &child->output_fd, false);

@@ -2,7 +2,7 @@
  *
  * Invariants: one pass over the data, nothing allocated; a NaN or an infinity where it is not expected exceeds every
  * tolerance and counts as infinitely far off, so a finite difference never hides it; NMSE is over the pairs where
- * both values are finite. */
+ * both values are finite. This is asserted for each pair; that nothing is allocated is a property of the source. */
 #include "testing_impl.h"
 
 #include <inttypes.h>
@@ -112,6 +112,7 @@ static void examine(enum rf_dtype dtype, const void *actual, const void *expecte
         found->inf_actual += isinf(a) != 0;
         found->inf_expected += isinf(e) != 0;
         struct pair pair = compare(dtype, a_bits, e_bits, a, e, how);
+        rf_assert(isfinite(a) == isfinite(e) || (pair.over && isinf(pair.difference)));
         if (isfinite(a) && isfinite(e)) {
             found->squared_error += pair.difference * pair.difference;
             found->squared_sum += e * e;

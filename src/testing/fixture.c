@@ -3,7 +3,8 @@
  * Invariants: it is opened at most once at a time, by the first thread that asks, with the mutex held; the state and
  * the device change only under the mutex. A queue is used by the thread that asked for it and is destroyed when that
  * thread ends or, at the latest, after the test it was made in. A forked child never calls the driver: no driver
- * survives a fork.
+ * survives a fork. It is asserted that the fixture is opened once, and that a queue which is destroyed is in the list
+ * of this process. A mutex does not tell who holds it.
  *
  * Must not decide what a leak is: leaks.c does. */
 #include "fixture_impl.h"
@@ -133,6 +134,7 @@ static bool read_figures(void) {
 
 /* With the mutex held. */
 static void open_fixture(void) {
+    rf_assert(fixture.state == UNTRIED && !fixture.device && !fixture.runtime);
     fixture.process = getpid();
     rf_status status = make_runtime();
     if (status) {
@@ -254,6 +256,8 @@ void rf_fixture_memory_stats(struct rf_memory_info *info) {
 /* With the mutex held. */
 static void drop_queue(struct thread_queue *entry) {
     if (!entry->queue) return;
+    rf_assert(fixture.process == getpid());
+    rf_assert((entry->previous ? entry->previous->next : fixture.queues) == entry);
     rf_queue_destroy(&entry->queue);
     entry->queue = NULL;
     if (entry->previous)

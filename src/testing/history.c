@@ -3,8 +3,9 @@
  *
  * One line per test, the newest last: program, test, microseconds, bytes, failed (0 or 1), separated by tabs. The
  * program is known by its base name, so that several build folders share the file. Invariants: at most ENTRIES_MAX
- * lines; the file is written as a whole and renamed into place; a line that makes no sense is dropped. The history
- * only guides (order, guesses, --rerun-failed): a verdict must not depend on it. */
+ * lines (asserted); the file is written as a whole and renamed into place; a line that makes no sense is dropped
+ * (both are about files, which tests/testing/test_runner.c reads). The history only guides (order, guesses,
+ * --rerun-failed): a verdict must not depend on it. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -184,14 +185,16 @@ void rf_test_history_save(const struct rf_test_plan *plan) {
     snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    size_t live = 0;
+    size_t live = 0, written = 0;
     for (size_t i = 0; i < book.count; i++) live += !book.entries[i].dropped;
     for (size_t i = 0; file && i < book.count; i++) {
         const struct entry *entry = &book.entries[i];
         if (entry->dropped || live-- > ENTRIES_MAX) continue;
+        written++;
         fprintf(file, "%s\t%lld\t%llu\t%d\n", entry->key, (long long)entry->elapsed_us,
                 (unsigned long long)entry->bytes, entry->failed);
     }
+    rf_assert(written <= ENTRIES_MAX);
     bool good = file && !ferror(file);
     if (file) good = fclose(file) == 0 && good;
     if (!good || rename(temporary, path) != 0) unlink(temporary);

@@ -2,7 +2,8 @@
  *
  * Invariants: the verdict on a leak rests on the ledger, which is exact and knows call sites; no tolerance excuses
  * what it lists. The figure of the kernel is a second witness for memory that never went through the ledger. A device
- * that could not be drained is lost, and what it held is abandoned, not leaked. */
+ * that could not be drained is lost, and what it held is abandoned, not leaked. These say how a verdict is
+ * found and are not asserted: tests/misbehaving and tests/testing check the verdicts. */
 #include "fixture_impl.h"
 
 #include <inttypes.h>

@@ -1,7 +1,8 @@
 /* One live line at the bottom of a terminal: how far the run is, which tests run, how long it will take, and how much
  * GPU memory is in use. Not shown if the output is not a terminal.
  *
- * Invariant: the line is cleared before anything else is printed; it never wraps. */
+ * Invariant: the line is cleared before anything else is printed (by whoever prints: report.c); it never wraps
+ * (asserted by its width, which is exact for ASCII: names of tests are C identifiers). */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -54,6 +55,7 @@ void rf_test_progress_draw(const struct rf_test_running *running, size_t running
     }
     size_t width = terminal_width() - 1;
     if (width > sizeof text - 1) width = sizeof text - 1;
+    rf_assert(width < terminal_width() || width == sizeof text - 1);
     printf("\r\x1b[K%.*s", (int)width, text);
     fflush(stdout);
     line.drawn = true;

@@ -1,7 +1,8 @@
 /* The record: what a test reports about itself, apart from what it prints.
  *
  * Invariants: one line is one write() of less than PIPE_BUF bytes, so lines of several threads and processes never
- * mix; text is escaped, so a message cannot contain a line break. */
+ * mix; text is escaped, so a message cannot contain a line break. Both are asserted before a line is
+ * written. */
 #include "testing_impl.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ void rf_test_record_write(int fd, const char *kind, const char *format, ...) {
         }
     }
     line[length++] = '\n';
+    rf_assert(length < PIPE_BUF && length <= sizeof line && memchr(line, '\n', length) == line + length - 1);
     int saved_errno = errno;
     while (write(fd, line, length) < 0 && errno == EINTR) {
     }

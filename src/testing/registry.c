@@ -3,7 +3,7 @@
  *
  * Invariant: the index by name is built only when it pays off. With it ten thousand tests can be found, and checked
  * for duplicates, without comparing each with each; a process that runs one test looks up one name and does without.
- */
+ * It is asserted that the index is at most half full, so that a search in it ends. */
 #include "testing_impl.h"
 
 #include <stdlib.h>
@@ -92,6 +92,7 @@ static void build_index(void) {
             twice = test;
     }
     indexed_count = count;
+    rf_assert(2 * indexed_count <= slot_count);
 }
 
 static bool is_named(const struct rf_test *test, const char *full_name) {

@@ -1,8 +1,9 @@
 /* The report for people: one line per test, everything about a failure, and the closing line.
  *
  * Invariants: what a test printed is shown indented or with a prefix, with control characters spelled out, so nothing
- * it prints looks like a line of the report. The closing line comes last, once. A run of very many tests shows only
- * failures and a line after every tenth of the tests instead of a line per test. */
+ * it prints looks like a line of the report. The closing line comes last, once (asserted: nothing is reported after
+ * it). The first is about bytes on a stream, which tests/misbehaving/test_misbehaving.c reads. A run of very many
+ * tests shows only failures and a line after every tenth of the tests instead of a line per test. */
 #include "runner_impl.h"
 
 #include <stdlib.h>
@@ -15,13 +16,14 @@
 
 /* How this run is shown. */
 static struct {
-    bool many;
+    bool many, closed;
     unsigned long total, done;
 } shown;
 
 void rf_test_report_start(const struct rf_test_settings *settings, const struct rf_test_plan *plan) {
     shown.total = (unsigned long)plan->count * (unsigned long)settings->repeat;
     shown.done = 0;
+    shown.closed = false;
     shown.many = shown.total > MANY_TESTS && !settings->verbose && !settings->until_fail;
     if (settings->quiet) return;
     printf("%zu tests, ", plan->count);
@@ -130,6 +132,7 @@ void rf_test_report(const struct rf_test_settings *settings, struct rf_test_job 
     tally->passed += result->verdict == RF_TEST_PASSED;
     tally->skipped += result->verdict == RF_TEST_SKIPPED;
     note_result(job, result);
+    rf_assert(!shown.closed);
     shown.done++;
     rf_test_progress_clear();
     bool tenth = shown.many && shown.done % (shown.total / 10) == 0 && !rf_test_progress_shown();
@@ -242,4 +245,6 @@ void rf_test_report_end(const struct rf_test_settings *settings, const struct rf
     if (slowest > 0) show_slowest(plan, (size_t)slowest);
     printf("%lu passed, %lu failed, %lu skipped\n", tally->passed, tally->failed, tally->skipped);
     fflush(stdout);
+    rf_assert(!shown.closed);
+    shown.closed = true;
 }

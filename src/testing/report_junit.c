@@ -1,6 +1,8 @@
 /* Report files: how they are put in place, and JUnit's XML. report_json.c writes the JSON one.
  *
- * Invariant: text from tests is made valid XML 1.0 in UTF-8: a character that is not allowed becomes '?'. */
+ * Invariant: text from tests is made valid XML 1.0 in UTF-8: a character that is not allowed becomes '?'. This is
+ * not asserted, because the function that decides it would check itself: tests/testing/test_runner.c reads the file
+ * with an XML parser. */
 #include "base/utf8.h"
 #include "runner_impl.h"
 

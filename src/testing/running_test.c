@@ -2,7 +2,9 @@
  *
  * Invariants: a failure goes to the record the moment it happens, so a later crash does not lose it. A fatal failure
  * leaves the running function by longjmp on the thread of the test, ends any other thread, and ends a forked child,
- * which must never run the rest of the runner. Tear-down and the clean-up of the fixture follow in every case. */
+ * which must never run the rest of the runner. Tear-down and the clean-up of the fixture follow in every case.
+ * leave_with asserts process and thread; harness.crashes_are_named (tests/testing/test_harness.c) looks whether a
+ * failure is in the record before the crash. */
 #include "testing_impl.h"
 
 #include <errno.h>
@@ -197,6 +199,7 @@ static void leave_with(int exit_status) {
     }
     if (!pthread_equal(pthread_self(), current.thread)) pthread_exit(NULL);
     if (!current.leave) return; /* between set-up, body and tear-down there is nothing to leave */
+    rf_assert(getpid() == current.process && pthread_equal(pthread_self(), current.thread));
     longjmp(current.leave->target, 1);
 }
 

@@ -21,6 +21,8 @@
 
 #include <rocmforge/test.h>
 
+#include "base/assert.h"
+
 #define RF_TEST_DEFAULT_TIMEOUT_MS 60000
 #define RF_TEST_NAME_BYTES 256
 

@@ -7,7 +7,8 @@
  *
  * Invariants: a scanner looks at nothing outside its piece. All scanners of one piece together
  * look at each rune a bounded number of times: if an expression could fail after looking far ahead,
- * the next position must not look ahead again. */
+ * the next position must not look ahead again. It is asserted that a match ends within its piece;
+ * tests/tokenizer/tokenizer_property.c bounds the steps that an encoding counts. */
 #include "tokenizer/pretokenize.h"
 
 #include <stdio.h>
@@ -39,6 +40,7 @@ static rf_status split(const struct span *span, size_t stage_index, size_t begin
     rf_status status = RF_OK;
     for (size_t at = begin; at < end && !status;) {
         size_t after = stage->match(span->runes, begin, at, end, stage->rules);
+        rf_assert(after >= at && after <= end);
         if (after == at) {
             at++;
             continue;

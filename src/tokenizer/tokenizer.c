@@ -1,7 +1,8 @@
 /* Encoding: special tokens are cut out of the text, and the text between them goes to the family's encoder.
  * Also the functions that answer questions about a tokenizer.
  *
- * Invariant: each encoding owns all its memory; the tokenizer is only read. */
+ * Invariant: each encoding owns all its memory; the tokenizer is only read (the compiler checks that: it is
+ * const). The tests that refuse each allocation find leaks of the first kind. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Making a tokenizer from a vocabulary, and the special tokens that are found in text.
  *
  * Invariant: a vocabulary is hostile until its ids and types are known to be in range and its lengths to add
- * up. The tokenizer must not keep a pointer into the vocabulary. */
+ * up (tokenizer_is_valid checks what is made of it). The tokenizer must not keep a pointer into the vocabulary. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -249,14 +249,53 @@ static rf_status build(struct rf_tokenizer *tokenizer, const struct rf_vocab *vo
     return status;
 }
 
+#if RF_CHECKS >= 2
+static bool symbol_is_valid(const struct rf_tokenizer *tokenizer, struct rf_symbol symbol) {
+    return symbol.offset < tokenizer->byte_count && symbol.bytes < tokenizer->byte_count - symbol.offset &&
+           !tokenizer->bytes[symbol.offset + symbol.bytes];
+}
+static bool id_is_valid(const struct rf_tokenizer *tokenizer, int32_t id) {
+    return id >= -1 && (id < 0 || (uint32_t)id < tokenizer->token_count);
+}
+
+static bool tokenizer_is_valid(const struct rf_tokenizer *tokenizer, const char **why) {
+    RF_INVALID_UNLESS(tokenizer->token_count && tokenizer->token_count <= tokenizer->symbol_count &&
+                          tokenizer->symbol_count <= tokenizer->symbol_capacity &&
+                          tokenizer->byte_count <= tokenizer->byte_capacity,
+                      "a table holds more than it has room for, or nothing");
+    for (uint32_t i = 0; i < tokenizer->symbol_count; i++)
+        RF_INVALID_UNLESS(symbol_is_valid(tokenizer, tokenizer->symbols[i]) &&
+                              (i >= tokenizer->token_count || symbol_is_valid(tokenizer, tokenizer->tokens[i].text)),
+                          "a symbol lies outside the bytes, or no zero follows it");
+    for (size_t i = 0; i < tokenizer->by_piece.slot_count; i++) {
+        uint32_t symbol = tokenizer->by_piece.slots[i] - 1; /* empty: RF_NO_SYMBOL */
+        if (symbol == RF_NO_SYMBOL) continue;
+        RF_INVALID_UNLESS(symbol < tokenizer->symbol_count, "the index holds a symbol that does not exist");
+        RF_INVALID_UNLESS(symbol >= tokenizer->token_count || !is_special(tokenizer->tokens[symbol].type),
+                          "text can become a control or user-defined token");
+    }
+    RF_INVALID_UNLESS(id_is_valid(tokenizer, tokenizer->bos) && id_is_valid(tokenizer, tokenizer->eos) &&
+                          id_is_valid(tokenizer, tokenizer->unk) && id_is_valid(tokenizer, tokenizer->pad) &&
+                          id_is_valid(tokenizer, tokenizer->eot),
+                      "an id is not among the tokens");
+    for (uint32_t i = 0; i < tokenizer->special_count; i++)
+        RF_INVALID_UNLESS(tokenizer->specials[i] < tokenizer->token_count &&
+                              is_special(tokenizer->tokens[tokenizer->specials[i]].type),
+                          "a special token is none");
+    return true;
+}
+#endif
+
 rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out) {
     struct rf_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer) return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory");
     rf_status status = build(tokenizer, vocab);
-    if (status)
+    if (status) {
         rf_tokenizer_destroy(&tokenizer);
-    else
+    } else {
+        rf_assert_valid(tokenizer_is_valid, tokenizer);
         *out = tokenizer;
+    }
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* From ids back to text: all at once, or one by one with complete characters only.
  *
- * Invariant: both ways use the same push function, so they give the same text. */
+ * Invariant: both ways use the same push function, so they give the same text (a property of the source: one calls
+ * the other). */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>

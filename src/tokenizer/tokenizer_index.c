@@ -1,7 +1,8 @@
 /* The tokenizer's hash tables: from bytes to a symbol, and from two symbols to their merge.
  *
  * Invariants: a table is at most half full, so every search ends. Entries are compared in full,
- * so a collision costs time but never gives a wrong answer. */
+ * so a collision costs time but never gives a wrong answer. The first is asserted where a text is added, the second
+ * where one is found; the table of merges is made for their number and never grows. */
 #include "tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -67,7 +68,9 @@ rf_status rf_text_index_init(struct rf_text_index *index, size_t expected) {
 
 uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct rf_text_index *index, bool spelling,
                             const char *text, size_t bytes) {
-    return index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: 0 - 1 is RF_NO_SYMBOL */
+    uint32_t found = index->slots[find_slot(tokenizer, index, spelling, text, bytes)] - 1; /* empty: RF_NO_SYMBOL */
+    rf_assert(found == RF_NO_SYMBOL || bytes_of(tokenizer, spelling, found).bytes == bytes);
+    return found;
 }
 
 static rf_status double_size(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling) {
@@ -97,6 +100,7 @@ rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text
     if (index->slots[at]) return RF_OK;
     index->slots[at] = symbol + 1;
     index->used++;
+    rf_assert(2 * index->used <= index->slot_count);
     return RF_OK;
 }
 

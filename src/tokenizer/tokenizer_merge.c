@@ -5,7 +5,8 @@
  *
  * Invariants: a candidate names its left link in the low half of its order. It is outdated if the left
  * link is gone, or if left and right together are not as long as when it was made: links only grow, by
- * taking in what is to their right, so their length shows it. Merging must not depend on what the text means. */
+ * taking in what is to their right, so their length shows it. This is asserted at each
+ * merge. Merging must not depend on what the text means. */
 #include "tokenizer/tokenizer_impl.h"
 
 static rf_status push(struct rf_encoding *encoding, struct rf_candidate candidate) {
@@ -51,9 +52,11 @@ rf_status rf_merge_links(struct rf_encoding *encoding, const char *text, size_t 
     for (size_t i = 0; i < count && !status; i++) status = consider(encoding, text, (uint32_t)i, find);
     while (!status && encoding->heap_count) {
         struct rf_candidate candidate = pop(encoding);
+        rf_assert((candidate.order & UINT32_MAX) < count);
         struct rf_link *left = &links[candidate.order & UINT32_MAX];
         if (!left->bytes || left->next == RF_NO_LINK) continue;
         struct rf_link *right = &links[left->next];
+        rf_assert(right->bytes && right->start == left->start + left->bytes && &links[right->previous] == left);
         if (left->bytes + right->bytes != candidate.bytes) continue;
         left->bytes = candidate.bytes;
         left->symbol = candidate.merged;
