@@ -143,3 +143,12 @@ RF_TEST(op_attention, pieces_refuse) {
     REFUSED(replicate, RF_E_INVALID, "dimension 2 of out", call.tensors[1].desc.shape[2] = 4);
     REFUSED(replicate, RF_E_INVALID, "out is f16", call.tensors[1].desc.dtype = RF_F16);
 }
+
+/* A graph passes an attribute only where the op's row names it. */
+RF_TEST(op_attention, rows_name_their_attributes) {
+    const struct rf_op_attribute *mask = rf_op_find("causal_mask")->attributes;
+    RF_ASSERT(mask != NULL);
+    RF_ASSERT_TEXT(mask[0].name, "offset");
+    RF_ASSERT(mask[1].name == NULL);
+    RF_ASSERT(rf_op_find("kv_replicate")->attributes == NULL);
+}
