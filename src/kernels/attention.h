@@ -8,6 +8,13 @@
 
 #include "kernels/attention_args.h"
 
+/* A size, of which kernels take the low 32 bits. Only those are loaded: told to drop the upper half, the compiler
+ * would clear it again wherever the size is widened, and multiply in 64 bits. */
+typedef uint32_t rf_low_word __attribute__((may_alias));
+RF_DEVICE uint32_t rf_size(const uint64_t *size) {
+    return *(const rf_low_word *)size;
+}
+
 /* The index of a head's first element. */
 RF_DEVICE uint64_t rf_heads_at(struct rf_head_strides strides, uint32_t batch, uint32_t head) {
     return batch * strides.batch + head * strides.head;

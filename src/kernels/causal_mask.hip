@@ -1,14 +1,15 @@
-/* causal_mask: in place, scores[b][h][i][j] = -inf for j > i + offset (attention_args.h). Scores that stay visible are
- * neither read nor written: the cost is the stores of the hidden part.
+/* causal_mask: in place, scores[b][h][i][j] = -inf for j > i + offset (attention_args.h). Scores that stay visible
+ * are neither read nor written: the cost is the stores of the hidden part.
  *
  * Launch: one-dimensional blocks of whole waves. A wave takes a row at a time; grid x is over the rows, y over the
- * heads, z over the batch. Any grid is right; RF_HEAD_ROWS_THREADS threads a block and a wave for every row are fast. */
+ * heads, z over the batch. Any grid is right; RF_HEAD_ROWS_THREADS threads a block and a wave for every row are fast.
+ */
 #include "kernels/attention.h"
 
 #define RF_LINE 128 /* bytes */
 
-/* A lane stores 16 bytes, four times a turn; from the first turn on the wave writes whole lines of memory. The two ends
- * of the row are stored element by element. */
+/* A lane stores 16 bytes, four times a turn; from the first turn on the wave writes whole lines of memory. The two
+ * ends of the row are stored element by element. */
 RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t columns) {
     uint32_t bits = type == RF_TYPE_F32 ? 0xff800000u : type == RF_TYPE_F16 ? 0xfc00fc00u : 0xff80ff80u;
     uint32_t group = 16 / rf_type_bytes(type), lane = rf_lane();

@@ -1,9 +1,9 @@
 /* flash_attention, as attention_args.h says: the scores are never in memory. mask NULL: none. A NaN or +inf among the
- * scores of a row makes the row NaN. v must be finite. out, q, k and v are of the type in the kernel's name; arithmetic
- * and sums are in f32.
+ * scores of a row makes the row NaN. v must be finite. out, q, k and v are of the type in the kernel's name;
+ * arithmetic and sums are in f32.
  *
- * dim is a multiple of 8, at most RF_ATTENTION_DIM_MAX. q, k, v, out and their strides are aligned to 16 bytes. out must
- * not overlap the inputs.
+ * dim is a multiple of 8, at most RF_ATTENTION_DIM_MAX. q, k, v, out and their strides are aligned to 16 bytes. out
+ * must not overlap the inputs.
  *
  * flash_attention_TYPE: blocks of RF_ATTENTION_THREADS, one for each RF_ATTENTION_TILE queries: tiles, then heads_q,
  * then batch, all in grid x. */
@@ -27,7 +27,7 @@ RF_DEVICE struct rf_keys flash_keys(enum rf_type type, const void *k, const void
 }
 RF_DEVICE struct rf_query_view flash_view(const float *mask, const struct rf_flash_attention_args *args,
                                           struct rf_share_of_heads share) {
-    struct rf_query_view view = {(uint32_t)args->q_rows, (uint32_t)args->k_rows, args->offset, mask, args->mask.row};
+    struct rf_query_view view = {rf_size(&args->q_rows), rf_size(&args->k_rows), args->offset, mask, args->mask.row};
     if (mask) view.mask += rf_heads_at(args->mask, share.batch, share.head);
     return view;
 }
@@ -37,14 +37,14 @@ RF_DEVICE struct rf_query_view flash_view(const float *mask, const struct rf_fla
               (const element *, k), (const element *, v), (const float *, mask),                                     \
               (struct rf_flash_attention_args, args)) {                                                              \
         RF_SHARED(float, shared, RF_ATTENTION_SHARED);                                                               \
-        uint32_t heads_q = (uint32_t)args.heads_q, group = heads_q / (uint32_t)args.heads_kv;                        \
-        uint32_t tiles = rf_tiles_of((uint32_t)args.q_rows, RF_ATTENTION_TILE);                                      \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t tiles = rf_tiles_of(rf_size(&args.q_rows), RF_ATTENTION_TILE);                                      \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
         struct rf_keys keys = flash_keys(type, k, v, &args, share.batch, share.head / group);                        \
         struct rf_query_view view = flash_view(mask, &args, share);                                                  \
         rf_attend_tile(type, false, false, type, out + rf_heads_at(args.out, share.batch, share.head), args.out.row, \
                        q + rf_heads_at(args.q, share.batch, share.head), args.q.row, &keys, &view,                   \
-                       share.tile * RF_ATTENTION_TILE, (uint32_t)args.dim, args.scale, shared);                      \
+                       share.tile * RF_ATTENTION_TILE, rf_size(&args.dim), args.scale, shared);                      \
     }
 
 FLASH_ATTENTION(f32, RF_TYPE_F32, float)
@@ -54,13 +54,13 @@ FLASH_ATTENTION(bf16, RF_TYPE_BF16, rf_bf16)
 /* ---- on matrix units ------------------------------------------------------------------------------------- */
 
 /* flash_attention_matrix_TYPE_dD: the same for 16-bit types and head sizes up to D; weights are rounded to the type.
- * Launch: blocks of RF_MATRIX_WAVES waves (RF_MATRIX_THREADS_MAX threads where there are no matrix units), one for each
- * RF_MATRIX_QUERIES queries: tiles, then heads_q, then batch, all in grid x. A head's last queries come first, for with
- * a causal offset they have most to do. Dynamic shared memory: RF_MATRIX_TILES_BYTES with two tiles, at least
- * RF_MATRIX_BYTES_MIN.
+ * Launch: blocks of RF_MATRIX_WAVES waves (RF_MATRIX_THREADS_MAX threads where there are no matrix units), one for
+ * each RF_MATRIX_QUERIES queries: tiles, then heads_q, then batch, all in grid x. A head's last queries come first,
+ * for with a causal offset they have most to do. Dynamic shared memory: RF_MATRIX_TILES_BYTES with two tiles, at
+ * least RF_MATRIX_BYTES_MIN.
  *
- * flash_attention_matrix_TYPE_d128_wide: without a mask; a block for each RF_WIDE_QUERIES queries. Dynamic shared memory:
- * RF_MATRIX_TILES_BYTES with RF_WIDE_TILES, and RF_WIDE_NOTES_BYTES more. */
+ * flash_attention_matrix_TYPE_d128_wide: without a mask; a block for each RF_WIDE_QUERIES queries. Dynamic shared
+ * memory: RF_MATRIX_TILES_BYTES with RF_WIDE_TILES, and RF_WIDE_NOTES_BYTES more. */
 #include "kernels/attention_wide.h"
 
 #define FLASH_MATRIX_OF(name, type_, shape_, queries_, wide_)                                                        \
@@ -69,8 +69,8 @@ FLASH_ATTENTION(bf16, RF_TYPE_BF16, rf_bf16)
               (struct rf_flash_attention_args, args)) {                                                              \
         RF_SHARED_DYNAMIC(uint16_t, flash_shared);                                                                   \
         struct rf_matrix_shape shape = shape_;                                                                       \
-        uint32_t heads_q = (uint32_t)args.heads_q, group = heads_q / (uint32_t)args.heads_kv;                        \
-        uint32_t q_rows = (uint32_t)args.q_rows, tiles = rf_tiles_of(q_rows, queries_);                              \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t q_rows = rf_size(&args.q_rows), tiles = rf_tiles_of(q_rows, queries_);                              \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
         struct rf_keys keys = flash_keys(type_, k, v, &args, share.batch, share.head / group);                       \
         struct rf_query_view view = flash_view(wide_ ? 0 : mask, &args, share);                                      \
@@ -81,10 +81,10 @@ FLASH_ATTENTION(bf16, RF_TYPE_BF16, rf_bf16)
         for (uint32_t past = 0; past < queries_ && first + past < q_rows; past += shape.queries) {                   \
             if (wide_) {                                                                                             \
                 rf_attend_wide(type_, shape, to, args.out.row, from, args.q.row, &keys, &view, first + past,         \
-                               (uint32_t)args.dim, args.scale, flash_shared);                                        \
+                               rf_size(&args.dim), args.scale, flash_shared);                                        \
             } else {                                                                                                 \
                 rf_attend_matrix(type_, false, shape, type_, to, args.out.row, from, args.q.row, &keys, &view,       \
-                                 first + past, (uint32_t)args.dim, args.scale, flash_shared);                        \
+                                 first + past, rf_size(&args.dim), args.scale, flash_shared);                        \
             }                                                                                                        \
         }                                                                                                            \
     }

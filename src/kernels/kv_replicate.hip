@@ -1,9 +1,10 @@
-/* kv_replicate: gives every query head a copy of its key-value head's keys or values (attention_args.h). Each element is
- * read once and written heads_q / heads_kv times. Rows that follow each other without a gap are best given as one row.
+/* kv_replicate: gives every query head a copy of its key-value head's keys or values (attention_args.h). Each element
+ * is read once and written heads_q / heads_kv times. Rows that follow each other without a gap are best given as one
+ * row.
  *
  * Launch: one-dimensional blocks of any size. Grid x is over the elements of a head: a thread takes 16 bytes where
- * sizes, strides and addresses allow it, else one element. Grid y is over batch * heads_kv. Any grid is right. out must
- * not overlap in. */
+ * sizes, strides and addresses allow it, else one element. Grid y is over batch * heads_kv. Any grid is right. out
+ * must not overlap in. */
 #include "kernels/attention.h"
 
 RF_DEVICE void replicate(uint32_t bytes, bool vector, uint8_t *out, const uint8_t *in,

@@ -1,19 +1,19 @@
-/* paged_attention: attention over keys and values in pages, as attention_args.h says. table NULL: none. out and q are of
- * plan.q_type, k and v of the type in the kernel's name; sums are in f32. dim is a multiple of 8, at most
+/* paged_attention: attention over keys and values in pages, as attention_args.h says. table NULL: none. out and q are
+ * of plan.q_type, k and v of the type in the kernel's name; sums are in f32. dim is a multiple of 8, at most
  * RF_ATTENTION_DIM_MAX; tensors and strides are aligned to 16 bytes. out and partial must not overlap anything else.
  *
  * *_q8_0*: k and v are blocks of Q8_0 (as kv_append writes them), aligned to 2 bytes; dim and their strides, in
  * elements, are multiples of 32.
  *
- * paged_attention_prefill_*: any q_rows. Launch: blocks of RF_ATTENTION_THREADS, one for each RF_ATTENTION_TILE queries:
- * tiles, then heads_q, then batch, all in grid x.
+ * paged_attention_prefill_*: any q_rows. Launch: blocks of RF_ATTENTION_THREADS, one for each RF_ATTENTION_TILE
+ * queries: tiles, then heads_q, then batch, all in grid x.
  *
- * paged_attention_decode_*_gN: one query a sequence. A block takes N query heads of a key-value head together, so that
- * each key and value is read once for N heads. The keys are split into plan.splits of plan.chunk. Launch: blocks of
- * RF_DECODE_PLAIN_THREADS: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one split out
- * is written. With more, partial gets dim sums for each batch, head and split, and behind all of those a maximum and a
- * sum for each. paged_attention_combine_* makes out of them, in the order of the splits: blocks of RF_RF_COMBINE_THREADS,
- * one for each batch and head, in grid x. partial is aligned to 16 bytes. */
+ * paged_attention_decode_*_gN: one query a sequence. A block takes N query heads of a key-value head together, so
+ * that each key and value is read once for N heads. The keys are split into plan.splits of plan.chunk. Launch: blocks
+ * of RF_DECODE_PLAIN_THREADS: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
+ * split out is written. With more, partial gets dim sums for each batch, head and split, and behind all of those a
+ * maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the splits: blocks of
+ * RF_COMBINE_THREADS, one for each batch and head, in grid x. partial is aligned to 16 bytes. */
 #include "kernels/attention_decode.h"
 
 RF_DEVICE struct rf_keys paged_keys(enum rf_type type, bool packed, const void *k, const void *v,
@@ -29,14 +29,14 @@ RF_DEVICE struct rf_keys paged_keys(enum rf_type type, bool packed, const void *
                            args->k.batch,
                            args->v.batch,
                            table,
-                           (uint64_t)batch * (uint32_t)args->table_width,
+                           (uint64_t)batch * rf_size(&args->table_width),
                            tabled,
                            plan->page_shift,
-                           (uint32_t)args->page_count};
+                           rf_size(&args->page_count)};
     return keys;
 }
 RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, const struct rf_paged_attention_args *args) {
-    uint32_t limit = (uint32_t)args->max_length;
+    uint32_t limit = rf_size(&args->max_length);
     return lengths[batch] < limit ? lengths[batch] : limit;
 }
 
@@ -45,18 +45,17 @@ RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, const s
               (const void *, k), (const void *, v), (const uint32_t *, table), (const uint32_t *, lengths),          \
               (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
         RF_SHARED(float, shared, RF_ATTENTION_SHARED);                                                               \
-        uint32_t heads_q = (uint32_t)args.heads_q, group = heads_q / (uint32_t)args.heads_kv;                        \
-        uint32_t q_rows = (uint32_t)args.q_rows;                                                                     \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t q_rows = rf_size(&args.q_rows);                                                                     \
         struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_ATTENTION_TILE), heads_q);         \
-        struct rf_keys keys =                                                                                        \
-            paged_keys(type, packed, k, v, table, share.batch, share.head / group, &args, &plan);                    \
+        struct rf_keys keys = paged_keys(type, packed, k, v, table, share.batch, share.head / group, &args, &plan);  \
         uint32_t length = paged_length(lengths, share.batch, &args);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
         enum rf_type of_q = (enum rf_type)plan.q_type;                                                               \
         rf_attend_tile(type, true, packed, of_q,                                                                     \
                        rf_at_mutable(of_q, out, rf_heads_at(args.out, share.batch, share.head)), args.out.row,       \
                        rf_at(of_q, q, rf_heads_at(args.q, share.batch, share.head)), args.q.row, &keys, &view,       \
-                       share.tile *RF_ATTENTION_TILE, (uint32_t)args.dim, args.scale, shared);                       \
+                       share.tile *RF_ATTENTION_TILE, rf_size(&args.dim), args.scale, shared);                       \
     }
 
 PAGED_PREFILL(f32, RF_TYPE_F32, false)
@@ -66,14 +65,15 @@ PAGED_PREFILL(q8_0, RF_TYPE_F16, true)
 
 /* ---- decoding --------------------------------------------------------------------------------------- */
 
-/* A key is read by a team of 2^n lanes, 8 elements each. A wave holds several teams, each with its own maximum, sum and
- * sums, which are brought together at the end in a fixed order. */
+/* A key is read by a team of 2^n lanes, 8 elements each. A wave holds several teams, each with its own maximum, sum
+ * and sums, which are brought together at the end in a fixed order. */
 #define DECODE_THREADS RF_DECODE_PLAIN_THREADS
 #define DECODE_WAVES (DECODE_THREADS / RF_WAVE)
 #define DECODE_PITCH (RF_ATTENTION_DIM_MAX + 2)
 #define DECODE_HEADS_MAX 8
 
-/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32, or where packed two words and the scale. */
+/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32, or where packed two words and the scale.
+ */
 struct decode_piece {
     rf_u32x4 raw[2];
 };
@@ -218,17 +218,17 @@ RF_DEVICE uint32_t decode_team(uint32_t dim) {
 /* What a block of up to `heads` query heads of one key-value head has to do. */
 struct decode_work {
     struct rf_keys keys;
-    uint32_t first, end;        /* keys */
-    uint32_t settled;           /* keys before this one were written before the kernel's turn */
-    uint32_t heads_left;        /* heads from the block's first on */
-    uint64_t q;                 /* index of the first head's query */
+    uint32_t first, end; /* keys */
+    uint32_t settled;    /* keys before this one were written before the kernel's turn */
+    uint32_t heads_left; /* heads from the block's first on */
+    uint64_t q;          /* index of the first head's query */
     struct rf_decode_out to;
 };
 RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32_t heads, void *out, float *partial,
                                           const void *k, const void *v, const uint32_t *table,
                                           const uint32_t *lengths, const struct rf_paged_attention_args *args,
                                           const struct rf_paged_attention_plan *plan) {
-    uint32_t heads_q = (uint32_t)args->heads_q, heads_kv = (uint32_t)args->heads_kv, dim = (uint32_t)args->dim;
+    uint32_t heads_q = rf_size(&args->heads_q), heads_kv = rf_size(&args->heads_kv), dim = rf_size(&args->dim);
     uint32_t chunk = plan->chunk, splits = plan->splits, fresh = args->fresh;
     enum rf_type q_type = (enum rf_type)plan->q_type;
     uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
@@ -285,7 +285,7 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
     RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, PAGED_DECODE_ARGUMENTS) {                               \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
         decode_body(type, packed, heads, PAGED_DECODE_SHARE(type, packed, heads), q, args.q.head,                    \
-                    (uint32_t)args.dim, args.scale, shared);                                                         \
+                    rf_size(&args.dim), args.scale, shared);                                                         \
     }
 #define PAGED_DECODES(name, type, packed)                                                                            \
     PAGED_DECODE(name##_g1, type, packed, 1)                                                                         \
@@ -298,8 +298,8 @@ PAGED_DECODES(bf16, RF_TYPE_BF16, false)
 PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 
 /* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, with
- * RF_DECODE_HEADS heads together; _q8_0_dD: for a head size of D, with rows aligned to 4 bytes. chunk is a multiple of
- * RF_DECODE_KEYS. Launch: RF_DECODE_WAVES waves, and RF_DECODE_BYTES of dynamic shared memory. */
+ * RF_DECODE_HEADS heads together; _q8_0_dD: for a head size of D, with rows aligned to 4 bytes. chunk is a multiple
+ * of RF_DECODE_KEYS. Launch: RF_DECODE_WAVES waves, and RF_DECODE_BYTES of dynamic shared memory. */
 #ifdef RF_TILE_ABSENT
 #define PAGED_DECODE_MATRIX(name, type, packed, dim_) PAGED_DECODE(matrix_##name, type, packed, 8)
 #else
@@ -316,7 +316,7 @@ RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, 
         rf_grid_go();                                                                                                \
         if (args.fresh == RF_ALL_FRESH) rf_grid_wait();                                                              \
         decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, args.q.head,         \
-                      (uint32_t)args.dim, args.scale, paged_shared);                                                 \
+                      rf_size(&args.dim), args.scale, paged_shared);                                                 \
     }
 #endif
 
@@ -327,10 +327,11 @@ PAGED_DECODE_MATRIX(bf16_d128, RF_TYPE_BF16, false, 128)
 PAGED_DECODE_MATRIX(q8_0_d64, RF_TYPE_F16, true, 64)
 PAGED_DECODE_MATRIX(q8_0_d128, RF_TYPE_F16, true, 128)
 
-/* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order. */
+/* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order.
+ */
 RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, const struct rf_paged_attention_args *args,
                        uint32_t splits, float *shared) {
-    uint32_t heads_q = (uint32_t)args->heads_q, dim = (uint32_t)args->dim;
+    uint32_t heads_q = rf_size(&args->heads_q), dim = rf_size(&args->dim);
     uint64_t head = rf_block_x(), heads = rf_grid_dim_x();
     const float *sums = partial + head * splits * dim, *extents = partial + heads * splits * dim + head * splits * 2;
     uint32_t team = dim <= 64 ? 16 : dim <= 128 ? 32 : 64, teams = RF_COMBINE_THREADS / team;
@@ -367,9 +368,9 @@ RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, const
 }
 
 #define PAGED_COMBINE(name, type, element)                                                                           \
-    RF_KERNEL(paged_attention_combine_##name, RF_COMBINE_THREADS, (element *, out), (const float *, partial),           \
+    RF_KERNEL(paged_attention_combine_##name, RF_COMBINE_THREADS, (element *, out), (const float *, partial),        \
               (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
-        RF_SHARED(float, shared, 4 * RF_COMBINE_THREADS);                                                               \
+        RF_SHARED(float, shared, 4 * RF_COMBINE_THREADS);                                                            \
         combine(type, out, partial, &args, plan.splits, shared);                                                     \
     }
 
@@ -379,8 +380,9 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 /* ---- prefill on matrix units ---------------------------------------------------------------------------- */
 
-/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D; weights, and queries of f32, are
- * rounded to the type. Launch: as flash_attention_matrix_*, with RF_MATRIX_PRESENT_BYTES more of dynamic shared memory. */
+/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D; weights, and queries of f32,
+ * are rounded to the type. Launch: as flash_attention_matrix_*, with RF_MATRIX_PRESENT_BYTES more of dynamic shared
+ * memory. */
 #include "kernels/attention_matrix.h"
 
 #define PAGED_MATRIX(name, type_, dim_)                                                                              \
@@ -389,19 +391,17 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
               (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
         RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
         struct rf_matrix_shape shape = RF_MATRIX_SHAPE(dim_);                                                        \
-        uint32_t heads_q = (uint32_t)args.heads_q, group = heads_q / (uint32_t)args.heads_kv;                        \
-        uint32_t q_rows = (uint32_t)args.q_rows, tiles = rf_tiles_of(q_rows, RF_MATRIX_QUERIES);                     \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t q_rows = rf_size(&args.q_rows), tiles = rf_tiles_of(q_rows, RF_MATRIX_QUERIES);                     \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
-        struct rf_keys keys =                                                                                        \
-            paged_keys(type_, false, k, v, table, share.batch, share.head / group, &args, &plan);                    \
+        struct rf_keys keys = paged_keys(type_, false, k, v, table, share.batch, share.head / group, &args, &plan);  \
         uint32_t length = paged_length(lengths, share.batch, &args);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
         enum rf_type of_q = plan.q_type == RF_TYPE_F32 ? RF_TYPE_F32 : type_;                                        \
-        rf_attend_matrix(type_, true, shape, of_q,                                                                   \
-                         rf_at_mutable(of_q, out, rf_heads_at(args.out, share.batch, share.head)), args.out.row,     \
-                         rf_at(of_q, q, rf_heads_at(args.q, share.batch, share.head)), args.q.row, &keys, &view,     \
-                         (tiles - 1 - share.tile) * RF_MATRIX_QUERIES, (uint32_t)args.dim, args.scale,               \
-                         paged_shared);                                                                              \
+        rf_attend_matrix(                                                                                            \
+            type_, true, shape, of_q, rf_at_mutable(of_q, out, rf_heads_at(args.out, share.batch, share.head)),      \
+            args.out.row, rf_at(of_q, q, rf_heads_at(args.q, share.batch, share.head)), args.q.row, &keys, &view,    \
+            (tiles - 1 - share.tile) * RF_MATRIX_QUERIES, rf_size(&args.dim), args.scale, paged_shared);             \
     }
 
 RF_MATRIX_DIMS(PAGED_MATRIX, f16, RF_TYPE_F16)

@@ -1,5 +1,5 @@
-/* qkt_matmul: scores = scale * q k^T, as attention_args.h says. q and k are of the type in the kernel's name, scores are
- * f32; sums are in f32. Any sizes from 1.
+/* qkt_matmul: scores = scale * q k^T, as attention_args.h says. q and k are of the type in the kernel's name, scores
+ * are f32; sums are in f32. Any sizes from 1.
  *
  * Launch: blocks of RF_PRODUCT_THREADS, one for each tile (RF_PRODUCT_TILE squared) of the scores: column tiles, then
  * row tiles, then heads_q, then batch, all in grid x. scores must not overlap q or k. */
