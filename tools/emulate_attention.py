@@ -5,13 +5,19 @@ LOG2_E = 1.4426950408889634
 TOLERANCE = {'f32': 2e-5, 'f16': 2e-3, 'bf16': 1.5e-2}  # of attention: weights are rounded to the type, too
 
 
-def heads_of(*strides):
-    """A struct rf_heads by value."""
-    return np.array([strides], dtype='u8,u8,u8')[0]
-
-
 def dense(heads, rows, dim):
-    return heads_of(heads * rows * dim, rows * dim, dim)
+    """The members of a struct rf_head_strides."""
+    return heads * rows * dim, rows * dim, dim
+
+
+def struct_of(*members):
+    """A struct of kernels/attention_args.h by value: members in their order, as uint64_t where they have no type of
+    their own; a tuple of strides is three. The structs have no padding."""
+    fields = []
+    for member in members:
+        for value in member if isinstance(member, tuple) else (member,):
+            fields.append(value if isinstance(value, np.generic) else np.uint64(value))
+    return np.array([tuple(fields)], dtype=[('f%d' % i, field.dtype) for i, field in enumerate(fields)])[0]
 
 
 def softmax(scores):
@@ -69,9 +75,10 @@ def families(tools):
         sees = [min(keys, max(0, i + offset + 1)) for i in range(rows)]
         want = attention(wide_q, wide_k, wide_v, sees, np.float64(scale), mask.astype(np.float64) if masked else None)
         out = output(kind, heads_q * rows * dim)
-        args = [out.data, q, k, v, misaligned(mask, 0) if masked else np.uint64(0), dense(heads_q, rows, dim),
-                dense(heads_q, rows, dim), dense(heads_kv, keys, dim), dense(heads_kv, keys, dim), heads_of(0, 0, keys),
-                u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim), scale, i64(offset)]
+        args = [out.data, q, k, v, misaligned(mask, 0) if masked else np.uint64(0),
+                struct_of(dense(heads_q, rows, dim), dense(heads_q, rows, dim), dense(heads_kv, keys, dim),
+                          dense(heads_kv, keys, dim), (0, 0, keys), 1, heads_q, heads_kv, rows, keys, dim, i64(offset), scale,
+                          u32(0))]
         blocks = -(-rows // queries) * heads_q
         label = '%d/%d %dx%d d%d%s%s' % (heads_q, heads_kv, rows, keys, dim, ' causal' * causal, ' mask' * masked)
         return (label, (blocks, 1, 1), (block, 1, 1), args, out, want, False,
@@ -99,8 +106,9 @@ def families(tools):
             (q, wide_q), (k, wide_k) = tensor(random, kind, heads_q, rows, dim), tensor(random, kind, heads_kv, keys, dim)
             out = Output('f32', heads_q * rows * keys)
             want = 0.25 * np.einsum('hid,hjd->hij', wide_q, np.repeat(wide_k, heads_q // heads_kv, axis=0))
-            args = [out.data, q, k, dense(heads_q, rows, keys), dense(heads_q, rows, dim), dense(heads_kv, keys, dim),
-                    u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim), f32(0.25)]
+            args = [out.data, q, k, struct_of(dense(heads_q, rows, keys), dense(heads_q, rows, dim),
+                                              dense(heads_kv, keys, dim), 1, heads_q, heads_kv, rows, keys, dim, f32(0.25),
+                                              u32(0))]
             yield ('%d/%d %dx%d d%d' % (heads_q, heads_kv, rows, keys, dim),
                    (-(-rows // 64) * -(-keys // 64) * heads_q, 1, 1), (256, 1, 1), args, out, want, False,
                    {'tolerance': 1e-5})
@@ -110,8 +118,9 @@ def families(tools):
             (w, wide_w), (v, wide_v) = tensor(random, 'f32', heads_q, rows, keys), tensor(random, kind, heads_kv, keys, dim)
             out = Output(kind, heads_q * rows * dim)
             want = np.einsum('hij,hjd->hid', wide_w, np.repeat(wide_v, heads_q // heads_kv, axis=0))
-            args = [out.data, w, v, dense(heads_q, rows, dim), dense(heads_q, rows, keys), dense(heads_kv, keys, dim),
-                    u32(heads_q), u32(heads_kv), u32(rows), u32(keys), u32(dim)]
+            args = [out.data, w, v, struct_of(dense(heads_q, rows, dim), dense(heads_q, rows, keys),
+                                              dense(heads_kv, keys, dim), 1, heads_q, heads_kv, rows, keys, dim, f32(0),
+                                              u32(0))]
             yield ('%d/%d %dx%d d%d' % (heads_q, heads_kv, rows, keys, dim),
                    (-(-rows // 64) * -(-dim // 64) * heads_q, 1, 1), (256, 1, 1), args, out, want, False,
                    {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
@@ -121,7 +130,7 @@ def families(tools):
             out = Output(kind, batch * heads * rows * columns)
             hidden = np.arange(columns)[None, :] > np.arange(rows)[:, None] + offset
             want = np.broadcast_to(np.where(hidden, -np.inf, 7.0), (batch * heads, rows, columns))
-            args = [out.data, dense(heads, rows, columns), u32(batch), u32(heads), u32(rows), np.uint64(columns), i64(offset)]
+            args = [out.data, struct_of(dense(heads, rows, columns), batch, heads, rows, columns, i64(offset))]
             yield ('%dx%d %dx%d%+d' % (batch, heads, rows, columns, offset), (2, 1, 1), (128, 1, 1), args, out, want, True)
 
     def replicate(name, bits, random):
@@ -130,12 +139,13 @@ def families(tools):
             value, wide = tensor(random, kind, batch, heads_kv, rows, dim)
             out = output(kind, batch * heads_q * rows * dim)
             want = np.repeat(wide, heads_q // heads_kv, axis=1)
-            args = [out.data, value, dense(heads_q, rows, dim), dense(heads_kv, rows, dim), np.uint64(batch), u32(heads_kv),
-                    u32(heads_q // heads_kv), np.uint64(rows), np.uint64(dim)]
+            args = [out.data, value, struct_of(dense(heads_q, rows, dim), dense(heads_kv, rows, dim), batch, heads_q,
+                                               heads_kv, rows, dim)]
             yield ('%dx%d/%d %dx%d' % (batch, heads_q, heads_kv, rows, dim), (2, 1, 1), (64, 1, 1), args, out, want, True)
 
     def paged_setup(random, kind, batch, heads_kv, page_rows, width, dim, holes):
-        """Pages in another order, the last sequence full, the others shorter; keys as [sequence] of [heads, keys, dim]."""
+        """Pages in another order, the last sequence full, the others shorter; keys as [sequence] of [heads, keys, dim].
+        args_of(heads_q, rows, scale, q_kind, chunk, splits) makes the two structs."""
         count = batch * width + 1
         make = packed if kind == 'q8_0' else lambda r, *shape: tensor(r, kind, *shape)
         (k, wide_k), (v, wide_v) = (make(random, count, heads_kv, page_rows, dim) for _ in range(2))
@@ -149,14 +159,20 @@ def families(tools):
             keys.append(np.stack([wide_k[p, :, r] if p < count else np.zeros((heads_kv, dim)) for p, r in rows], axis=1))
             values.append(np.stack([wide_v[p, :, r] if p < count else np.zeros((heads_kv, dim)) for p, r in rows], axis=1))
         absent = np.where([np.arange(page_rows * width) // page_rows == 0], -np.inf if holes else 0.0, 0.0)[0]
-        pages = np.array([(page_rows.bit_length() - 1, count, width, page_rows * width)], dtype='u4,u4,u4,u4')[0]
-        return k, v, misaligned(table, 0), misaligned(lengths, 0), keys, values, absent, pages
+
+        def args_of(heads_q, rows, scale, q_kind, chunk=0, splits=0):
+            pages = dense(heads_kv, page_rows, dim)
+            return [struct_of(dense(heads_q, rows, dim), dense(heads_q, rows, dim), pages, pages, batch, heads_q, heads_kv,
+                              rows, dim, page_rows, count, width, page_rows * width, scale, u32(0)),
+                    struct_of(u32(page_rows.bit_length() - 1), number[q_kind], u32(chunk), u32(splits))]
+
+        return k, v, misaligned(table, 0), misaligned(lengths, 0), keys, values, absent, args_of
 
     def prefill_case(random, kind, heads_q, heads_kv, rows, dim, page_rows, width, holes, queries, block, shared,
                      q_kind=None):
         batch, q_kind = 2, q_kind or ('f16' if kind == 'q8_0' else kind)
-        k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width, dim,
-                                                                        holes)
+        k, v, table, lengths, keys, values, absent, args_of = paged_setup(random, kind, batch, heads_kv, page_rows, width,
+                                                                          dim, holes)
         q, wide_q = tensor(random, q_kind, batch, heads_q, rows, dim)
         scale = f32(1 / np.sqrt(dim))
         want = []
@@ -166,9 +182,7 @@ def families(tools):
             mask = np.broadcast_to(absent[:n], (rows, n))
             want.append(attention(wide_q[b], keys[b], values[b], sees, np.float64(scale), mask))
         out = output(q_kind, batch * heads_q * rows * dim)
-        strides = dense(heads_kv, page_rows, dim)
-        args = [out.data, q, k, v, table, lengths, dense(heads_q, rows, dim), dense(heads_q, rows, dim), strides, strides,
-                u32(heads_q), u32(heads_kv), u32(rows), u32(dim), pages, scale, number[q_kind]]
+        args = [out.data, q, k, v, table, lengths] + args_of(heads_q, rows, scale, q_kind)
         label = q_kind + ' %d/%d q%d d%d pages %dx%d%s' % (heads_q, heads_kv, rows, dim, width, page_rows, ' holes' * holes)
         return (label, (-(-rows // queries) * heads_q * batch, 1, 1), (block, 1, 1), args, out, np.stack(want), False,
                 {'shared': shared, 'tolerance': max(TOLERANCE[q_kind], TOLERANCE.get(kind, 0)), 'waves': 4})
@@ -198,8 +212,8 @@ def families(tools):
                 (odd, 9, True, 2, max(1, together - 1), 'f32')):
             batch, heads_kv, page_rows = 2, 1, 16
             heads_q = heads_kv * group
-            k, v, table, lengths, keys, values, absent, pages = paged_setup(random, kind, batch, heads_kv, page_rows, width,
-                                                                            dim, holes)
+            k, v, table, lengths, keys, values, absent, args_of = paged_setup(random, kind, batch, heads_kv, page_rows,
+                                                                              width, dim, holes)
             q, wide_q = tensor(random, q_kind, batch, heads_q, 1, dim)
             scale, chunk = f32(1 / np.sqrt(dim)), page_rows * width if splits == 1 else 128 if matrix else 64 + 16
             count = batch * heads_q * splits
@@ -221,9 +235,7 @@ def families(tools):
             else:
                 out = Output('f32', count * (dim + 2))
                 want, first, partial = np.concatenate([sums.reshape(-1), extents.reshape(-1)]), np.uint64(0), out.data
-            strides = dense(heads_kv, page_rows, dim)
-            args = [first, partial, q, k, v, table, lengths, dense(heads_q, 1, dim), dense(heads_q, 1, dim), strides, strides,
-                    u32(heads_q), u32(heads_kv), u32(dim), pages, u32(chunk), u32(splits), scale, number[q_kind], u32(0)]
+            args = [first, partial, q, k, v, table, lengths] + args_of(heads_q, 1, scale, q_kind, chunk, splits)
             tiles = -(-group // together)
             yield ('%d heads d%d pages %dx%d%s splits %d' % (heads_q, dim, width, page_rows, ' holes' * holes, splits),
                    (tiles * splits * heads_kv * batch, 1, 1), block, args, out, want, False,
@@ -240,7 +252,10 @@ def families(tools):
             want = np.einsum('hs,hsd->hd', weight, sums.astype(np.float64))
             want /= (weight * extents[..., 1]).sum(axis=1, keepdims=True)
             out = Output(kind, heads * dim)
-            args = [out.data, partial, dense(heads, 1, dim), u32(heads), u32(dim), u32(splits)]
+            strides = dense(heads, 1, dim)
+            args = [out.data, partial, struct_of(strides, strides, strides, strides, 1, heads, heads, 1, dim, 1, 1, 0, 0, f32(1),
+                                                 u32(0)),
+                    struct_of(u32(0), number[kind], u32(0), u32(splits))]
             yield ('%d heads d%d splits %d' % (heads, dim, splits), (heads, 1, 1), (256, 1, 1), args, out, want, False,
                    {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
 

@@ -83,23 +83,23 @@ rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void 
 
 /* ---- attention (fast_attention.c) ---- */
 
-/* rf_ref_flash_attention, or rf_ref_paged_attention where pages is not NULL; but dtype is that of
- * k and v (in pages RF_Q8_0 too, by dtype or q8_0), while q and out are f32. out must not overlap an input. */
-rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                           float *out, const float *q, const void *k, const void *v);
-/* The same with q and out of `type`; all arithmetic is in f32. */
-rf_status rf_cpu_attention_of(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                              enum rf_dtype type, void *out, const void *q, const void *k, const void *v);
+/* dtype: of q and out; all arithmetic is in f32. cache_dtype: of k and v, which for paged attention may be RF_Q8_0
+ * too. out must not overlap an input. mask and table: NULL: none. */
+rf_status rf_cpu_flash_attention(struct rf_cpu *cpu, enum rf_dtype dtype, enum rf_dtype cache_dtype, void *out,
+                                 const void *q, const void *k, const void *v, const float *mask,
+                                 const struct rf_flash_attention_args *args);
+rf_status rf_cpu_paged_attention(struct rf_cpu *cpu, enum rf_dtype dtype, enum rf_dtype cache_dtype, void *out,
+                                 const void *q, const void *k, const void *v, const uint32_t *table,
+                                 const uint32_t *lengths, const struct rf_paged_attention_args *args);
 
-/* In pieces (fast_attention_parts.c): as rf_ref_qkt_matmul and its kin. */
-rf_status rf_cpu_qkt_matmul(struct rf_cpu *cpu, const struct rf_ref_attention *a, float *scores, const void *q,
-                            const void *k);
-rf_status rf_cpu_weighted_matmul(struct rf_cpu *cpu, const struct rf_ref_attention *a, void *out,
-                                 const float *weights, const void *v);
-rf_status rf_cpu_causal_mask(struct rf_cpu *cpu, enum rf_dtype dtype, void *scores, struct rf_ref_heads strides,
-                             uint64_t batch, uint64_t heads, uint64_t rows, uint64_t columns, int64_t offset);
-rf_status rf_cpu_kv_replicate(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, struct rf_ref_heads out_strides,
-                              const void *in, struct rf_ref_heads in_strides, uint64_t batch, uint64_t heads_q,
-                              uint64_t heads_kv, uint64_t rows, uint64_t dim);
+/* In pieces (fast_attention_parts.c). */
+rf_status rf_cpu_qkt_matmul(struct rf_cpu *cpu, enum rf_dtype dtype, float *scores, const void *q, const void *k,
+                            const struct rf_head_product_args *args);
+rf_status rf_cpu_weighted_matmul(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const float *weights,
+                                 const void *v, const struct rf_head_product_args *args);
+rf_status rf_cpu_causal_mask(struct rf_cpu *cpu, enum rf_dtype dtype, void *scores,
+                             const struct rf_causal_mask_args *args);
+rf_status rf_cpu_kv_replicate(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in,
+                              const struct rf_kv_replicate_args *args);
 
 #endif

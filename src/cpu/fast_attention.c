@@ -13,8 +13,12 @@ enum { QUERIES = 4, HEADS = 16 };
 
 struct attention {
     const struct rf_simd *simd;
-    const struct rf_ref_attention *a;
-    const struct rf_ref_pages *pages;
+    const struct rf_paged_attention_args *a; /* of flash_attention too: sequence b has page b alone */
+    const uint32_t *table, *lengths;
+    int64_t offset; /* without lengths: query i sees the keys j <= i + offset */
+    const float *mask;
+    struct rf_head_strides mask_strides;
+    enum rf_dtype cache_dtype;
     float *out;
     const float *q;
     const char *k, *v;
@@ -25,45 +29,37 @@ struct attention {
 
 /* Keys that a query sees: 0 to this - 1. */
 static uint64_t visible(const struct attention *op, uint64_t batch, uint64_t query) {
-    const struct rf_ref_attention *a = op->a;
-    if (op->pages) {
-        uint64_t length = RF_MIN(op->pages->lengths[batch], op->pages->limit);
-        int64_t end = (int64_t)length - (int64_t)a->q_rows + (int64_t)query + 1;
-        return end <= 0 ? 0 : RF_MIN((uint64_t)end, length);
+    uint64_t length = op->a->max_length;
+    int64_t offset = op->offset, end;
+    if (op->lengths) {
+        length = RF_MIN(op->lengths[batch], length);
+        offset = (int64_t)length - (int64_t)op->a->q_rows;
     }
-    if (!a->causal) return a->k_rows;
-    int64_t end;
-    if (__builtin_add_overflow((int64_t)query + 1, a->offset, &end)) return a->offset > 0 ? a->k_rows : 0;
-    return end <= 0 ? 0 : RF_MIN((uint64_t)end, a->k_rows);
+    if (__builtin_add_overflow((int64_t)query + 1, offset, &end)) return offset > 0 ? length : 0;
+    return end <= 0 ? 0 : RF_MIN((uint64_t)end, length);
 }
 
 /* Where key (or value) `row` of a sequence is; false if its page does not exist. */
 static bool locate(const struct attention *op, uint64_t batch, uint64_t head, uint64_t row, uint64_t *k_at,
                    uint64_t *v_at) {
-    const struct rf_ref_heads *ks = &op->a->k_strides, *vs = &op->a->v_strides;
-    if (op->pages) {
-        uint64_t page = batch;
-        if (op->pages->table) page = op->pages->table[batch * op->pages->table_width + row / op->pages->page_rows];
-        if (page >= op->pages->page_count) return false;
-        row %= op->pages->page_rows;
-        ks = &op->pages->k_strides;
-        vs = &op->pages->v_strides;
-        batch = page;
-    }
-    *k_at = batch * ks->batch + head * ks->head + row * ks->row;
-    *v_at = batch * vs->batch + head * vs->head + row * vs->row;
+    const struct rf_paged_attention_args *a = op->a;
+    uint64_t page = op->table ? op->table[batch * a->table_width + row / a->page_rows] : batch;
+    if (page >= a->page_count) return false;
+    row %= a->page_rows;
+    *k_at = page * a->k.batch + head * a->k.head + row * a->k.row;
+    *v_at = page * a->v.batch + head * a->v.head + row * a->v.row;
     return true;
 }
 
 static void divide(const struct rf_simd *simd, const struct rf_attend *state, size_t dim) {
     if (state->sum == 0) {
-        for (size_t i = 0; i < dim; i++) state->out[i] = 0; /* saw nothing */
+        for (size_t i = 0; i < dim; i++) state->out[i] = 0; /* the query saw nothing */
     } else {
         simd->scale[RF_F32](state->out, state->out, 1 / state->sum, dim);
     }
 }
 
-/* Keys or values of a tile as f32, dense. */
+/* Widens keys or values to a dense tile of f32. */
 static void widen(const struct attention *op, float *tile, const char *base, uint64_t first, uint64_t row,
                   uint64_t count) {
     for (uint64_t i = 0; i < count; i++)
@@ -71,7 +67,7 @@ static void widen(const struct attention *op, float *tile, const char *base, uin
 }
 
 static void task(const struct attention *op, size_t index, unsigned thread) {
-    const struct rf_ref_attention *a = op->a;
+    const struct rf_paged_attention_args *a = op->a;
     size_t head_block = index % op->head_blocks;
     index /= op->head_blocks;
     uint64_t first_query = index % op->query_blocks * QUERIES;
@@ -82,21 +78,20 @@ static void task(const struct attention *op, size_t index, unsigned thread) {
     uint64_t heads = RF_MIN(op->heads_each, op->group - head_block * op->heads_each);
 
     struct rf_attend states[QUERIES * HEADS];
-    const struct rf_ref_heads *o = &a->out_strides, *qs = &a->q_strides, *ms = &a->mask_strides;
+    const struct rf_head_strides *o = &a->out, *qs = &a->q, *ms = &op->mask_strides;
     for (uint64_t i = 0; i < queries * heads; i++) {
         uint64_t head = first_head + i % heads, query = first_query + i / heads;
         states[i] = (struct rf_attend){-INFINITY, 0, op->out + batch * o->batch + head * o->head + query * o->row};
         for (uint64_t e = 0; e < a->dim; e++) states[i].out[e] = 0;
     }
-    uint64_t most = visible(op, batch, first_query + queries - 1), page_rows = op->pages ? op->pages->page_rows : 0;
+    uint64_t most = visible(op, batch, first_query + queries - 1);
     for (uint64_t key = 0, count; key < most; key += count) {
         uint64_t k_at, v_at;
         count = RF_MIN(most - key, (uint64_t)RF_ATTEND_KEYS - key % RF_ATTEND_KEYS);
-        if (page_rows) count = RF_MIN(count, page_rows - key % page_rows);
+        count = RF_MIN(count, a->page_rows - key % a->page_rows);
         if (!locate(op, batch, kv_head, key, &k_at, &v_at)) continue;
-        size_t k_row = op->pages ? op->pages->k_strides.row : a->k_strides.row;
-        size_t v_row = op->pages ? op->pages->v_strides.row : a->v_strides.row;
-        enum rf_dtype type = op->bytes ? a->dtype : RF_F32;
+        size_t k_row = a->k.row, v_row = a->v.row;
+        enum rf_dtype type = op->bytes ? op->cache_dtype : RF_F32;
         const char *k = op->k + k_at * op->bytes, *v = op->v + v_at * op->bytes;
         if (!op->bytes) {
             float *tile = op->tiles + (size_t)thread * 2 * RF_ATTEND_KEYS * a->dim;
@@ -112,7 +107,7 @@ static void task(const struct attention *op, size_t index, unsigned thread) {
             if (key >= end) continue;
             const float *q = op->q + batch * qs->batch + head * qs->head + query * qs->row;
             const float *mask = NULL;
-            if (a->mask && !op->pages) mask = a->mask + batch * ms->batch + head * ms->head + query * ms->row + key;
+            if (op->mask) mask = op->mask + batch * ms->batch + head * ms->head + query * ms->row + key;
             op->simd->attend[type](&states[i], q, k, k_row, v, v_row, RF_MIN(count, end - key), a->dim, a->scale,
                                    mask);
         }
@@ -124,45 +119,59 @@ static void tasks(void *user, size_t begin, size_t end, unsigned thread) {
     for (size_t i = begin; i < end; i++) task(user, i, thread);
 }
 
-static bool multiples_of_32(const struct rf_ref_heads *strides) {
+/* ---- checks ---- */
+
+static bool multiples_of_32(const struct rf_head_strides *strides) {
     return (strides->batch | strides->head | strides->row) % 32 == 0;
 }
 
-static rf_status check(const struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                       enum rf_dtype type, const void *out, const void *q, const void *k, const void *v) {
-    if (!cpu || !a) return rf_fail(RF_E_INVALID, "attention: cpu or its arguments are NULL");
-    bool packed = pages && (a->q8_0 || a->dtype == RF_Q8_0);
-    if (!rf_cpu_is_float(type) || (!packed && !rf_cpu_is_float(a->dtype)))
+static bool is_empty(const struct rf_paged_attention_args *a) {
+    return a->batch == 0 || a->heads_q == 0 || a->q_rows == 0 || a->dim == 0;
+}
+
+static rf_status check(const struct attention *op, enum rf_dtype dtype, const void *out, const void *q) {
+    const struct rf_paged_attention_args *a = op->a;
+    bool packed = op->lengths && op->cache_dtype == RF_Q8_0;
+    if (!rf_cpu_is_float(dtype) || (!packed && !rf_cpu_is_float(op->cache_dtype)))
         return rf_fail(RF_E_INVALID, "attention: keys of type %s and queries of type %s are not f32, f16 or bf16",
-                       rf_dtype_name(a->dtype), rf_dtype_name(type));
-    if (a->batch == 0 || a->heads_q == 0 || a->q_rows == 0 || a->dim == 0) return RF_OK;
+                       rf_dtype_name(op->cache_dtype), rf_dtype_name(dtype));
+    if (is_empty(a)) return RF_OK;
     if (a->heads_kv == 0 || a->heads_q % a->heads_kv)
         return rf_fail(RF_E_INVALID, "attention: %llu query heads are no multiple of %llu key heads",
                        (unsigned long long)a->heads_q, (unsigned long long)a->heads_kv);
-    bool no_keys = pages ? pages->page_count == 0 : a->k_rows == 0;
-    if (!out || !q || (!no_keys && (!k || !v))) return rf_fail(RF_E_INVALID, "attention: a tensor is NULL");
-    if (pages && (pages->page_rows == 0 || !pages->lengths))
-        return rf_fail(RF_E_INVALID, "attention: pages need rows and lengths");
-    if (packed && (a->dim % 32 || !multiples_of_32(&pages->k_strides) || !multiples_of_32(&pages->v_strides)))
+    bool no_keys = a->page_count == 0 || a->page_rows == 0;
+    if (!out || !q || (!no_keys && (!op->k || !op->v))) return rf_fail(RF_E_INVALID, "attention: a tensor is NULL");
+    if (packed && (a->dim % 32 || !multiples_of_32(&a->k) || !multiples_of_32(&a->v)))
         return rf_fail(RF_E_INVALID, "attention: q8_0 comes in blocks of 32, the head size is %llu",
                        (unsigned long long)a->dim);
-    uint64_t reach;
-    if (pages && !rf_mul_overflows(pages->page_rows, pages->table ? pages->table_width : 1, &reach) &&
-        pages->limit > reach)
-        return rf_fail(RF_E_INVALID, "attention: %llu keys are more than the page table's %llu rows",
-                       (unsigned long long)pages->limit, (unsigned long long)reach);
-    size_t bytes = packed || a->dtype != RF_F32 ? 2 : 4, mine = type == RF_F32 ? 4 : 2;
-    if (((uintptr_t)out | (uintptr_t)q) % mine || (uintptr_t)a->mask % 4 || ((uintptr_t)k | (uintptr_t)v) % bytes)
+    size_t bytes = packed || op->cache_dtype != RF_F32 ? 2 : 4, mine = dtype == RF_F32 ? 4 : 2;
+    if (((uintptr_t)out | (uintptr_t)q) % mine || (uintptr_t)op->mask % 4 ||
+        ((uintptr_t)op->k | (uintptr_t)op->v) % bytes)
         return rf_fail(RF_E_INVALID, "attention: a tensor is not aligned to its elements");
     return RF_OK;
 }
 
+static rf_status check_pages(const struct rf_paged_attention_args *a, const uint32_t *table,
+                             const uint32_t *lengths) {
+    uint64_t reach;
+    if (is_empty(a)) return RF_OK;
+    if (a->page_rows == 0 || !lengths) return rf_fail(RF_E_INVALID, "attention: pages need rows and lengths");
+    if (!rf_mul_overflows(a->page_rows, table ? a->table_width : 1, &reach) && a->max_length > reach)
+        return rf_fail(RF_E_INVALID, "attention: %llu keys are more than the page table's %llu rows",
+                       (unsigned long long)a->max_length, (unsigned long long)reach);
+    return RF_OK;
+}
+
+/* ---- running ---- */
+
 /* What has passed check, on f32. tiles: scratch for packed keys. */
-static rf_status attend(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                        float *out, const float *q, const void *k, const void *v, float *tiles) {
-    struct attention op = {.simd = cpu->simd, .a = a, .pages = pages, .out = out, .q = q, .k = k, .v = v};
+static rf_status attend(struct rf_cpu *cpu, struct attention op, float *out, const float *q, float *tiles) {
+    const struct rf_paged_attention_args *a = op.a;
+    op.simd = cpu->simd;
+    op.out = out;
+    op.q = q;
     op.tiles = tiles;
-    op.bytes = tiles ? 0 : a->dtype == RF_F32 ? 4 : 2;
+    op.bytes = tiles ? 0 : op.cache_dtype == RF_F32 ? 4 : 2;
     op.group = a->heads_q / a->heads_kv;
     op.query_blocks = (a->q_rows + QUERIES - 1) / QUERIES;
     op.heads_each = RF_MIN(op.group, (size_t)HEADS);
@@ -181,12 +190,12 @@ static rf_status attend(struct rf_cpu *cpu, const struct rf_ref_attention *a, co
     return RF_OK;
 }
 
-/* Rows of queries or results between `type` with strides and f32 in one piece. */
+/* Rows of queries or results between `dtype` with strides and f32 in one piece. */
 struct recast {
     const struct rf_simd *simd;
-    const struct rf_ref_attention *a;
-    enum rf_dtype type;
-    struct rf_ref_heads strides;
+    const struct rf_paged_attention_args *a;
+    enum rf_dtype dtype;
+    struct rf_head_strides strides;
     char *typed;
     float *wide;
     bool widen;
@@ -198,43 +207,74 @@ static void recast_rows(void *user, size_t begin, size_t end, unsigned thread) {
         uint64_t row = i % r->a->q_rows, head = i / r->a->q_rows % r->a->heads_q;
         uint64_t batch = i / r->a->q_rows / r->a->heads_q;
         uint64_t at = batch * r->strides.batch + head * r->strides.head + row * r->strides.row;
-        char *typed = r->typed + at * rf_dtype_bytes(r->type);
+        char *typed = r->typed + at * rf_dtype_bytes(r->dtype);
         float *wide = r->wide + i * r->a->dim;
         if (r->widen)
-            r->simd->cast[RF_F32][r->type](wide, typed, r->a->dim);
+            r->simd->cast[RF_F32][r->dtype](wide, typed, r->a->dim);
         else
-            r->simd->cast[r->type][RF_F32](typed, wide, r->a->dim);
+            r->simd->cast[r->dtype][RF_F32](typed, wide, r->a->dim);
     }
 }
 
-rf_status rf_cpu_attention_of(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                              enum rf_dtype type, void *out, const void *q, const void *k, const void *v) {
-    rf_status status = check(cpu, a, pages, type, out, q, k, v);
-    if (status || a->batch == 0 || a->heads_q == 0 || a->q_rows == 0 || a->dim == 0) return status;
-    bool packed = pages && (a->q8_0 || a->dtype == RF_Q8_0);
+/* Checks, and widens queries and narrows results around attend where they are not f32. */
+static rf_status run(struct rf_cpu *cpu, struct attention op, enum rf_dtype dtype, void *out, const void *q) {
+    const struct rf_paged_attention_args *a = op.a;
+    RF_TRY(check(&op, dtype, out, q));
+    if (is_empty(a)) return RF_OK;
+    bool packed = op.cache_dtype == RF_Q8_0;
     uint64_t tiles = 0, rows = 0, wide = 0, bytes = 0;
     if ((packed && rf_mul_overflows(a->dim, (uint64_t)cpu->threads * 2 * RF_ATTEND_KEYS, &tiles)) ||
         rf_mul_overflows(a->batch, a->heads_q, &rows) || rf_mul_overflows(rows, a->q_rows, &rows) ||
-        (type != RF_F32 && rf_mul_overflows(rows, a->dim, &wide)) || rf_mul_overflows(wide, 2, &bytes) ||
+        (dtype != RF_F32 && rf_mul_overflows(rows, a->dim, &wide)) || rf_mul_overflows(wide, 2, &bytes) ||
         rf_add_overflows(bytes, tiles, &bytes) || rf_mul_overflows(bytes, sizeof(float), &bytes))
         return rf_fail(RF_E_INVALID, "attention: the number of queries overflows");
-    if (bytes) status = rf_cpu_reserve(cpu, "attention", bytes);
-    if (status) return status;
+    if (bytes) RF_TRY(rf_cpu_reserve(cpu, "attention", bytes));
     float *scratch = (float *)(void *)cpu->scratch, *tile = packed ? scratch + 2 * wide : NULL;
-    if (type == RF_F32) return attend(cpu, a, pages, out, q, k, v, tile);
-    struct rf_ref_attention dense = *a;
-    dense.q_strides = dense.out_strides = rf_ref_heads_dense(a->heads_q, a->q_rows, a->dim);
+    if (dtype == RF_F32) return attend(cpu, op, out, q, tile);
+    struct rf_paged_attention_args dense = *a;
+    dense.q = dense.out = rf_head_strides_dense(a->heads_q, a->q_rows, a->dim);
     /* Queries are only read. */
-    struct recast r = {cpu->simd, a, type, a->q_strides, (char *)(uintptr_t)q, scratch, true};
+    struct recast r = {cpu->simd, a, dtype, a->q, (char *)(uintptr_t)q, scratch, true};
     rf_cpu_run(cpu, rows, rf_cpu_grain(a->dim), recast_rows, &r);
-    status = attend(cpu, &dense, pages, scratch + wide, scratch, k, v, tile);
-    if (status) return status;
-    r = (struct recast){cpu->simd, a, type, a->out_strides, out, scratch + wide, false};
+    op.a = &dense;
+    RF_TRY(attend(cpu, op, scratch + wide, scratch, tile));
+    r = (struct recast){cpu->simd, a, dtype, a->out, out, scratch + wide, false};
     rf_cpu_run(cpu, rows, rf_cpu_grain(a->dim), recast_rows, &r);
     return RF_OK;
 }
 
-rf_status rf_cpu_attention(struct rf_cpu *cpu, const struct rf_ref_attention *a, const struct rf_ref_pages *pages,
-                           float *out, const float *q, const void *k, const void *v) {
-    return rf_cpu_attention_of(cpu, a, pages, RF_F32, out, q, k, v);
+rf_status rf_cpu_flash_attention(struct rf_cpu *cpu, enum rf_dtype dtype, enum rf_dtype cache_dtype, void *out,
+                                 const void *q, const void *k, const void *v, const float *mask,
+                                 const struct rf_flash_attention_args *args) {
+    if (!cpu || !args) return rf_fail(RF_E_INVALID, "attention: cpu or its arguments are NULL");
+    const struct rf_paged_attention_args a = {.out = args->out,
+                                              .q = args->q,
+                                              .k = args->k,
+                                              .v = args->v,
+                                              .batch = args->batch,
+                                              .heads_q = args->heads_q,
+                                              .heads_kv = args->heads_kv,
+                                              .q_rows = args->q_rows,
+                                              .dim = args->dim,
+                                              .page_rows = args->k_rows,
+                                              .page_count = args->batch,
+                                              .max_length = args->k_rows,
+                                              .scale = args->scale};
+    struct attention op = {.a = &a, .offset = args->offset, .mask = mask, .mask_strides = args->mask};
+    op.cache_dtype = cache_dtype;
+    op.k = k;
+    op.v = v;
+    return run(cpu, op, dtype, out, q);
+}
+
+rf_status rf_cpu_paged_attention(struct rf_cpu *cpu, enum rf_dtype dtype, enum rf_dtype cache_dtype, void *out,
+                                 const void *q, const void *k, const void *v, const uint32_t *table,
+                                 const uint32_t *lengths, const struct rf_paged_attention_args *args) {
+    if (!cpu || !args) return rf_fail(RF_E_INVALID, "attention: cpu or its arguments are NULL");
+    RF_TRY(check_pages(args, table, lengths));
+    struct attention op = {.a = args, .table = table, .lengths = lengths};
+    op.cache_dtype = cache_dtype;
+    op.k = k;
+    op.v = v;
+    return run(cpu, op, dtype, out, q);
 }

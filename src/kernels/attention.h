@@ -1,21 +1,26 @@
-/* What the attention kernels share: tensors of heads, keys in one piece or in pages, a plain matrix
- * product, and attention over tiles of 32 queries and 32 keys in f32 arithmetic.
- *
- * Tensors are [batch, heads, rows, dim], the last dimension dense, the others with strides in
- * elements. Query head h uses key-value head h / (heads_q / heads_kv). */
+/* What the attention kernels share: places in tensors of heads, keys in one piece or in pages, a plain matrix
+ * product, and attention over tiles of 32 queries and 32 keys in f32 arithmetic. attention_args.h describes the
+ * tensors and has the tile sizes. */
 #ifndef RF_KERNELS_ATTENTION_H
 #define RF_KERNELS_ATTENTION_H
 
 #include "kernels/kernel.h"
 
-struct rf_heads {
-    uint64_t batch, head, row;
-};
-RF_DEVICE uint64_t rf_heads_at(struct rf_heads strides, uint32_t batch, uint32_t head) {
+#include "kernels/attention_args.h"
+
+/* A size, of which kernels take the low 32 bits. Only those are loaded: told to drop the upper half, the compiler
+ * would clear it again wherever the size is widened, and multiply in 64 bits. */
+typedef uint32_t rf_low_word __attribute__((may_alias));
+RF_DEVICE uint32_t rf_size(const uint64_t *size) {
+    return *(const rf_low_word *)size;
+}
+
+/* The index of a head's first element. */
+RF_DEVICE uint64_t rf_heads_at(struct rf_head_strides strides, uint32_t batch, uint32_t head) {
     return batch * strides.batch + head * strides.head;
 }
 
-/* ---- a block's share of a grid that is counted in x alone ------------------------------------ */
+/* ---- a block's share of a grid that has x alone ------------------------------------------------- */
 
 struct rf_share_of_heads {
     uint32_t tile, head, batch;
@@ -32,20 +37,19 @@ RF_DEVICE uint32_t rf_tiles_of(uint32_t count, uint32_t tile) {
     return (count + tile - 1) / tile;
 }
 
-/* ---- C = A B over one head: 64 x 64 of C a block of 256 threads -------------------------------- */
+/* ---- C = A B over one head: a block takes 64 x 64 of C ------------------------------------------- */
 
-#define RF_PRODUCT_TILE 64
 #define RF_PRODUCT_DEPTH 16
 #define RF_PRODUCT_PITCH (RF_PRODUCT_TILE + 4)
 #define RF_PRODUCT_SHARED (2 * RF_PRODUCT_DEPTH * RF_PRODUCT_PITCH)
 
-/* 64 lines of 16 deep, as staged[depth][line]. by_line: element (line, depth) is at
- * line * stride + depth, else at depth * stride + line. Beyond the matrix: 0. */
+/* Stages 64 lines, 16 deep, as staged[depth][line]. by_line: element (line, depth) is at line * stride + depth, else
+ * at depth * stride + line. Elements beyond the matrix are 0. */
 RF_DEVICE void rf_product_stage(enum rf_type type, bool by_line, float *staged, const void *base, uint64_t stride,
                                 uint32_t first_line, uint32_t lines, uint32_t first_depth, uint32_t depths) {
     RF_UNROLL
-    for (uint32_t i = 0; i < RF_PRODUCT_TILE * RF_PRODUCT_DEPTH / 256; i++) {
-        uint32_t item = rf_thread_x() + 256 * i;
+    for (uint32_t i = 0; i < RF_PRODUCT_TILE * RF_PRODUCT_DEPTH / RF_PRODUCT_THREADS; i++) {
+        uint32_t item = rf_thread_x() + RF_PRODUCT_THREADS * i;
         uint32_t line = by_line ? item / RF_PRODUCT_DEPTH : item % RF_PRODUCT_TILE;
         uint32_t depth = by_line ? item % RF_PRODUCT_DEPTH : item / RF_PRODUCT_TILE;
         uint64_t l = first_line + line, d = first_depth + depth;
@@ -97,9 +101,9 @@ RF_DEVICE void rf_product(enum rf_type out_type, enum rf_type a_type, enum rf_ty
 
 /* ---- keys ---------------------------------------------------------------------------------------- */
 
-/* The keys and values of one sequence and key-value head. In pages: key j is row j % 2^shift of
- * page table[table_first + (j >> shift)]; a page number not below page_count is no page. Not tabled, or not paged:
- * one piece, key j is row j. */
+/* The keys and values of one sequence and key-value head. In pages: key j is row j % 2^shift of page
+ * table[table_first + (j >> shift)]; a page number that is not below page_count is no page. Without a table, or where
+ * keys are not in pages, they lie in one piece: key j is row j. */
 struct rf_keys {
     const void *k, *v;
     uint64_t k_row, v_row;   /* strides */
@@ -125,12 +129,12 @@ RF_DEVICE struct rf_key_place rf_key_find(bool paged, const struct rf_keys *keys
     return place;
 }
 
-/* Keys and values of the tensors' type, or packed: blocks of Q8_0, 32 elements behind an f16 scale in 34 bytes,
- * aligned to 2. Element indices of packed rows are multiples of 32. */
+/* Keys and values are of the tensors' type, or packed: blocks of Q8_0, which are 34 bytes, an f16 scale and 32
+ * elements, aligned to 2 bytes. Element indices of packed rows are multiples of 32. */
 RF_DEVICE const void *rf_key_at(enum rf_type type, bool packed, const void *base, uint64_t index) {
     return packed ? (const uint8_t *)base + index / 32 * 34 : rf_at(type, base, index);
 }
-/* 8 elements, from a column that is a multiple of 8, in two words, and their scale. */
+/* 8 packed elements, from a column that is a multiple of 8 on, in two words. Returns their scale. */
 RF_DEVICE float rf_key_packed(const void *row, uint32_t column, uint32_t words[2]) {
     const uint16_t *block = (const uint16_t *)((const uint8_t *)row + column / 32 * 34),
                    *at = block + 1 + column % 32 / 2;
@@ -142,11 +146,11 @@ RF_DEVICE float rf_key_quant(const uint32_t words[2], uint32_t k) {
     return (float)(int8_t)(words[k / 4] >> k % 4 * 8);
 }
 
-/* What a query attends to. */
+/* What the queries of a head attend to. */
 struct rf_query_view {
     uint32_t rows, keys; /* queries, and keys that exist */
     int64_t offset;      /* query i sees the keys j <= i + offset */
-    const float *mask;   /* added to the scaled scores; of this batch and head; or NULL */
+    const float *mask;   /* of this batch and head, added to the scaled scores; or NULL */
     uint64_t mask_row;
 };
 /* How many keys, from the first, query i sees. */
@@ -167,12 +171,7 @@ RF_DEVICE float rf_softmax_inverse(float sum) {
 
 /* ---- attention in f32: a block of 256 threads takes 32 queries of one head ----------------------- */
 
-#define RF_TILE 32
-#define RF_TILE_CHUNK 64 /* of dim */
-#define RF_TILE_PITCH (RF_TILE_CHUNK + 4)
-#define RF_TILE_WEIGHTS (RF_TILE + 1)
-#define RF_TILE_SHARED (2 * RF_TILE * RF_TILE_PITCH + RF_TILE * RF_TILE_WEIGHTS)
-#define RF_TILE_MAX_CHUNKS 4 /* dim up to 256 */
+#define RF_ATTENTION_CHUNKS (RF_ATTENTION_DIM_MAX / RF_ATTENTION_CHUNK)
 
 /* Stages 8 elements of a row: this thread's share of a tile of 32 rows and 64 columns. */
 RF_DEVICE void rf_tile_stage(enum rf_type type, bool packed, float *staged, const void *row, bool there,
@@ -190,18 +189,18 @@ RF_DEVICE void rf_tile_stage(enum rf_type type, bool packed, float *staged, cons
             rf_load_many(type, 8, row, column, values);
         }
     }
-    rf_store_many(RF_TYPE_F32, 8, staged, rf_thread_x() / 8 * RF_TILE_PITCH + rf_thread_x() % 8 * 8, values);
+    rf_store_many(RF_TYPE_F32, 8, staged, rf_thread_x() / 8 * RF_ATTENTION_PITCH + rf_thread_x() % 8 * 8, values);
 }
 
 RF_DEVICE void rf_tile_scores(const float *queries, const float *keys, float scores[2][2]) {
     uint32_t tx = rf_thread_x() % 16, ty = rf_thread_x() / 16;
     RF_NO_UNROLL
-    for (uint32_t d = 0; d < RF_TILE_CHUNK; d += 4) {
+    for (uint32_t d = 0; d < RF_ATTENTION_CHUNK; d += 4) {
         float q[2][4], k[2][4];
         RF_UNROLL
         for (uint32_t i = 0; i < 2; i++) {
-            rf_product_four(queries + (ty * 2 + i) * RF_TILE_PITCH + d, q[i]);
-            rf_product_four(keys + (tx + 16 * i) * RF_TILE_PITCH + d, k[i]);
+            rf_product_four(queries + (ty * 2 + i) * RF_ATTENTION_PITCH + d, q[i]);
+            rf_product_four(keys + (tx + 16 * i) * RF_ATTENTION_PITCH + d, k[i]);
         }
         RF_UNROLL
         for (uint32_t i = 0; i < 16; i++)
@@ -221,20 +220,22 @@ RF_DEVICE float rf_tile_row_sum(float value) {
     return value;
 }
 
-/* out, q: of this batch and head, of q_type, which need not be a constant; type: of keys and values. out_row, q_row:
- * strides. dim: a multiple of 8, at most 256; rows are aligned to 16 bytes (but packed keys and values). shared:
- * RF_TILE_SHARED floats. */
+/* out and q are those of this batch and head, of q_type, which need not be a constant; out_row and q_row are their
+ * strides. type is that of keys and values. dim is a multiple of 8, at most 256. Rows are aligned to 16 bytes, apart
+ * from packed keys and values. shared has RF_ATTENTION_SHARED floats. */
 RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum rf_type q_type, void *out,
                               uint64_t out_row, const void *q, uint64_t q_row, const struct rf_keys *keys,
                               const struct rf_query_view *view, uint32_t first_query, uint32_t dim, float scale,
                               float *shared) {
-    float *queries = shared, *others = shared + RF_TILE * RF_TILE_PITCH, *weights = others + RF_TILE * RF_TILE_PITCH;
+    float *queries = shared, *others = shared + RF_ATTENTION_TILE * RF_ATTENTION_PITCH,
+          *weights = others + RF_ATTENTION_TILE * RF_ATTENTION_PITCH;
     uint32_t tx = rf_thread_x() % 16, ty = rf_thread_x() / 16;
     uint32_t stage_row = rf_thread_x() / 8, stage_column = rf_thread_x() % 8 * 8;
-    uint32_t last = first_query + RF_TILE < view->rows ? first_query + RF_TILE - 1 : view->rows - 1;
+    uint32_t last =
+        first_query + RF_ATTENTION_TILE < view->rows ? first_query + RF_ATTENTION_TILE - 1 : view->rows - 1;
     uint32_t key_end = rf_query_sees(view, last), sees[2];
     const void *my_query = rf_at(q_type, q, (first_query + stage_row) * q_row);
-    float max[2], sum[2], result[RF_TILE_MAX_CHUNKS][2][4];
+    float max[2], sum[2], result[RF_ATTENTION_CHUNKS][2][4];
     RF_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         sees[i] = rf_query_sees(view, first_query + ty * 2 + i);
@@ -242,15 +243,15 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum r
         sum[i] = 0.0f;
     }
     RF_UNROLL
-    for (uint32_t i = 0; i < 8 * RF_TILE_MAX_CHUNKS; i++) result[i / 8][i / 4 % 2][i % 4] = 0.0f;
+    for (uint32_t i = 0; i < 8 * RF_ATTENTION_CHUNKS; i++) result[i / 8][i / 4 % 2][i % 4] = 0.0f;
 
     RF_NO_UNROLL
-    for (uint32_t first_key = 0; first_key < key_end; first_key += RF_TILE) {
+    for (uint32_t first_key = 0; first_key < key_end; first_key += RF_ATTENTION_TILE) {
         struct rf_key_place place = {0, 0, false};
         float scores[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
         if (first_key + stage_row < key_end) place = rf_key_find(paged, keys, first_key + stage_row);
         RF_NO_UNROLL
-        for (uint32_t chunk = 0; chunk < dim; chunk += RF_TILE_CHUNK) {
+        for (uint32_t chunk = 0; chunk < dim; chunk += RF_ATTENTION_CHUNK) {
             rf_tile_stage(q_type, false, queries, my_query, first_query + stage_row < view->rows,
                           chunk + stage_column, dim);
             rf_tile_stage(type, packed, others, rf_key_at(type, packed, keys->k, place.k), place.there,
@@ -259,7 +260,7 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum r
             rf_tile_scores(queries, others, scores);
             rf_barrier();
         }
-        /* A key without a page is not there for anybody: 32 bits say which are. */
+        /* A key without a page does not exist for any query. */
         uint32_t absent[2] = {0, 0};
         if (paged) {
             if (stage_column == 0) weights[stage_row] = place.there ? 0.0f : 1.0f;
@@ -287,26 +288,26 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum r
             for (uint32_t c = 0; c < 2; c++) {
                 float weight = rf_exp2(scores[i][c] - shift);
                 sum[i] += weight;
-                weights[(ty * 2 + i) * RF_TILE_WEIGHTS + tx + 16 * c] = weight;
+                weights[(ty * 2 + i) * RF_ATTENTION_WEIGHTS + tx + 16 * c] = weight;
             }
             RF_UNROLL
-            for (uint32_t k = 0; k < 4 * RF_TILE_MAX_CHUNKS; k++) result[k / 4][i][k % 4] *= shrink;
+            for (uint32_t k = 0; k < 4 * RF_ATTENTION_CHUNKS; k++) result[k / 4][i][k % 4] *= shrink;
         }
         rf_barrier();
         RF_UNROLL
-        for (uint32_t chunk = 0; chunk < RF_TILE_MAX_CHUNKS; chunk++) {
-            if (chunk * RF_TILE_CHUNK >= dim) break;
+        for (uint32_t chunk = 0; chunk < RF_ATTENTION_CHUNKS; chunk++) {
+            if (chunk * RF_ATTENTION_CHUNK >= dim) break;
             rf_tile_stage(type, packed, others, rf_key_at(type, packed, keys->v, place.v), place.there,
-                          chunk * RF_TILE_CHUNK + stage_column, dim);
+                          chunk * RF_ATTENTION_CHUNK + stage_column, dim);
             rf_barrier();
             RF_NO_UNROLL
-            for (uint32_t k = 0; k < RF_TILE; k++) {
+            for (uint32_t k = 0; k < RF_ATTENTION_TILE; k++) {
                 float v[4];
-                rf_product_four(others + k * RF_TILE_PITCH + tx * 4, v);
+                rf_product_four(others + k * RF_ATTENTION_PITCH + tx * 4, v);
                 RF_UNROLL
                 for (uint32_t i = 0; i < 8; i++)
-                    result[chunk][i / 4][i % 4] = rf_fma(weights[(ty * 2 + i / 4) * RF_TILE_WEIGHTS + k], v[i % 4],
-                                                         result[chunk][i / 4][i % 4]);
+                    result[chunk][i / 4][i % 4] = rf_fma(weights[(ty * 2 + i / 4) * RF_ATTENTION_WEIGHTS + k],
+                                                         v[i % 4], result[chunk][i / 4][i % 4]);
             }
             rf_barrier();
         }
@@ -316,8 +317,8 @@ RF_DEVICE void rf_attend_tile(enum rf_type type, bool paged, bool packed, enum r
         uint32_t row = first_query + ty * 2 + i;
         float inverse = rf_softmax_inverse(rf_tile_row_sum(sum[i]));
         RF_UNROLL
-        for (uint32_t chunk = 0; chunk < RF_TILE_MAX_CHUNKS; chunk++) {
-            uint32_t column = chunk * RF_TILE_CHUNK + tx * 4;
+        for (uint32_t chunk = 0; chunk < RF_ATTENTION_CHUNKS; chunk++) {
+            uint32_t column = chunk * RF_ATTENTION_CHUNK + tx * 4;
             RF_UNROLL
             for (uint32_t k = 0; k < 4; k++) result[chunk][i][k] *= inverse;
             if (row < view->rows && column < dim)

@@ -19,26 +19,23 @@
 #include "kernels/attention.h"
 #include "kernels/tile.h"
 
-#define RF_DECODE_WAVES 4
-#define RF_DECODE_KEYS (16 * RF_DECODE_WAVES) /* a tile */
-#define RF_DECODE_HEADS 8
 #if defined(RF_NVIDIA)
-#define RF_DECODE_STAGES 2
+#define RF_DECODE_STAGES RF_DECODE_STAGES_OF(1)
 #else
-#define RF_DECODE_STAGES 1
+#define RF_DECODE_STAGES RF_DECODE_STAGES_OF(0)
 #endif
 
 /* Where the result of a block goes. */
 struct rf_decode_out {
-    bool direct;       /* to out, else to the other two */
+    bool direct;       /* to out; else to sums and extents, for the kernel that combines the splits */
     enum rf_type type; /* of out */
     void *out;         /* of the first head */
     uint64_t head;     /* stride of out */
     float *sums;       /* of the first head and this split */
-    float *extents;    /* maximum and sum, likewise */
+    float *extents;    /* of the same: maximum and sum */
     uint32_t splits;
 };
-/* An element of head g. */
+/* Stores element d of head g. */
 RF_DEVICE void rf_decode_put(const struct rf_decode_out *to, uint32_t g, uint32_t d, uint32_t dim, float total,
                              float sum) {
     if (to->direct) {
@@ -55,7 +52,7 @@ RF_DEVICE void rf_decode_put_extent(const struct rf_decode_out *to, uint32_t g, 
 
 #ifndef RF_TILE_ABSENT
 
-/* Constants of a variant: head sizes up to dim (a multiple of 16); packed: dim itself. */
+/* A variant; both members are constants. It takes head sizes up to dim, a multiple of 16; packed takes dim itself. */
 struct rf_decode_shape {
     uint32_t dim;
     bool packed;
@@ -64,24 +61,23 @@ struct rf_decode_shape {
 /* A block's shared memory. */
 struct rf_decode_room {
     float *factors;    /* of each head: what turns its scores into the exponents */
-    uint32_t *present; /* of each stage: which keys are there */
+    uint32_t *present; /* of each stage: which keys exist */
     uint16_t *queries; /* 16 rows */
     uint16_t *tiles;   /* of each stage, or once where packed: keys, then values */
     uint32_t *raw;     /* where packed, of each stage: keys, then values */
 };
 RF_DEVICE uint32_t rf_decode_pitch(struct rf_decode_shape shape) {
-    return shape.dim + 8;
+    return shape.dim + RF_MATRIX_PAD;
 }
 RF_DEVICE uint32_t rf_decode_raw_words(struct rf_decode_shape shape) { /* of a row */
     return shape.dim / 32 * 34 / 4;
 }
-/* Bytes: 544 + 32 * (dim + 8), and for each stage 256 * (dim + 8); packed: 256 * (dim + 8), and for each stage
- * 136 * dim. */
+/* There are RF_DECODE_BYTES(dim, packed, stages). */
 RF_DEVICE struct rf_decode_room rf_decode_divide(struct rf_decode_shape shape, uint16_t *shared) {
     struct rf_decode_room room;
     room.factors = (float *)shared;
     room.present = (uint32_t *)shared + RF_DECODE_HEADS;
-    room.queries = shared + 272;
+    room.queries = shared + RF_DECODE_NOTES_BYTES / 2;
     room.tiles = room.queries + 16 * rf_decode_pitch(shape);
     room.raw = (uint32_t *)(room.tiles + 2 * RF_DECODE_KEYS * rf_decode_pitch(shape));
     return room;
@@ -99,7 +95,8 @@ RF_DEVICE bool rf_decode_one_page(const struct rf_keys *keys) {
     return !keys->tabled || (1u << keys->shift) >= RF_DECODE_KEYS;
 }
 
-/* A row of keys and of values: 16 bytes of each; or where packed, 4, in words from the start of the row. */
+/* Copies 16 bytes of a row of keys and of one of values, from an element on; where packed 4 bytes of each, and column
+ * counts words from the start of the row. */
 RF_DEVICE void rf_decode_copy(bool packed, void *k_to, void *v_to, const struct rf_keys *keys,
                               struct rf_key_place place, uint32_t column, bool there) {
     if (packed) { /* 34 bytes for 32 elements; a row is a whole number of words */
@@ -111,7 +108,7 @@ RF_DEVICE void rf_decode_copy(bool packed, void *k_to, void *v_to, const struct 
     }
 }
 
-/* This thread's share of keys and values first to first + 63, of which there are some before end. */
+/* Stages this thread's share of keys and values first to first + 63; those from end on do not exist. */
 RF_DEVICE void rf_decode_stage(struct rf_decode_shape shape, uint16_t *tile, uint32_t *present,
                                const struct rf_keys *keys, uint32_t first, uint32_t end, uint32_t dim) {
     uint32_t pitch = rf_decode_pitch(shape), per_line = shape.dim / 8, lines = RF_DECODE_WAVES * RF_WAVE / per_line;
@@ -145,8 +142,8 @@ RF_DEVICE void rf_decode_stage(struct rf_decode_shape shape, uint16_t *tile, uin
     }
 }
 
-/* The same of packed rows, as they are; rows are aligned to 4 bytes and of shape.dim elements. Where all keys of the
- * tile are there, one after the other and aligned, they are copied as one piece. */
+/* The same for packed rows, which are copied as they are; rows are aligned to 4 bytes and have shape.dim elements.
+ * Where all keys of the tile exist and lie one after the other, aligned to 16 bytes, they are copied as one piece. */
 RF_DEVICE void rf_decode_stage_raw(struct rf_decode_shape shape, uint32_t *raw, uint32_t *present,
                                    const struct rf_keys *keys, uint32_t first, uint32_t end) {
     uint32_t words = rf_decode_raw_words(shape), count = RF_DECODE_KEYS * words;
@@ -176,7 +173,7 @@ RF_DEVICE void rf_decode_stage_raw(struct rf_decode_shape shape, uint32_t *raw, 
     }
 }
 
-/* Four elements of 8 bits in a word, as two words of f16. */
+/* Turns a word of four 8-bit elements into two words of f16. */
 RF_DEVICE void rf_decode_widen(uint32_t four, uint32_t words[2]) {
 #if defined(RF_HOST)
     for (uint32_t i = 0; i < 2; i++)
@@ -184,7 +181,7 @@ RF_DEVICE void rf_decode_widen(uint32_t four, uint32_t words[2]) {
 #else
     typedef _Float16 half2 __attribute__((ext_vector_type(2)));
     half2 middle = {(_Float16)1152.0f, (_Float16)1152.0f};
-    uint32_t unsigned_four = four ^ 0x80808080u; /* 128 more; as the last bits of 1024 they are exact */
+    uint32_t unsigned_four = four ^ 0x80808080u; /* 128 is added; as the last bits of 1024 the elements are exact */
     RF_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t two = unsigned_four >> 16 * i;
@@ -197,7 +194,7 @@ RF_DEVICE void rf_decode_widen(uint32_t four, uint32_t words[2]) {
 #endif
 }
 
-/* This thread's share of a staged tile: whole blocks. */
+/* Widens this thread's share of a staged tile: whole blocks. */
 RF_DEVICE void rf_decode_unpack(struct rf_decode_shape shape, uint16_t *tile, const uint32_t *raw) {
     uint32_t per_row = shape.dim / 32, count = 2 * RF_DECODE_KEYS * per_row, pitch = rf_decode_pitch(shape);
     RF_NO_UNROLL
@@ -229,7 +226,7 @@ RF_DEVICE float rf_decode_rounded(enum rf_type type, float value) {
     return rf_f32_of_16(type, rf_16_of_f32(type, value));
 }
 
-/* 16 rows of shape.dim, as the head of this file says; a wave takes every fourth head. */
+/* Stages 16 rows of shape.dim, as the head of this file says; a wave takes every fourth head. */
 RF_DEVICE void rf_decode_stage_queries(enum rf_type type, struct rf_decode_shape shape, uint16_t *tile,
                                        float *factors, enum rf_type q_type, const void *q, uint64_t q_head,
                                        uint32_t heads, uint32_t dim, float scale) {
@@ -245,7 +242,7 @@ RF_DEVICE void rf_decode_stage_queries(enum rf_type type, struct rf_decode_shape
             most = rf_max(most, __builtin_fabsf(values[i]));
         }
         most = rf_wave_max(most);
-        /* The power of two below the largest, over 2^13; 1 where that is too small, or no number. */
+        /* The power of two below the largest element, divided by 2^13; 1 where that is too small or no number. */
         uint32_t power = rf_bits_of_f32(most) & 0x7f800000;
         power = power < 0x10000000 || power > 0x77000000 ? 0x3f800000 : power - (13u << 23);
         float inverse = rf_f32_of_bits(0x7f000000 - power);
@@ -270,11 +267,11 @@ RF_DEVICE float rf_decode_both(const struct rf_sums *sums, uint32_t c) {
     return value + (RF_SUM_ROWS == 2 ? sums->value[rf_sum_index(RF_SUM_ROWS - 1, c)] : rf_wave_xor_f32(value, 8));
 }
 
-/* What weights are multiplied by. */
+/* The factor on weights. */
 RF_DEVICE float rf_decode_lift(enum rf_type type, struct rf_decode_shape shape) {
     return type == RF_TYPE_BF16 ? 1.0f : shape.packed ? 128.0f : 8192.0f;
 }
-/* Weights as a left operand: rounded, and what that took. */
+/* Weights as a left operand: rounded ones, and what rounding took from them. */
 RF_DEVICE struct rf_left rf_decode_weights(enum rf_type type, float lift, const float weight[RF_SUM_COLUMNS]) {
     struct rf_sums both;
     RF_TILE_UNROLL
@@ -291,7 +288,7 @@ RF_DEVICE float rf_decode_scale(struct rf_decode_shape shape, const uint32_t *ra
     return rf_f32_of_f16(((const uint16_t *)raw)[row * 2 * rf_decode_raw_words(shape) + block * 17]);
 }
 
-/* k_raw, v_raw: the same 16 rows, where packed. */
+/* keys and values have 16 rows; k_raw and v_raw are the same rows as blocks, where packed. */
 RF_DEVICE void rf_decode_attend(enum rf_type type, struct rf_decode_shape shape, const uint16_t *queries,
                                 const uint16_t *keys, const uint16_t *values, const uint32_t *k_raw,
                                 const uint32_t *v_raw, const uint32_t *present, float factor,
@@ -361,7 +358,7 @@ RF_DEVICE void rf_decode_attend(enum rf_type type, struct rf_decode_shape shape,
 
 /* ---- the block ------------------------------------------------------------------------------------------------ */
 
-/* Brings the waves together. merged: 4 * (8 * shape.dim + 16) floats. */
+/* Brings the waves together. merged has 4 * (8 * shape.dim + 16) floats. */
 RF_DEVICE void rf_decode_merge(struct rf_decode_shape shape, float lift, float *merged, uint32_t heads, uint32_t dim,
                                struct rf_decode_state *state, const struct rf_decode_out *to) {
     uint32_t room = RF_DECODE_HEADS * (shape.dim + 2), head = rf_sum_row(0) % 8;
@@ -398,8 +395,9 @@ RF_DEVICE void rf_decode_merge(struct rf_decode_shape shape, float lift, float *
     }
 }
 
-/* heads: 1 to 8, from q on. Keys first (a multiple of 64) to end; those before settled may be read before the
- * kernel's turn, which is waited for here. type: of keys and values, F16 where packed; q is of out's type. */
+/* Attends from 1 to 8 heads, beginning at q, to keys first (a multiple of 64) to end. Keys before settled may be read
+ * before the kernel's turn, which this function waits for. type is that of keys and values, F16 where packed; q is of
+ * out's type. */
 RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, const void *q, uint64_t q_head,
                                uint32_t heads, const struct rf_keys *keys, uint32_t first, uint32_t end,
                                uint32_t settled, uint32_t dim, float scale, const struct rf_decode_out *to,
@@ -432,7 +430,7 @@ RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, 
         uint32_t next = RF_DECODE_STAGES > 1 ? turn ^ 1 : 0, coming = key + (RF_DECODE_STAGES - 1) * RF_DECODE_KEYS;
         uint32_t *present = room.present + turn * RF_DECODE_KEYS, *later = room.present + next * RF_DECODE_KEYS;
         rf_copied(0);
-        rf_barrier(); /* this tile is there, and nobody reads the one before it any more */
+        rf_barrier(); /* this tile has arrived, and nobody reads the one before it any more */
         if (coming < end) {
             if (shape.packed) {
                 rf_decode_stage_raw(shape, room.raw + next * raw, later, keys, coming, end);
@@ -446,7 +444,7 @@ RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, 
             rf_decode_unpack(shape, room.tiles, room.raw + turn * raw);
             rf_barrier();
         }
-        /* Opaque, lest the addresses of all fragments live in registers around the loop. */
+        /* The opaque offset keeps the addresses of all fragments from living in registers around the loop. */
         const uint16_t *mine = room.tiles + rf_opaque((shape.packed ? 0 : turn * tile) + wave_lines);
         const uint32_t *raw_mine = room.raw + turn * raw + rf_thread_x() / RF_WAVE * 16 * rf_decode_raw_words(shape);
         rf_decode_attend(type, shape, room.queries, mine, mine + RF_DECODE_KEYS * rf_decode_pitch(shape), raw_mine,

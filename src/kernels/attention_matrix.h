@@ -10,16 +10,17 @@
 #include "kernels/attention.h"
 #include "kernels/tile.h"
 
-/* A variant, all constants: head sizes up to dim (a multiple of 16), and how the work is cut; a wave takes 16
- * or 32 queries. */
+/* A variant; all members are constants. It takes head sizes up to dim, a multiple of 16. A wave takes 16 or 32 of the
+ * queries. */
 struct rf_matrix_shape {
     uint32_t dim, queries, keys, waves;
-    uint32_t step; /* keys of a tile that are scored and weighed at once: what registers allow */
+    uint32_t step; /* keys of a tile that are scored and weighed at once: as many as registers allow */
 };
-#define RF_MATRIX_PAD 8
 #if defined(RF_NVIDIA)
+#define RF_ON_NVIDIA 1
 #define RF_MATRIX_NO_OFFSET rf_opaque(0)
 #else
+#define RF_ON_NVIDIA 0
 #define RF_MATRIX_NO_OFFSET 0
 #endif
 
@@ -28,20 +29,20 @@ RF_DEVICE uint32_t rf_matrix_pitch(struct rf_matrix_shape shape) {
 }
 
 #ifdef RF_TILE_ABSENT
-/* No matrix units: the f32 tiles of 32 queries, one after the other, by 256 threads. Only so that the kernels
- * are there: others are faster. */
+/* Without matrix units the block computes the f32 tiles of 32 queries one after the other. This only makes the
+ * kernels exist everywhere: the plain ones are faster. */
 RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_shape shape, enum rf_type q_type,
                                 void *out, uint64_t out_row, const void *q, uint64_t q_row,
                                 const struct rf_keys *keys, const struct rf_query_view *view, uint32_t first_query,
                                 uint32_t dim, float scale, uint16_t *shared) {
     RF_NO_UNROLL
-    for (uint32_t tile = 0; tile < shape.queries && first_query + tile < view->rows; tile += RF_TILE)
+    for (uint32_t tile = 0; tile < shape.queries && first_query + tile < view->rows; tile += RF_ATTENTION_TILE)
         rf_attend_tile(type, paged, false, q_type, out, out_row, q, q_row, keys, view, first_query + tile, dim, scale,
                        (float *)shared);
 }
 #else
 
-/* This thread's share of a tile of queries; f32 ones are rounded to the type. */
+/* Stages this thread's share of a tile of queries; f32 queries are rounded to the type. */
 RF_DEVICE void rf_matrix_stage_queries(enum rf_type type, struct rf_matrix_shape shape, uint16_t *tile,
                                        enum rf_type q_type, const void *q, uint64_t q_row, uint32_t first,
                                        uint32_t rows, uint32_t dim) {
@@ -67,7 +68,7 @@ RF_DEVICE void rf_matrix_stage_queries(enum rf_type type, struct rf_matrix_shape
     }
 }
 
-/* This thread's share of a tile of keys or values. present: which of the keys exist, where asked. */
+/* Stages this thread's share of a tile of keys or values. Of keys in pages, present says which exist. */
 RF_DEVICE void rf_matrix_stage_keys(struct rf_matrix_shape shape, bool paged, bool values, uint16_t *tile,
                                     const struct rf_keys *keys, uint32_t first, uint32_t end, uint32_t dim,
                                     uint32_t *present) {
@@ -113,14 +114,14 @@ RF_DEVICE void rf_matrix_clear_all(struct rf_matrix_shape shape, struct rf_sums 
         rf_matrix_clear(&scores[i / across][i % across]);
 }
 
-/* What a wave keeps of its rows: m counts groups of 16. */
+/* What a wave keeps of its rows; the first index counts groups of 16 rows. */
 struct rf_matrix_rows {
     float max[2][RF_SUM_ROWS], sum[2][RF_SUM_ROWS]; /* sum: of this lane's columns */
 };
 
-/* Hides what a row does not see, and turns the scores of a tile into weights; shrinks what was summed before. Without
- * a mask the scale is applied on the way into the exponential, after the maximum is subtracted: the largest weight is
- * 1 then, however large the scores are. */
+/* Hides the keys that a row does not see, turns the scores of a tile into weights, and shrinks what was summed
+ * before. Without a mask the scale is applied on the way into the exponential, after the maximum is subtracted: the
+ * largest weight is 1 then, however large the scores are. */
 RF_DEVICE void rf_matrix_softmax(struct rf_matrix_shape shape, bool paged, const struct rf_query_view *view,
                                  uint32_t wave_row, uint32_t first_key, float scale, const uint32_t *present,
                                  struct rf_matrix_rows *rows, struct rf_sums scores[2][4],
@@ -209,7 +210,7 @@ RF_DEVICE void rf_matrix_store(enum rf_type type, struct rf_matrix_shape shape, 
     }
 }
 
-/* Adds to a wave's scores: its queries times keys, elements first to last of the heads. */
+/* Adds the products of a wave's queries and the keys to its scores, over elements first to last of the heads. */
 RF_DEVICE void rf_matrix_scores(enum rf_type type, struct rf_matrix_shape shape, const uint16_t *queries,
                                 const uint16_t *keys, uint32_t first, uint32_t last, struct rf_sums scores[2][4]) {
     uint32_t pitch = rf_matrix_pitch(shape), groups = shape.queries / shape.waves / 16;
@@ -275,10 +276,10 @@ RF_DEVICE void rf_matrix_begin(struct rf_matrix_shape shape, struct rf_matrix_ro
     }
 }
 
-/* out, q: of this batch and head, with their row strides, of the type or f32 (q_type; need not be a constant). dim: a
- * multiple of 8, at most shape.dim; rows are aligned to 16 bytes. shared: (queries + 2 * keys) * (shape.dim + 8)
- * elements of 16 bits, and where paged 2 * keys words behind them; in no case less than
- * RF_TILE_SHARED floats. */
+/* out and q are those of this batch and head, with their row strides, of the type or f32: q_type, which need not be a
+ * constant. dim is a multiple of 8, at most shape.dim; rows are aligned to 16 bytes. shared has
+ * RF_MATRIX_TILES_BYTES(queries, 2, keys, shape.dim), where paged RF_MATRIX_PRESENT_BYTES(keys) behind them, and in
+ * no case less than RF_MATRIX_BYTES_MIN. */
 RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_shape shape, enum rf_type q_type,
                                 void *out, uint64_t out_row, const void *q, uint64_t q_row,
                                 const struct rf_keys *keys, const struct rf_query_view *view, uint32_t first_query,
@@ -302,7 +303,7 @@ RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_
     for (uint32_t first_key = 0; first_key < key_end; first_key += shape.keys, turn ^= 1) {
         struct rf_sums scores[2][4];
         bool busy = first_key < place.wave_end, more = first_key + shape.keys < key_end;
-        /* Lest the addresses of all fragments live in registers around the loop. */
+        /* Keeps the addresses of all fragments from living in registers around the loop. */
         uint32_t none = RF_MATRIX_NO_OFFSET;
         rf_matrix_stage_keys(shape, paged, true, value_tile, keys, first_key, key_end, dim, present);
         rf_copy_batch();
@@ -328,18 +329,8 @@ RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_
 }
 #endif /* RF_TILE_ABSENT */
 
-/* The variants: head sizes up to dim, queries and keys a tile. */
-#if defined(RF_NVIDIA)
-#define RF_MATRIX_KEYS_256 32
-#else
-#define RF_MATRIX_KEYS_256 16 /* 64 KiB of shared memory */
-#endif
-#define RF_MATRIX_WAVES 4
-#define RF_MATRIX_SHAPE(dim, queries, keys) {dim, queries, keys, RF_MATRIX_WAVES, keys}
-#define RF_MATRIX_THREADS 256 /* at most: RF_MATRIX_WAVES waves of 64 */
-#define RF_MATRIX_VARIANTS(each, name, type)                                                                         \
-    each(name##_d32, type, 32, 64, 64) each(name##_d64, type, 64, 64, 64) each(name##_d80, type, 80, 64, 64)         \
-        each(name##_d96, type, 96, 64, 64) each(name##_d128, type, 128, 64, 64)                                      \
-            each(name##_d256, type, 256, 64, RF_MATRIX_KEYS_256)
+/* The shape of the kernels for head sizes up to dim. */
+#define RF_MATRIX_SHAPE_OF(dim, keys) {dim, RF_MATRIX_QUERIES, keys, RF_MATRIX_WAVES, keys}
+#define RF_MATRIX_SHAPE(dim) RF_MATRIX_SHAPE_OF(dim, RF_MATRIX_KEYS(dim, RF_ON_NVIDIA))
 
 #endif

@@ -22,16 +22,18 @@
 
 #include "kernels/attention_matrix.h"
 
-/* The wide kernels' shape; on AMD, where there are not as many registers, they are those of attention_matrix.h. */
+/* The wide kernels' shape. AMD has fewer registers; the wide kernels there are those of attention_matrix.h, which
+ * take RF_WIDE_QUERIES queries in two turns. */
 #if defined(RF_NVIDIA)
 #define RF_WIDE 1
-#define RF_WIDE_SHAPE(dim) {dim, 128, 64, RF_MATRIX_WAVES, 32}
+#define RF_WIDE_SHAPE {RF_WIDE_DIM, RF_WIDE_QUERIES, RF_WIDE_KEYS(1), RF_MATRIX_WAVES, RF_WIDE_KEYS(1) / 2}
 #elif defined(RF_HOST)
 #define RF_WIDE 1
-#define RF_WIDE_SHAPE(dim) {dim, 64, 32, RF_MATRIX_WAVES, 16}
+/* Half the queries and twice the tiles need the same shared memory. */
+#define RF_WIDE_SHAPE {RF_WIDE_DIM, RF_WIDE_QUERIES / 2, RF_WIDE_KEYS(0), RF_MATRIX_WAVES, RF_WIDE_KEYS(0) / 2}
 #else
 #define RF_WIDE 0
-#define RF_WIDE_SHAPE(dim) RF_MATRIX_SHAPE(dim, 64, 32)
+#define RF_WIDE_SHAPE RF_MATRIX_SHAPE_OF(RF_WIDE_DIM, RF_WIDE_KEYS(0))
 #endif
 #define RF_WIDE_SLACK 8.0f
 
@@ -202,8 +204,8 @@ RF_DEVICE void rf_wide_turn(enum rf_type type, struct rf_matrix_shape shape, con
     if (moved) rf_wide_shrink(shape, shrink, result);
 }
 
-/* As rf_attend_matrix, not paged, of one type, without a mask. shared: (queries + 4 * keys) * (shape.dim + 8)
- * elements of 16 bits and 32 bytes. keys is two steps. */
+/* As rf_attend_matrix, not paged, of one type, without a mask. shared has RF_MATRIX_TILES_BYTES(queries, 4, keys,
+ * shape.dim) and RF_WIDE_NOTES_BYTES. keys is two steps. */
 RF_DEVICE void rf_attend_wide(enum rf_type type, struct rf_matrix_shape shape, uint16_t *out, uint64_t out_row,
                               const uint16_t *q, uint64_t q_row, const struct rf_keys *keys,
                               const struct rf_query_view *view, uint32_t first_query, uint32_t dim, float scale,
@@ -250,7 +252,7 @@ RF_DEVICE void rf_attend_wide(enum rf_type type, struct rf_matrix_shape shape, u
                           (int32_t)(coming - shape.step), end, dim);
         }
         rf_copy_batch();
-        /* Opaque, lest the addresses of all fragments live in registers around the loop. */
+        /* The opaque zero keeps the addresses of all fragments from living in registers around the loop. */
         const uint16_t *key_lines = key_tile + RF_MATRIX_NO_OFFSET + now;
         const uint16_t *value_lines = value_tile + RF_MATRIX_NO_OFFSET + now;
         RF_NO_UNROLL

@@ -1,15 +1,15 @@
-/* causal_mask: in place, scores[b][h][i][j] = -inf for j > i + offset. What stays visible is neither
- * read nor written: the cost is the stores of the hidden part. scores are [batch, heads, rows,
- * columns] with strides and a dense last dimension; the offset is the number of keys before the first
- * query (columns - rows with a cache, 0 without), and may be negative.
+/* causal_mask: in place, scores[b][h][i][j] = -inf for j > i + offset (attention_args.h). Scores that stay visible
+ * are neither read nor written: the cost is the stores of the hidden part.
  *
- * Launch: one-dimensional blocks of whole waves; a wave takes a row at a time: x over the rows, y over the
- * heads, z over the batch, any grid is right. Fast: blocks of 256 threads and a wave for every row. */
+ * Launch: one-dimensional blocks of whole waves. A wave takes a row at a time; grid x is over the rows, y over the
+ * heads, z over the batch. Any grid is right; RF_HEAD_ROWS_THREADS threads a block and a wave for every row are fast.
+ */
 #include "kernels/attention.h"
 
 #define RF_LINE 128 /* bytes */
 
-/* Stores 16 bytes a lane, four times a turn, whole lines of memory from the first on; the ends element by element. */
+/* A lane stores 16 bytes, four times a turn; from the first turn on the wave writes whole lines of memory. The two
+ * ends of the row are stored element by element. */
 RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t columns) {
     uint32_t bits = type == RF_TYPE_F32 ? 0xff800000u : type == RF_TYPE_F16 ? 0xfc00fc00u : 0xff80ff80u;
     uint32_t group = 16 / rf_type_bytes(type), lane = rf_lane();
@@ -28,15 +28,17 @@ RF_DEVICE void mask_row(enum rf_type type, void *row, uint64_t first, uint64_t c
     }
     RF_NO_UNROLL
     for (; to < aligned_end; to += RF_WAVE * 16) rf_store_16(to, hidden);
-    /* At most 16 bytes before and after. */
+    /* There are fewer than 16 bytes before and after. */
     uint8_t *head = from + lane * rf_type_bytes(type), *tail = aligned_end + lane * rf_type_bytes(type);
     if (lane < group && head < aligned) rf_store(type, head, 0, -RF_INFINITY);
     if (lane < group && tail < end) rf_store(type, tail, 0, -RF_INFINITY);
 }
 
-/* Three loops and no division: a row is often no more than a few stores. */
-RF_DEVICE void mask_rows(enum rf_type type, void *scores, struct rf_heads strides, uint32_t batch, uint32_t heads,
-                         uint32_t rows, uint64_t columns, int64_t offset) {
+/* Three loops and no division: a row often takes only a few stores. */
+RF_DEVICE void mask_rows(enum rf_type type, void *scores, const struct rf_causal_mask_args *args) {
+    struct rf_head_strides strides = args->scores;
+    uint32_t batch = (uint32_t)args->batch, heads = (uint32_t)args->heads, rows = (uint32_t)args->rows;
+    uint64_t columns = args->columns;
     uint32_t waves = rf_block_dim_x() / RF_WAVE;
     RF_NO_UNROLL
     for (uint64_t b = rf_block_z(); b < batch; b += rf_grid_dim_z()) {
@@ -45,7 +47,7 @@ RF_DEVICE void mask_rows(enum rf_type type, void *scores, struct rf_heads stride
             RF_NO_UNROLL
             for (uint64_t row = (uint64_t)rf_block_x() * waves + rf_thread_x() / RF_WAVE; row < rows;
                  row += (uint64_t)rf_grid_dim_x() * waves) {
-                int64_t first = (int64_t)row + offset + 1;
+                int64_t first = (int64_t)row + args->offset + 1;
                 uint64_t at = b * strides.batch + h * strides.head + row * strides.row;
                 if (first < 0) first = 0;
                 if ((uint64_t)first < columns)
@@ -56,9 +58,8 @@ RF_DEVICE void mask_rows(enum rf_type type, void *scores, struct rf_heads stride
 }
 
 #define CAUSAL_MASK(name, type, element)                                                                             \
-    RF_KERNEL(causal_mask_##name, 1024, (element *, scores), (struct rf_heads, strides), (uint32_t, batch),          \
-              (uint32_t, heads), (uint32_t, rows), (uint64_t, columns), (int64_t, offset)) {                         \
-        mask_rows(type, scores, strides, batch, heads, rows, columns, offset);                                       \
+    RF_KERNEL(causal_mask_##name, RF_MAX_THREADS, (element *, scores), (struct rf_causal_mask_args, args)) {         \
+        mask_rows(type, scores, &args);                                                                              \
     }
 
 CAUSAL_MASK(f32, RF_TYPE_F32, float)

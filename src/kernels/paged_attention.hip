@@ -1,75 +1,61 @@
-/* paged_attention: attention over keys and values that lie in pages of 2^shift rows.
- *
- * k and v are [page_count, heads_kv, 2^shift, dim]; key j of sequence b is row j % 2^shift of page
- * table[b][j >> shift], table being [batch, width]. A page number that is not below page_count is no page,
- * and its keys do not exist. table NULL: sequence b has page b alone, whatever the shift: a cache in one
- * piece. In both cases the strides' batch is from page to page.
- *
- * Sequence b has lengths[b] keys, of which the first 'limit' count; its query i (of q_rows) stands at position
- * lengths[b] - q_rows + i and sees the keys up to there: a query before the first key gives zeros.
- * out and q are [batch, heads_q, q_rows, dim], of q_type (an enum rf_type), k and v of the type in the kernel's
- * name; all with strides and a dense last dimension; sums in f32. dim: a multiple of 8, at most 256; tensors and
- * strides aligned to 16 bytes. out and partial must not overlap anything else.
+/* paged_attention: attention over keys and values in pages, as attention_args.h says. table NULL: none. out and q are
+ * of plan.q_type, k and v of the type in the kernel's name; sums are in f32. dim is a multiple of 8, at most
+ * RF_ATTENTION_DIM_MAX; tensors and strides are aligned to 16 bytes. out and partial must not overlap anything else.
  *
  * *_q8_0*: k and v are blocks of Q8_0 (as kv_append writes them), aligned to 2 bytes; dim and their strides, in
  * elements, are multiples of 32.
  *
- * paged_attention_prefill_*: any q_rows. Launch: blocks of 256 threads, one for each 32 queries: tiles,
- * then heads_q, then batch, all in grid x.
+ * paged_attention_prefill_*: any q_rows. Launch: blocks of RF_ATTENTION_THREADS, one for each RF_ATTENTION_TILE
+ * queries: tiles, then heads_q, then batch, all in grid x.
  *
- * paged_attention_decode_*_gN: one query a sequence; N query heads of a key-value head together, so that
- * each key and value is read once for N heads. The keys are split into 'splits' of 'chunk'. Launch: blocks
- * of 128 threads: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
- * split out is written; with more, partial gets for each batch, head and split dim sums, and behind all
- * of those a maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the
- * splits: blocks of 256 threads, one for each batch and head, in grid x. partial is aligned to 16 bytes. fresh: no
- * work on the queue writes table, lengths, or other keys and values than the newest so many of each sequence; ~0: it
- * may. */
+ * paged_attention_decode_*_gN: one query a sequence. A block takes N query heads of a key-value head together, so
+ * that each key and value is read once for N heads. The keys are split into plan.splits of plan.chunk. Launch: blocks
+ * of RF_DECODE_PLAIN_THREADS: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
+ * split out is written. With more, partial gets dim sums for each batch, head and split, and behind all of those a
+ * maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the splits: blocks of
+ * RF_COMBINE_THREADS, one for each batch and head, in grid x. partial is aligned to 16 bytes. */
 #include "kernels/attention_decode.h"
 
-struct paged {
-    uint32_t shift, page_count, width, limit;
-};
-
 RF_DEVICE struct rf_keys paged_keys(enum rf_type type, bool packed, const void *k, const void *v,
-                                    const uint32_t *table, struct rf_heads k_strides, struct rf_heads v_strides,
-                                    uint32_t batch, uint32_t head, struct paged pages) {
+                                    const uint32_t *table, uint32_t batch, uint32_t head,
+                                    const struct rf_paged_attention_args *args,
+                                    const struct rf_paged_attention_plan *plan) {
     bool tabled = table != 0;
     uint64_t page = tabled ? 0 : batch; /* the only one, without a table */
-    struct rf_keys keys = {rf_key_at(type, packed, k, page * k_strides.batch + head * k_strides.head),
-                           rf_key_at(type, packed, v, page * v_strides.batch + head * v_strides.head),
-                           k_strides.row,
-                           v_strides.row,
-                           k_strides.batch,
-                           v_strides.batch,
+    struct rf_keys keys = {rf_key_at(type, packed, k, page * args->k.batch + head * args->k.head),
+                           rf_key_at(type, packed, v, page * args->v.batch + head * args->v.head),
+                           args->k.row,
+                           args->v.row,
+                           args->k.batch,
+                           args->v.batch,
                            table,
-                           (uint64_t)batch * pages.width,
+                           (uint64_t)batch * rf_size(&args->table_width),
                            tabled,
-                           pages.shift,
-                           pages.page_count};
+                           plan->page_shift,
+                           rf_size(&args->page_count)};
     return keys;
 }
-RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, struct paged pages) {
-    return lengths[batch] < pages.limit ? lengths[batch] : pages.limit;
+RF_DEVICE uint32_t paged_length(const uint32_t *lengths, uint32_t batch, const struct rf_paged_attention_args *args) {
+    uint32_t limit = rf_size(&args->max_length);
+    return lengths[batch] < limit ? lengths[batch] : limit;
 }
 
 #define PAGED_PREFILL(name, type, packed)                                                                            \
-    RF_KERNEL(paged_attention_prefill_##name, 256, (void *, out), (const void *, q), (const void *, k),              \
-              (const void *, v), (const uint32_t *, table), (const uint32_t *, lengths),                             \
-              (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
-              (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
-              (uint32_t, dim), (struct paged, pages), (float, scale), (uint32_t, q_type)) {                          \
-        RF_SHARED(float, shared, RF_TILE_SHARED);                                                                    \
-        struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_TILE), heads_q);                   \
-        struct rf_keys keys = paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch,               \
-                                         share.head / (heads_q / heads_kv), pages);                                  \
-        uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
+    RF_KERNEL(paged_attention_prefill_##name, RF_ATTENTION_THREADS, (void *, out), (const void *, q),                \
+              (const void *, k), (const void *, v), (const uint32_t *, table), (const uint32_t *, lengths),          \
+              (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
+        RF_SHARED(float, shared, RF_ATTENTION_SHARED);                                                               \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t q_rows = rf_size(&args.q_rows);                                                                     \
+        struct rf_share_of_heads share = rf_share_of_block(rf_tiles_of(q_rows, RF_ATTENTION_TILE), heads_q);         \
+        struct rf_keys keys = paged_keys(type, packed, k, v, table, share.batch, share.head / group, &args, &plan);  \
+        uint32_t length = paged_length(lengths, share.batch, &args);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
-        enum rf_type of_q = (enum rf_type)q_type;                                                                    \
+        enum rf_type of_q = (enum rf_type)plan.q_type;                                                               \
         rf_attend_tile(type, true, packed, of_q,                                                                     \
-                       rf_at_mutable(of_q, out, rf_heads_at(out_strides, share.batch, share.head)), out_strides.row, \
-                       rf_at(of_q, q, rf_heads_at(q_strides, share.batch, share.head)), q_strides.row, &keys, &view, \
-                       share.tile *RF_TILE, dim, scale, shared);                                                     \
+                       rf_at_mutable(of_q, out, rf_heads_at(args.out, share.batch, share.head)), args.out.row,       \
+                       rf_at(of_q, q, rf_heads_at(args.q, share.batch, share.head)), args.q.row, &keys, &view,       \
+                       share.tile *RF_ATTENTION_TILE, rf_size(&args.dim), args.scale, shared);                       \
     }
 
 PAGED_PREFILL(f32, RF_TYPE_F32, false)
@@ -79,14 +65,15 @@ PAGED_PREFILL(q8_0, RF_TYPE_F16, true)
 
 /* ---- decoding --------------------------------------------------------------------------------------- */
 
-/* A key is read by a team of 2^n lanes, 8 elements each; a wave holds several teams, each with its own
- * maximum, sum and sums, brought together at the end in a fixed order. */
-#define DECODE_THREADS 128
+/* A key is read by a team of 2^n lanes, 8 elements each. A wave holds several teams, each with its own maximum, sum
+ * and sums, which are brought together at the end in a fixed order. */
+#define DECODE_THREADS RF_DECODE_PLAIN_THREADS
 #define DECODE_WAVES (DECODE_THREADS / RF_WAVE)
-#define DECODE_PITCH (256 + 2)
-#define DECODE_MAX_HEADS 8
+#define DECODE_PITCH (RF_ATTENTION_DIM_MAX + 2)
+#define DECODE_HEADS_MAX 8
 
-/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32; packed, two words and the scale. */
+/* 8 elements as they lie in memory: one vector of a 16-bit type, two of f32, or where packed two words and the scale.
+ */
 struct decode_piece {
     rf_u32x4 raw[2];
 };
@@ -114,7 +101,7 @@ RF_DEVICE float decode_value(enum rf_type type, bool packed, const struct decode
 }
 
 struct decode_state {
-    float max[DECODE_MAX_HEADS], sum[DECODE_MAX_HEADS], sums[DECODE_MAX_HEADS][8];
+    float max[DECODE_HEADS_MAX], sum[DECODE_HEADS_MAX], sums[DECODE_HEADS_MAX][8];
 };
 
 /* Brings two states of head g to their common maximum and adds them. */
@@ -127,7 +114,7 @@ RF_DEVICE void decode_merge(struct decode_state *state, uint32_t g, float max, f
     for (uint32_t k = 0; k < 8; k++) state->sums[g][k] = state->sums[g][k] * mine + sums[k] * theirs;
 }
 
-/* Keys first to end of a split, all teams of the block side by side, 'depth' keys of a team at a time. */
+/* Takes keys first to end of a split. All teams of the block work side by side, each on `depth` keys at a time. */
 RF_DEVICE void decode_walk(enum rf_type type, bool packed, uint32_t heads, uint32_t depth, const float q[][8],
                            const struct rf_keys *keys, uint32_t first, uint32_t end, uint32_t team, uint32_t column,
                            bool inside, struct decode_state *state) {
@@ -177,7 +164,7 @@ RF_DEVICE void decode_walk(enum rf_type type, bool packed, uint32_t heads, uint3
     }
 }
 
-/* Brings the teams and waves together, a head at a time. shared: DECODE_WAVES * DECODE_PITCH floats. */
+/* Brings the teams and waves together, a head at a time. shared has DECODE_WAVES * DECODE_PITCH floats. */
 RF_DEVICE void decode_finish(uint32_t heads, uint32_t heads_left, uint32_t dim, uint32_t team, uint32_t column,
                              bool inside, struct decode_state *state, const struct rf_decode_out *to, float *shared) {
     RF_UNROLL
@@ -220,7 +207,7 @@ RF_DEVICE void decode_finish(uint32_t heads, uint32_t heads_left, uint32_t dim, 
     }
 }
 
-/* Lanes that read a key together. */
+/* How many lanes read a key together. */
 RF_DEVICE uint32_t decode_team(uint32_t dim) {
     uint32_t team = 1;
     RF_UNROLL
@@ -228,42 +215,41 @@ RF_DEVICE uint32_t decode_team(uint32_t dim) {
     return team;
 }
 
-/* What a block of up to 'heads' heads of one key-value head has to do. */
+/* What a block of up to `heads` query heads of one key-value head has to do. */
 struct decode_work {
     struct rf_keys keys;
-    uint32_t first, end;        /* keys */
-    uint32_t settled;           /* keys before this one were there before the kernel's turn */
-    uint32_t group, heads_left; /* heads from the block's first on */
-    uint64_t q;                 /* index of the first head's query */
+    uint32_t first, end; /* keys */
+    uint32_t settled;    /* keys before this one were written before the kernel's turn */
+    uint32_t heads_left; /* heads from the block's first on */
+    uint64_t q;          /* index of the first head's query */
     struct rf_decode_out to;
 };
-RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32_t heads, enum rf_type q_type,
-                                          void *out, float *partial, const void *k, const void *v,
-                                          const uint32_t *table, const uint32_t *lengths, struct rf_heads out_strides,
-                                          struct rf_heads q_strides, struct rf_heads k_strides,
-                                          struct rf_heads v_strides, uint32_t heads_q, uint32_t heads_kv,
-                                          uint32_t dim, struct paged pages, uint32_t chunk, uint32_t splits,
-                                          uint32_t fresh) {
+RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32_t heads, void *out, float *partial,
+                                          const void *k, const void *v, const uint32_t *table,
+                                          const uint32_t *lengths, const struct rf_paged_attention_args *args,
+                                          const struct rf_paged_attention_plan *plan) {
+    uint32_t heads_q = rf_size(&args->heads_q), heads_kv = rf_size(&args->heads_kv), dim = rf_size(&args->dim);
+    uint32_t chunk = plan->chunk, splits = plan->splits, fresh = args->fresh;
+    enum rf_type q_type = (enum rf_type)plan->q_type;
     uint32_t group = heads_q / heads_kv, head_tiles = rf_tiles_of(group, heads);
     struct rf_share_of_heads share = rf_share_of_block(head_tiles * splits, heads_kv);
     uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
     uint32_t first_head = share.head * group + tile * heads, first = split * chunk;
-    uint32_t length = paged_length(lengths, share.batch, pages);
+    uint32_t length = paged_length(lengths, share.batch, args);
     uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
     uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
     bool direct = splits == 1;
     struct decode_work work = {
-        paged_keys(type, packed, k, v, table, k_strides, v_strides, share.batch, share.head, pages),
+        paged_keys(type, packed, k, v, table, share.batch, share.head, args, plan),
         first,
         first >= length          ? first
         : length - first < chunk ? length
                                  : first + chunk,
         length > fresh ? length - fresh : 0,
-        group,
         group - tile * heads,
-        rf_heads_at(q_strides, share.batch, first_head),
-        {direct, q_type, rf_at_mutable(q_type, out, direct ? rf_heads_at(out_strides, share.batch, first_head) : 0),
-         out_strides.head, partial + (direct ? 0 : at * dim),
+        rf_heads_at(args->q, share.batch, first_head),
+        {direct, q_type, rf_at_mutable(q_type, out, direct ? rf_heads_at(args->out, share.batch, first_head) : 0),
+         args->out.head, partial + (direct ? 0 : at * dim),
          partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2), splits}};
     return work;
 }
@@ -273,7 +259,7 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
     uint32_t team = decode_team(dim), column = rf_lane() % team * 8;
     bool inside = column < dim;
     struct decode_state state;
-    float query[DECODE_MAX_HEADS][8];
+    float query[DECODE_HEADS_MAX][8];
     RF_UNROLL
     for (uint32_t g = 0; g < heads; g++) {
         RF_UNROLL
@@ -291,18 +277,15 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
 
 #define PAGED_DECODE_ARGUMENTS                                                                                       \
     (void *, out), (float *, partial), (const void *, q), (const void *, k), (const void *, v),                      \
-        (const uint32_t *, table), (const uint32_t *, lengths), (struct rf_heads, out_strides),                      \
-        (struct rf_heads, q_strides), (struct rf_heads, k_strides), (struct rf_heads, v_strides),                    \
-        (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, dim), (struct paged, pages), (uint32_t, chunk),        \
-        (uint32_t, splits), (float, scale), (uint32_t, q_type), (uint32_t, fresh)
+        (const uint32_t *, table), (const uint32_t *, lengths), (struct rf_paged_attention_args, args),              \
+        (struct rf_paged_attention_plan, plan)
 #define PAGED_DECODE_SHARE(type, packed, heads)                                                                      \
-    decode_share(type, packed, heads, (enum rf_type)q_type, out, partial, k, v, table, lengths, out_strides,         \
-                 q_strides, k_strides, v_strides, heads_q, heads_kv, dim, pages, chunk, splits, fresh)
+    decode_share(type, packed, heads, out, partial, k, v, table, lengths, &args, &plan)
 #define PAGED_DECODE(name, type, packed, heads)                                                                      \
     RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, PAGED_DECODE_ARGUMENTS) {                               \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
-        decode_body(type, packed, heads, PAGED_DECODE_SHARE(type, packed, heads), q, q_strides.head, dim, scale,     \
-                    shared);                                                                                         \
+        decode_body(type, packed, heads, PAGED_DECODE_SHARE(type, packed, heads), q, args.q.head,                    \
+                    rf_size(&args.dim), args.scale, shared);                                                         \
     }
 #define PAGED_DECODES(name, type, packed)                                                                            \
     PAGED_DECODE(name##_g1, type, packed, 1)                                                                         \
@@ -314,16 +297,12 @@ PAGED_DECODES(f16, RF_TYPE_F16, false)
 PAGED_DECODES(bf16, RF_TYPE_BF16, false)
 PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 
-#define ALL_FRESH (~0u)
-/* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, 8 heads
- * together; _q8_0_dD: for a head size of D, rows aligned to 4 bytes. chunk is a multiple of 64. Launch: 4 waves;
- * dynamic shared memory: 544 + 32 * (D + 8) bytes and, for each of 2 stages on NVIDIA and one elsewhere,
- * 256 * (D + 8); q8_0: 256 * (D + 8), and for each stage 136 * D. */
+/* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, with
+ * RF_DECODE_HEADS heads together; _q8_0_dD: for a head size of D, with rows aligned to 4 bytes. chunk is a multiple
+ * of RF_DECODE_KEYS. Launch: RF_DECODE_WAVES waves, and RF_DECODE_BYTES of dynamic shared memory. */
 #ifdef RF_TILE_ABSENT
 #define PAGED_DECODE_MATRIX(name, type, packed, dim_) PAGED_DECODE(matrix_##name, type, packed, 8)
 #else
-/* At most: 4 waves of 64. */
-#define DECODE_MATRIX_THREADS 256
 RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, struct decode_work work,
                              const void *q, uint64_t q_head, uint32_t dim, float scale, uint16_t *shared) {
     struct rf_decode_shape shape = {dim_most, packed};
@@ -332,12 +311,12 @@ RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, 
                     work.end, work.settled, dim, scale, &work.to, shared);
 }
 #define PAGED_DECODE_MATRIX(name, type, packed, dim_)                                                                \
-    RF_KERNEL_EARLY(paged_attention_decode_matrix_##name, DECODE_MATRIX_THREADS, PAGED_DECODE_ARGUMENTS) {           \
+    RF_KERNEL_EARLY(paged_attention_decode_matrix_##name, RF_DECODE_THREADS_MAX, PAGED_DECODE_ARGUMENTS) {           \
         RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
         rf_grid_go();                                                                                                \
-        if (fresh == ALL_FRESH) rf_grid_wait();                                                                      \
-        decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, q_strides.head, dim, \
-                      scale, paged_shared);                                                                          \
+        if (args.fresh == RF_ALL_FRESH) rf_grid_wait();                                                              \
+        decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, args.q.head,         \
+                      rf_size(&args.dim), args.scale, paged_shared);                                                 \
     }
 #endif
 
@@ -350,12 +329,12 @@ PAGED_DECODE_MATRIX(q8_0_d128, RF_TYPE_F16, true, 128)
 
 /* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order.
  */
-#define COMBINE_THREADS 256
-RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struct rf_heads out_strides,
-                       uint32_t heads_q, uint32_t dim, uint32_t splits, float *shared) {
+RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, const struct rf_paged_attention_args *args,
+                       uint32_t splits, float *shared) {
+    uint32_t heads_q = rf_size(&args->heads_q), dim = rf_size(&args->dim);
     uint64_t head = rf_block_x(), heads = rf_grid_dim_x();
     const float *sums = partial + head * splits * dim, *extents = partial + heads * splits * dim + head * splits * 2;
-    uint32_t team = dim <= 64 ? 16 : dim <= 128 ? 32 : 64, teams = COMBINE_THREADS / team;
+    uint32_t team = dim <= 64 ? 16 : dim <= 128 ? 32 : 64, teams = RF_COMBINE_THREADS / team;
     uint32_t mine = rf_thread_x() / team, column = rf_thread_x() % team * 4;
     float max = -RF_INFINITY, sum = 0.0f, values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     RF_NO_UNROLL
@@ -368,7 +347,7 @@ RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struc
     RF_NO_UNROLL
     for (uint32_t first = mine; first < splits; first += 4 * teams) {
         RF_UNROLL
-        for (uint32_t i = 0; i < 4; i++) { /* side by side: they are far away */
+        for (uint32_t i = 0; i < 4; i++) { /* all four under way at once: memory is far away */
             uint32_t s = first + i * teams;
             if (s >= splits || column >= dim) continue;
             float part[4], shrink = rf_exp2(extents[2 * s] - shift);
@@ -379,7 +358,7 @@ RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struc
     }
     rf_store_many(RF_TYPE_F32, 4, shared, (mine * team * 4) + column, values);
     rf_barrier();
-    uint64_t to = head / heads_q * out_strides.batch + head % heads_q * out_strides.head;
+    uint64_t to = head / heads_q * args->out.batch + head % heads_q * args->out.head;
     if (rf_thread_x() < dim) {
         float total = 0.0f;
         RF_NO_UNROLL
@@ -389,10 +368,10 @@ RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, struc
 }
 
 #define PAGED_COMBINE(name, type, element)                                                                           \
-    RF_KERNEL(paged_attention_combine_##name, COMBINE_THREADS, (element *, out), (const float *, partial),           \
-              (struct rf_heads, out_strides), (uint32_t, heads_q), (uint32_t, dim), (uint32_t, splits)) {            \
-        RF_SHARED(float, shared, 4 * COMBINE_THREADS);                                                               \
-        combine(type, out, partial, out_strides, heads_q, dim, splits, shared);                                      \
+    RF_KERNEL(paged_attention_combine_##name, RF_COMBINE_THREADS, (element *, out), (const float *, partial),        \
+              (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
+        RF_SHARED(float, shared, 4 * RF_COMBINE_THREADS);                                                            \
+        combine(type, out, partial, &args, plan.splits, shared);                                                     \
     }
 
 PAGED_COMBINE(f32, RF_TYPE_F32, float)
@@ -401,31 +380,29 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 /* ---- prefill on matrix units ---------------------------------------------------------------------------- */
 
-/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D, with weights, and
- * queries of f32, rounded to the type. Launch: as flash_attention_matrix_*, with 8 * keys bytes more of dynamic
- * shared memory. */
+/* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D; weights, and queries of f32,
+ * are rounded to the type. Launch: as flash_attention_matrix_*, with RF_MATRIX_PRESENT_BYTES more of dynamic shared
+ * memory. */
 #include "kernels/attention_matrix.h"
 
-#define PAGED_MATRIX(name, type_, dim_, queries_, keys_)                                                             \
-    RF_KERNEL(paged_attention_matrix_##name, RF_MATRIX_THREADS, (void *, out), (const void *, q),                    \
+#define PAGED_MATRIX(name, type_, dim_)                                                                              \
+    RF_KERNEL(paged_attention_matrix_##name##_d##dim_, RF_MATRIX_THREADS_MAX, (void *, out), (const void *, q),      \
               (const uint16_t *, k), (const uint16_t *, v), (const uint32_t *, table), (const uint32_t *, lengths),  \
-              (struct rf_heads, out_strides), (struct rf_heads, q_strides), (struct rf_heads, k_strides),            \
-              (struct rf_heads, v_strides), (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows),           \
-              (uint32_t, dim), (struct paged, pages), (float, scale), (uint32_t, q_type)) {                          \
+              (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
         RF_SHARED_DYNAMIC(uint16_t, paged_shared);                                                                   \
-        struct rf_matrix_shape shape = RF_MATRIX_SHAPE(dim_, queries_, keys_);                                       \
-        uint32_t tiles = rf_tiles_of(q_rows, queries_);                                                              \
+        struct rf_matrix_shape shape = RF_MATRIX_SHAPE(dim_);                                                        \
+        uint32_t heads_q = rf_size(&args.heads_q), group = heads_q / rf_size(&args.heads_kv);                        \
+        uint32_t q_rows = rf_size(&args.q_rows), tiles = rf_tiles_of(q_rows, RF_MATRIX_QUERIES);                     \
         struct rf_share_of_heads share = rf_share_of_block(tiles, heads_q);                                          \
-        struct rf_keys keys = paged_keys(type_, false, k, v, table, k_strides, v_strides, share.batch,               \
-                                         share.head / (heads_q / heads_kv), pages);                                  \
-        uint32_t length = paged_length(lengths, share.batch, pages);                                                 \
+        struct rf_keys keys = paged_keys(type_, false, k, v, table, share.batch, share.head / group, &args, &plan);  \
+        uint32_t length = paged_length(lengths, share.batch, &args);                                                 \
         struct rf_query_view view = {q_rows, length, (int64_t)length - q_rows, 0, 0};                                \
-        enum rf_type of_q = q_type == RF_TYPE_F32 ? RF_TYPE_F32 : type_;                                             \
+        enum rf_type of_q = plan.q_type == RF_TYPE_F32 ? RF_TYPE_F32 : type_;                                        \
         rf_attend_matrix(                                                                                            \
-            type_, true, shape, of_q, rf_at_mutable(of_q, out, rf_heads_at(out_strides, share.batch, share.head)),   \
-            out_strides.row, rf_at(of_q, q, rf_heads_at(q_strides, share.batch, share.head)), q_strides.row, &keys,  \
-            &view, (tiles - 1 - share.tile) * queries_, dim, scale, paged_shared);                                   \
+            type_, true, shape, of_q, rf_at_mutable(of_q, out, rf_heads_at(args.out, share.batch, share.head)),      \
+            args.out.row, rf_at(of_q, q, rf_heads_at(args.q, share.batch, share.head)), args.q.row, &keys, &view,    \
+            (tiles - 1 - share.tile) * RF_MATRIX_QUERIES, rf_size(&args.dim), args.scale, paged_shared);             \
     }
 
-RF_MATRIX_VARIANTS(PAGED_MATRIX, f16, RF_TYPE_F16)
-RF_MATRIX_VARIANTS(PAGED_MATRIX, bf16, RF_TYPE_BF16)
+RF_MATRIX_DIMS(PAGED_MATRIX, f16, RF_TYPE_F16)
+RF_MATRIX_DIMS(PAGED_MATRIX, bf16, RF_TYPE_BF16)

@@ -1,24 +1,23 @@
-/* weighted_matmul: out[b][h][i][d] = sum over j of weights[b][h][i][j] * v[b][h'][j][d], where h' is
- * h / (heads_q / heads_kv); sums in f32, rounded once. weights are f32; out and v are of one type; all
- * have strides and a dense last dimension. Any sizes from 1.
+/* weighted_matmul: out = weights v, as attention_args.h says. weights are f32, out and v of the type in the kernel's
+ * name; sums are in f32, rounded once. Any sizes from 1.
  *
- * Launch: blocks of 256 threads, one for each 64 x 64 of out: column tiles, then row tiles, then
- * heads_q, then batch, all in grid x. out must not overlap weights or v. */
+ * Launch: blocks of RF_PRODUCT_THREADS, one for each tile (RF_PRODUCT_TILE squared) of out: column tiles, then row
+ * tiles, then heads_q, then batch, all in grid x. out must not overlap weights or v. */
 #include "kernels/attention.h"
 
 #define WEIGHTED_MATMUL(name, type, element)                                                                         \
-    RF_KERNEL(weighted_matmul_##name, 256, (element *, out), (const float *, weights), (const element *, v),         \
-              (struct rf_heads, out_strides), (struct rf_heads, weight_strides), (struct rf_heads, v_strides),       \
-              (uint32_t, heads_q), (uint32_t, heads_kv), (uint32_t, q_rows), (uint32_t, k_rows), (uint32_t, dim)) {  \
+    RF_KERNEL(weighted_matmul_##name, RF_PRODUCT_THREADS, (element *, out), (const float *, weights),                \
+              (const element *, v), (struct rf_head_product_args, args)) {                                           \
         RF_SHARED(float, shared, RF_PRODUCT_SHARED);                                                                 \
+        uint32_t heads_q = (uint32_t)args.heads_q, heads_kv = (uint32_t)args.heads_kv, dim = (uint32_t)args.dim;     \
+        uint32_t q_rows = (uint32_t)args.q_rows, k_rows = (uint32_t)args.k_rows;                                     \
         uint32_t across = rf_tiles_of(dim, RF_PRODUCT_TILE), down = rf_tiles_of(q_rows, RF_PRODUCT_TILE);            \
         struct rf_share_of_heads share = rf_share_of_block(across * down, heads_q);                                  \
         uint32_t kv = share.head / (heads_q / heads_kv);                                                             \
-        rf_product(type, RF_TYPE_F32, type, false, out + rf_heads_at(out_strides, share.batch, share.head),          \
-                   out_strides.row, weights + rf_heads_at(weight_strides, share.batch, share.head),                  \
-                   weight_strides.row, v + rf_heads_at(v_strides, share.batch, kv), v_strides.row, q_rows, dim,      \
-                   k_rows, share.tile / across * RF_PRODUCT_TILE, share.tile % across * RF_PRODUCT_TILE, 1.0f,       \
-                   shared);                                                                                          \
+        rf_product(type, RF_TYPE_F32, type, false, out + rf_heads_at(args.out, share.batch, share.head),             \
+                   args.out.row, weights + rf_heads_at(args.left, share.batch, share.head), args.left.row,           \
+                   v + rf_heads_at(args.right, share.batch, kv), args.right.row, q_rows, dim, k_rows,                \
+                   share.tile / across * RF_PRODUCT_TILE, share.tile % across * RF_PRODUCT_TILE, 1.0f, shared);      \
     }
 
 WEIGHTED_MATMUL(f32, RF_TYPE_F32, float)

@@ -1,34 +1,30 @@
-/* What the rows of attention share: tensors [batch, heads, rows, dim], what is asked of them, and how
- * cases lay them out. Used by op_attention.c and op_paged.c alone. */
+/* What the rows of attention share: tensors [batch, heads, rows, dim], what checks ask of them, and how cases lay
+ * them out. The launchers use the checks that need no tensor. */
 #ifndef RF_OPS_OP_ATTENTION_IMPL_H
 #define RF_OPS_OP_ATTENTION_IMPL_H
 
-#include "cpu/ref_attention.h"
 #include "ops/gpu_attention.h"
-#include "ops/op.h"
+#include "ops/op_impl.h"
 
-/* ---- what a check asks ---- */
+/* ---- checks, as in op_impl.h ---- */
 
-/* Rank 4, the type, the shape, a dense last dimension; align: in bytes, of the view's start and of its
- * strides. An output's elements must not overlap one another. */
-rf_status rf_heads_check(const char *name, const struct rf_tensor_desc *desc, enum rf_dtype dtype,
-                         const uint64_t shape[4], uint64_t align, bool output);
-rf_status rf_heads_check_rank(const char *name, const struct rf_tensor_desc *desc);
-rf_status rf_heads_check_float(enum rf_dtype dtype);
+/* Rank 4, the type, the shape, a dense last dimension; align: in bytes, of the tensor's start and of its strides. An
+ * output's elements must not overlap one another. */
+rf_status rf_need_head_tensor(const struct rf_op_tensor *tensor, const char *name, enum rf_dtype dtype,
+                              const uint64_t shape[4], uint64_t align, bool output);
 /* heads_q is a multiple of heads_kv. */
-rf_status rf_heads_check_group(uint64_t heads_q, uint64_t heads_kv);
-/* A multiple of 8 up to 256. */
-rf_status rf_heads_check_dim(uint64_t dim);
-/* scale is a number, path one of enum rf_attention_path. */
-rf_status rf_heads_check_scale(double scale);
-rf_status rf_heads_check_path(int64_t path);
+rf_status rf_need_group(uint64_t heads_q, uint64_t heads_kv);
+/* A multiple of 8 up to RF_ATTENTION_DIM_MAX. */
+rf_status rf_need_head_size(uint64_t dim);
+/* Finite as f32. */
+rf_status rf_need_scale(double scale);
+/* 31 bits either way. */
+rf_status rf_need_offset(int64_t offset);
+/* One of enum rf_attention_path. */
+rf_status rf_need_path(int64_t path);
 
-static inline struct rf_ref_heads rf_heads_strides(const struct rf_tensor_desc *desc) {
-    return (struct rf_ref_heads){desc->strides[0], desc->strides[1], desc->strides[2]};
-}
-static inline struct rf_head_view rf_heads_view(const struct rf_op_tensor *tensor) {
-    const uint64_t *strides = tensor->desc.strides;
-    return (struct rf_head_view){tensor->buffer, tensor->desc.byte_offset, strides[0], strides[1], strides[2]};
+static inline struct rf_head_strides rf_heads_strides(const struct rf_tensor_desc *desc) {
+    return (struct rf_head_strides){desc->strides[0], desc->strides[1], desc->strides[2]};
 }
 
 /* ---- cases ---- */

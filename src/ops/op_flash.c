@@ -1,128 +1,112 @@
-/* The row of flash_attention: q, k, v and, if given, a mask (f32; a batch or head of 1 serves all).
- * f[0]: the scale. i[0]: causal or not. i[1]: with causal, query i sees the keys j <= i + i[1].
- * i[2]: enum rf_attention_path, which kernel; the CPU does not care. */
+/* The row of flash_attention: q, k, v and, if given, a mask (f32; a batch or head of 1 serves all). Attributes:
+ * scale; causal, and with it offset: query i sees the keys j <= i + offset; path: enum rf_attention_path, which
+ * kernel; the CPU ignores it. */
 #include "ops/op_attention_impl.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "cpu/fast.h"
-#include "cpu/reference.h"
 
 enum { Q, K, V, MASK };
 
-/* A batch or head of the mask that serves all is repeated by a stride of 0. */
-static void mask_strides(const struct rf_op_call *call, uint64_t strides[3]) {
-    const struct rf_tensor_desc *mask = &rf_op_in(call, MASK)->desc;
-    for (int i = 0; i < 3; i++) strides[i] = i < 2 && mask->shape[i] == 1 ? 0 : mask->strides[i];
-}
-
 static rf_status check_mask(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *mask = &rf_op_in(call, MASK)->desc, *q = &rf_op_in(call, Q)->desc;
-    rf_status status = rf_heads_check_rank("mask", mask);
-    if (status) return status;
-    uint64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], rf_op_in(call, K)->desc.shape[2]};
+    const struct rf_op_tensor *mask = rf_op_in(call, MASK);
+    const uint64_t *q = rf_op_in(call, Q)->desc.shape;
+    RF_TRY(rf_need_rank(mask, "mask", 4));
+    uint64_t shape[4] = {q[0], q[1], q[2], rf_op_in(call, K)->desc.shape[2]};
     for (int i = 0; i < 2; i++)
-        if (mask->shape[i] == 1) shape[i] = 1;
-    status = rf_heads_check("mask", mask, RF_F32, shape, 1, false);
-    if (!status && shape[2] > 1 && !mask->strides[2])
-        status = rf_fail(RF_E_UNSUPPORTED, "the mask must have a row for each query");
-    return status;
+        if (mask->desc.shape[i] == 1) shape[i] = 1;
+    RF_TRY(rf_need_head_tensor(mask, "mask", RF_F32, shape, 1, false));
+    if (shape[2] > 1 && !mask->desc.strides[2])
+        return rf_fail(RF_E_UNSUPPORTED, "the mask must have a row for each query");
+    return RF_OK;
 }
 
 static rf_status check(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
-    const struct rf_tensor_desc *v = &rf_op_in(call, V)->desc, *out = &rf_op_out(call, 0)->desc;
+    const struct rf_op_tensor *q = rf_op_in(call, Q), *k = rf_op_in(call, K);
     const struct rf_op_attributes *at = &call->attributes;
-    rf_status status = rf_heads_check_float(q->dtype);
-    if (!status) status = rf_heads_check_rank("q", q);
-    if (!status) status = rf_heads_check_rank("k", k);
-    if (!status) status = rf_heads_check_group(q->shape[1], k->shape[1]);
-    if (!status) status = rf_heads_check_dim(q->shape[3]);
-    if (!status) status = rf_heads_check("q", q, q->dtype, q->shape, 16, false);
-    const uint64_t key_shape[4] = {q->shape[0], k->shape[1], k->shape[2], q->shape[3]};
-    if (!status) status = rf_heads_check("k", k, q->dtype, key_shape, 16, false);
-    if (!status) status = rf_heads_check("v", v, q->dtype, key_shape, 16, false);
-    if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
-    if (!status && rf_op_given(rf_op_in(call, MASK))) status = check_mask(call);
-    if (!status) status = rf_heads_check_scale(at->scale);
-    if (!status) status = rf_heads_check_path(at->path);
-    if (!status && at->causal && (at->offset > INT32_MAX || at->offset < -(int64_t)INT32_MAX))
-        status = rf_fail(RF_E_INVALID, "an offset of %lld, at most %d either way", (long long)at->offset, INT32_MAX);
-    return status;
+    const uint64_t *q_shape = q->desc.shape, *k_shape = k->desc.shape;
+    enum rf_dtype dtype = q->desc.dtype;
+    RF_TRY(rf_need_float(q, "q"));
+    RF_TRY(rf_need_rank(q, "q", 4));
+    RF_TRY(rf_need_rank(k, "k", 4));
+    RF_TRY(rf_need_group(q_shape[1], k_shape[1]));
+    RF_TRY(rf_need_head_size(q_shape[3]));
+    const uint64_t key_shape[4] = {q_shape[0], k_shape[1], k_shape[2], q_shape[3]};
+    RF_TRY(rf_need_head_tensor(q, "q", dtype, q_shape, 16, false));
+    RF_TRY(rf_need_head_tensor(k, "k", dtype, key_shape, 16, false));
+    RF_TRY(rf_need_head_tensor(rf_op_in(call, V), "v", dtype, key_shape, 16, false));
+    RF_TRY(rf_need_head_tensor(rf_op_out(call, 0), "out", dtype, q_shape, 16, true));
+    if (rf_op_given(rf_op_in(call, MASK))) RF_TRY(check_mask(call));
+    RF_TRY(rf_need_scale(at->scale));
+    RF_TRY(rf_need_path(at->path));
+    return at->causal ? rf_need_offset(at->offset) : RF_OK;
 }
 
-static struct rf_ref_attention arguments(const struct rf_op_call *call) {
+static struct rf_flash_attention_args flash_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
-    struct rf_ref_attention a = {.dtype = q->dtype,
-                                 .batch = q->shape[0],
-                                 .heads_q = q->shape[1],
-                                 .heads_kv = k->shape[1],
-                                 .q_rows = q->shape[2],
-                                 .k_rows = k->shape[2],
-                                 .dim = q->shape[3],
-                                 .q_strides = rf_heads_strides(q),
-                                 .k_strides = rf_heads_strides(k),
-                                 .v_strides = rf_heads_strides(&rf_op_in(call, V)->desc),
-                                 .out_strides = rf_heads_strides(&rf_op_out(call, 0)->desc),
-                                 .scale = (float)call->attributes.scale,
-                                 .causal = call->attributes.causal != 0,
-                                 .offset = call->attributes.offset};
+    const struct rf_tensor_desc *mask = &rf_op_in(call, MASK)->desc;
+    struct rf_flash_attention_args a = {.out = rf_heads_strides(&rf_op_out(call, 0)->desc),
+                                        .q = rf_heads_strides(q),
+                                        .k = rf_heads_strides(k),
+                                        .v = rf_heads_strides(&rf_op_in(call, V)->desc),
+                                        .batch = q->shape[0],
+                                        .heads_q = q->shape[1],
+                                        .heads_kv = k->shape[1],
+                                        .q_rows = q->shape[2],
+                                        .k_rows = k->shape[2],
+                                        .dim = q->shape[3],
+                                        .offset =
+                                            call->attributes.causal ? call->attributes.offset : (int64_t)k->shape[2],
+                                        .scale = (float)call->attributes.scale};
     if (rf_op_given(rf_op_in(call, MASK))) {
-        uint64_t strides[3];
-        mask_strides(call, strides);
-        a.mask = rf_op_host(rf_op_in(call, MASK));
-        a.mask_strides = (struct rf_ref_heads){strides[0], strides[1], strides[2]};
+        a.mask = rf_heads_strides(mask);
+        /* A batch or head that serves all is repeated. */
+        if (mask->shape[0] == 1) a.mask.batch = 0;
+        if (mask->shape[1] == 1) a.mask.head = 0;
     }
     return a;
 }
+/* NULL where it is left out. */
+static const float *host_mask(const struct rf_op_call *call) {
+    return rf_op_given(rf_op_in(call, MASK)) ? rf_op_host(rf_op_in(call, MASK)) : NULL;
+}
 
 static void reference(const struct rf_op_call *call) {
-    struct rf_ref_attention a = arguments(call);
-    rf_ref_flash_attention(&a, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
-                           rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+    struct rf_flash_attention_args a = flash_args(call);
+    rf_ref_flash_attention(rf_op_in(call, Q)->desc.dtype, rf_op_host(rf_op_out(call, 0)),
+                           rf_op_host(rf_op_in(call, Q)), rf_op_host(rf_op_in(call, K)),
+                           rf_op_host(rf_op_in(call, V)), host_mask(call), &a);
 }
 
 static rf_status cpu_run(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_attention a = arguments(call);
-    return rf_cpu_attention_of(cpu, &a, NULL, a.dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
-                               rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+    struct rf_flash_attention_args a = flash_args(call);
+    enum rf_dtype dtype = rf_op_in(call, Q)->desc.dtype;
+    return rf_cpu_flash_attention(cpu, dtype, dtype, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
+                                  rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)), host_mask(call), &a);
 }
 
 static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *mask = rf_op_in(call, MASK);
-    struct rf_ref_attention a = arguments(call);
-    struct rf_flash_attention_args args = {.dtype = a.dtype,
-                                           .batch = a.batch,
-                                           .heads_q = a.heads_q,
-                                           .heads_kv = a.heads_kv,
-                                           .q_rows = a.q_rows,
-                                           .k_rows = a.k_rows,
-                                           .dim = a.dim,
-                                           .scale = a.scale,
-                                           .causal = a.causal,
-                                           .offset = a.offset,
-                                           .out = rf_heads_view(rf_op_out(call, 0)),
-                                           .q = rf_heads_view(rf_op_in(call, Q)),
-                                           .k = rf_heads_view(rf_op_in(call, K)),
-                                           .v = rf_heads_view(rf_op_in(call, V)),
-                                           .path = (enum rf_attention_path)call->attributes.path};
-    if (rf_op_given(mask)) {
-        args.mask = rf_heads_view(mask);
-        args.mask.batch = a.mask_strides.batch;
-        args.mask.head = a.mask_strides.head;
-    }
-    return rf_gpu_flash_attention(queue, &args);
+    struct rf_flash_attention_launch launch = {.args = flash_args(call),
+                                               .dtype = rf_op_in(call, Q)->desc.dtype,
+                                               .path = (enum rf_attention_path)call->attributes.path,
+                                               .out = rf_op_operand(rf_op_out(call, 0)),
+                                               .q = rf_op_operand(rf_op_in(call, Q)),
+                                               .k = rf_op_operand(rf_op_in(call, K)),
+                                               .v = rf_op_operand(rf_op_in(call, V)),
+                                               .mask = rf_op_operand(rf_op_in(call, MASK))};
+    return rf_gpu_flash_attention(queue, &launch);
 }
 
-/* Of the square of queries and keys with causal: the half below the diagonal. */
+/* With causal only the half of the square of queries and keys below the diagonal counts. */
 static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
-    struct rf_ref_attention a = arguments(call);
+    struct rf_flash_attention_args a = flash_args(call);
     *bytes = 0;
     for (int i = 0; i < call->count; i++)
         if (rf_op_given(&call->tensors[i]))
             *bytes += rf_op_elements(&call->tensors[i].desc) * rf_dtype_bytes(call->tensors[i].desc.dtype);
-    *flops = 4 * a.batch * a.heads_q * a.q_rows * a.k_rows * a.dim / (a.causal ? 2 : 1);
+    *flops = 4 * a.batch * a.heads_q * a.q_rows * a.k_rows * a.dim / (call->attributes.causal ? 2 : 1);
 }
 
 /* The mask: a third of it -inf, and the first query of each head sees nothing. */
@@ -196,7 +180,6 @@ static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_
 }
 
 static void cases(struct rf_case_list *list) {
-    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     static const uint64_t dims[] = {8, 16, 32, 40, 64, 72, 80, 88, 96, 104, 112, 128, 136, 192, 200, 256};
     /* The seeds' own first; sizes that divide nothing; queries that see nothing; no keys; nothing to do. */
     static const struct shape shapes[] = {
@@ -222,14 +205,14 @@ static void cases(struct rf_case_list *list) {
         {1, 1, 1, 150, 260, 120, 1, 109, NO_MASK, RF_LAYOUT_SPREAD, RF_DATA_NORMAL},
         {1, 1, 1, 70, 200, 128, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_EXTREME},
     };
-    for (size_t t = 0; t < RF_COUNT(types); t++) {
-        for (size_t i = 0; i < RF_COUNT(shapes); i++) add_paths(list, &shapes[i], types[t]);
+    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
+        for (size_t i = 0; i < RF_COUNT(shapes); i++) add_paths(list, &shapes[i], rf_case_floats[t]);
         for (size_t i = 0; i < RF_COUNT(dims); i++) {
             struct shape s = {1, 2, 1, 19, 35, dims[i], 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_NORMAL};
-            add_paths(list, &s, types[t]);
+            add_paths(list, &s, rf_case_floats[t]);
             s = (struct shape){1, 1, 1, 33, 65, dims[i], 1, 32, NO_MASK, RF_LAYOUT_SPREAD, RF_DATA_NORMAL};
             if (i % 2) s.mask = FULL_MASK;
-            add_paths(list, &s, types[t]);
+            add_paths(list, &s, rf_case_floats[t]);
         }
     }
     for (int causal = 0; causal < 2; causal++) {
@@ -245,7 +228,8 @@ static void cases(struct rf_case_list *list) {
 
 const struct rf_op rf_op_flash_attention = {
     .name = "flash_attention",
-    .summary = "out = softmax(eps * q k^T + mask) v; i[0]: causal, keys j <= i + i[1]; who sees none gives zeros",
+    .summary =
+        "out = softmax(scale * q k^T + mask) v; causal: keys j <= i + offset; a query that sees none gives zeros",
     .inputs = 4,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(scale, 0), RF_ATTRIBUTE_I(causal, 0), RF_ATTRIBUTE_I(offset, 1),

@@ -78,21 +78,11 @@ static inline rf_status rf_need_dense_rows(const struct rf_op_tensor *tensor, co
                : rf_fail(RF_E_UNSUPPORTED, "the last dimension of %s has a stride of %llu: it must be 1", name,
                          (unsigned long long)tensor->desc.strides[last]);
 }
-/* No two elements in one place: by stride, each dimension steps over all that the smaller ones span. */
 static inline rf_status rf_need_distinct(const struct rf_op_tensor *tensor, const char *name) {
     const struct rf_tensor_desc *desc = &tensor->desc;
-    if (!rf_op_elements(desc)) return RF_OK;
-    for (int i = 0; i < desc->rank; i++) {
-        uint64_t span = 0;
-        if (desc->shape[i] <= 1) continue;
-        for (int k = 0; k < desc->rank; k++)
-            if (k != i && desc->shape[k] > 1 &&
-                (desc->strides[k] < desc->strides[i] || (desc->strides[k] == desc->strides[i] && k > i)))
-                span += (desc->shape[k] - 1) * desc->strides[k];
-        if (desc->strides[i] <= span)
-            return rf_fail(RF_E_INVALID, "elements of %s lie in one place: mind its strides", name);
-    }
-    return RF_OK;
+    return rf_elements_overlap(desc->shape, desc->strides, desc->rank)
+               ? rf_fail(RF_E_INVALID, "elements of %s lie in one place: mind its strides", name)
+               : RF_OK;
 }
 static inline rf_status rf_need_aligned(const struct rf_op_tensor *tensor, const char *name, uint64_t bytes) {
     return tensor->desc.byte_offset % bytes == 0

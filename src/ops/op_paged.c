@@ -1,17 +1,14 @@
 /* The row of paged_attention: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's type
- * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch]. See
- * gpu_attention.h. f[0]: the scale. i[0]: no sequence counts more keys than this; 0: as many as there is room for.
- * i[1]: enum rf_attention_path of more than one query. i[FRESH]: how many keys of a sequence, its newest, the graph
- * itself makes at most, where the others are there when it begins; 0: any. i[LENGTHS]: what the cases fill lengths
- * with; the op itself does not look at it. */
+ * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch].
+ * Attributes: scale; max_length: no sequence counts more keys than this, 0: as many as there is room for; path: enum
+ * rf_attention_path; fresh: how many keys of a sequence, its newest, the graph itself makes at most, where the others
+ * exist when it begins, 0: any. */
 #include "ops/op_attention_impl.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cpu/fast.h"
-#include "cpu/reference.h"
 
 enum { Q, K, V, TABLE, LENGTHS, OUT };
 enum fill_kind {
@@ -20,6 +17,7 @@ enum fill_kind {
     FILL_FULL,  /* every length as long as may be */
 };
 
+/* How many keys a sequence may have. */
 static uint64_t room(const struct rf_op_call *call) {
     const struct rf_op_tensor *table = rf_op_in(call, TABLE);
     return rf_op_in(call, K)->desc.shape[2] * (rf_op_given(table) ? table->desc.shape[1] : 1);
@@ -39,12 +37,10 @@ static rf_status check_pages(const struct rf_op_call *call) {
     const struct rf_tensor_desc *table = &rf_op_in(call, TABLE)->desc;
     uint64_t rows = k->shape[2];
     int64_t most = call->attributes.max_length;
-    rf_status status = check_words("lengths", &rf_op_in(call, LENGTHS)->desc, 1, q->shape[0]);
-    if (status) return status;
+    RF_TRY(check_words("lengths", &rf_op_in(call, LENGTHS)->desc, 1, q->shape[0]));
     if (!rows) return rf_fail(RF_E_INVALID, "pages of no rows");
     if (rf_op_given(rf_op_in(call, TABLE))) {
-        status = check_words("the table", table, 2, q->shape[0]);
-        if (status) return status;
+        RF_TRY(check_words("the table", table, 2, q->shape[0]));
         if (rows & (rows - 1))
             return rf_fail(RF_E_UNSUPPORTED, "pages of %llu rows; with a table it must be a power of two",
                            (unsigned long long)rows);
@@ -62,155 +58,111 @@ static rf_status check_pages(const struct rf_op_call *call) {
 }
 
 static rf_status check(const struct rf_op_call *call) {
-    const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
-    const struct rf_tensor_desc *v = &rf_op_in(call, V)->desc, *out = &rf_op_out(call, 0)->desc;
-    bool packed = k->dtype == RF_Q8_0;
-    rf_status status = rf_heads_check_float(q->dtype);
-    if (!status) status = rf_heads_check_rank("q", q);
-    if (!status) status = rf_heads_check_rank("k", k);
-    if (!status) status = rf_heads_check_group(q->shape[1], k->shape[1]);
-    if (!status) status = rf_heads_check_dim(q->shape[3]);
-    if (!status) status = rf_heads_check("q", q, q->dtype, q->shape, 16, false);
-    const uint64_t key_shape[4] = {k->shape[0], k->shape[1], k->shape[2], q->shape[3]};
-    bool narrow = q->dtype == RF_F32 && (k->dtype == RF_F16 || k->dtype == RF_BF16);
-    enum rf_dtype cache = packed ? RF_Q8_0 : narrow ? k->dtype : q->dtype;
-    if (!status) status = rf_heads_check("k", k, cache, key_shape, packed ? 2 : 16, false);
-    if (!status) status = rf_heads_check("v", v, cache, key_shape, packed ? 2 : 16, false);
-    if (!status) status = rf_heads_check("out", out, q->dtype, q->shape, 16, true);
-    if (!status) status = check_pages(call);
-    if (!status) status = rf_heads_check_scale(call->attributes.scale);
-    if (!status) status = rf_heads_check_path(call->attributes.path);
-    if (!status && call->attributes.fresh < 0)
-        status = rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.fresh);
-    return status;
+    const struct rf_op_tensor *q = rf_op_in(call, Q), *k = rf_op_in(call, K);
+    const uint64_t *q_shape = q->desc.shape, *k_shape = k->desc.shape;
+    enum rf_dtype dtype = q->desc.dtype, cache = k->desc.dtype;
+    bool packed = cache == RF_Q8_0, narrow = dtype == RF_F32 && (cache == RF_F16 || cache == RF_BF16);
+    RF_TRY(rf_need_float(q, "q"));
+    RF_TRY(rf_need_rank(q, "q", 4));
+    RF_TRY(rf_need_rank(k, "k", 4));
+    RF_TRY(rf_need_group(q_shape[1], k_shape[1]));
+    RF_TRY(rf_need_head_size(q_shape[3]));
+    const uint64_t key_shape[4] = {k_shape[0], k_shape[1], k_shape[2], q_shape[3]};
+    if (!packed && !narrow) cache = dtype;
+    RF_TRY(rf_need_head_tensor(q, "q", dtype, q_shape, 16, false));
+    RF_TRY(rf_need_head_tensor(k, "k", cache, key_shape, packed ? 2 : 16, false));
+    RF_TRY(rf_need_head_tensor(rf_op_in(call, V), "v", cache, key_shape, packed ? 2 : 16, false));
+    RF_TRY(rf_need_head_tensor(rf_op_out(call, 0), "out", dtype, q_shape, 16, true));
+    RF_TRY(check_pages(call));
+    RF_TRY(rf_need_scale(call->attributes.scale));
+    RF_TRY(rf_need_path(call->attributes.path));
+    if (call->attributes.fresh < 0)
+        return rf_fail(RF_E_INVALID, "%lld of the keys are said to be new", (long long)call->attributes.fresh);
+    return RF_OK;
 }
 
 /* ---- running ---- */
 
-static void arguments(const struct rf_op_call *call, struct rf_ref_attention *a, struct rf_ref_pages *pages) {
+/* How many of a sequence's keys, the newest, work on the queue may write; RF_ALL_FRESH: any of them, or the table or
+ * the lengths. */
+static uint32_t fresh_keys(const struct rf_op_call *call) {
+    const struct rf_op_tensor *table = rf_op_in(call, TABLE);
+    bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
+    bool settled = rf_op_in(call, LENGTHS)->constant && (!rf_op_given(table) || table->constant);
+    if (!settled || (!keys && call->attributes.fresh <= 0)) return RF_ALL_FRESH;
+    return keys ? 0 : (uint32_t)RF_MIN(call->attributes.fresh, INT32_MAX);
+}
+
+static struct rf_paged_attention_args paged_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
     const struct rf_op_tensor *table = rf_op_in(call, TABLE);
-    bool tabled = rf_op_given(table);
-    *a = (struct rf_ref_attention){.dtype = q->dtype,
-                                   .batch = q->shape[0],
-                                   .heads_q = q->shape[1],
-                                   .heads_kv = k->shape[1],
-                                   .q_rows = q->shape[2],
-                                   .dim = q->shape[3],
-                                   .q_strides = rf_heads_strides(q),
-                                   .out_strides = rf_heads_strides(&rf_op_out(call, 0)->desc),
-                                   .scale = (float)call->attributes.scale,
-                                   .q8_0 = k->dtype == RF_Q8_0};
-    *pages = (struct rf_ref_pages){.page_rows = k->shape[2],
-                                   .page_count = k->shape[0],
-                                   .table_width = tabled ? table->desc.shape[1] : 0,
-                                   .limit = call->attributes.max_length ? (uint64_t)call->attributes.max_length
-                                                                        : room(call),
-                                   .table = tabled ? rf_op_host(table) : NULL,
-                                   .lengths = rf_op_host(rf_op_in(call, LENGTHS)),
-                                   .k_strides = rf_heads_strides(k),
-                                   .v_strides = rf_heads_strides(&rf_op_in(call, V)->desc)};
+    int64_t most = call->attributes.max_length;
+    return (struct rf_paged_attention_args){.out = rf_heads_strides(&rf_op_out(call, 0)->desc),
+                                            .q = rf_heads_strides(q),
+                                            .k = rf_heads_strides(k),
+                                            .v = rf_heads_strides(&rf_op_in(call, V)->desc),
+                                            .batch = q->shape[0],
+                                            .heads_q = q->shape[1],
+                                            .heads_kv = k->shape[1],
+                                            .q_rows = q->shape[2],
+                                            .dim = q->shape[3],
+                                            .page_rows = k->shape[2],
+                                            .page_count = k->shape[0],
+                                            .table_width = rf_op_given(table) ? table->desc.shape[1] : 0,
+                                            .max_length = most ? (uint64_t)most : room(call),
+                                            .scale = (float)call->attributes.scale,
+                                            .fresh = fresh_keys(call)};
 }
 
-/* Whether q is f32 and keys and values are of 16 bits. */
-static bool mixed(const struct rf_op_call *call) {
-    enum rf_dtype cache = rf_op_in(call, K)->desc.dtype;
-    return cache != RF_Q8_0 && cache != rf_op_in(call, Q)->desc.dtype;
-}
-
-/* Keys or values as f32, in the same places; to be freed. NULL: no memory, or there is nothing. */
-static float *widened(const struct rf_op_tensor *tensor) {
-    const struct rf_tensor_desc *desc = &tensor->desc;
-    uint64_t count = 1;
-    if (!rf_op_elements(desc)) return NULL;
-    for (int i = 0; i < 4; i++) count += (desc->shape[i] - 1) * desc->strides[i];
-    float *wide = calloc(count, sizeof *wide);
-    for (uint64_t i = 0; wide && i < count; i++) wide[i] = (float)rf_element_get(desc->dtype, rf_op_host(tensor), i);
-    return wide;
+static const uint32_t *host_table(const struct rf_op_call *call) {
+    return rf_op_given(rf_op_in(call, TABLE)) ? rf_op_host(rf_op_in(call, TABLE)) : NULL;
 }
 
 static void reference(const struct rf_op_call *call) {
-    struct rf_ref_attention a;
-    struct rf_ref_pages pages;
-    arguments(call, &a, &pages);
-    void *out = rf_op_host(rf_op_out(call, 0)), *q = rf_op_host(rf_op_in(call, Q));
-    if (!mixed(call)) {
-        rf_ref_paged_attention(&a, &pages, out, q, rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
-        return;
-    }
-    /* The reference takes one type: widening is exact. Without memory the output stays as it was, and a check fails.
-     */
-    float *k = widened(rf_op_in(call, K)), *v = widened(rf_op_in(call, V));
-    if (k && v) rf_ref_paged_attention(&a, &pages, out, q, k, v);
-    free(k);
-    free(v);
+    struct rf_paged_attention_args a = paged_args(call);
+    rf_ref_paged_attention(rf_op_in(call, Q)->desc.dtype, rf_op_in(call, K)->desc.dtype,
+                           rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
+                           rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)), host_table(call),
+                           rf_op_host(rf_op_in(call, LENGTHS)), &a);
 }
 
 static rf_status cpu_run(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    struct rf_ref_attention a;
-    struct rf_ref_pages pages;
-    arguments(call, &a, &pages);
-    enum rf_dtype type = a.dtype;
-    if (mixed(call)) a.dtype = rf_op_in(call, K)->desc.dtype;
-    return rf_cpu_attention_of(cpu, &a, &pages, type, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
-                               rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)));
+    struct rf_paged_attention_args a = paged_args(call);
+    return rf_cpu_paged_attention(cpu, rf_op_in(call, Q)->desc.dtype, rf_op_in(call, K)->desc.dtype,
+                                  rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, Q)),
+                                  rf_op_host(rf_op_in(call, K)), rf_op_host(rf_op_in(call, V)), host_table(call),
+                                  rf_op_host(rf_op_in(call, LENGTHS)), &a);
 }
 
-static struct rf_paged_attention_args gpu_arguments(const struct rf_op_call *call) {
-    const struct rf_op_tensor *table = rf_op_in(call, TABLE), *lengths = rf_op_in(call, LENGTHS);
-    struct rf_ref_attention a;
-    struct rf_ref_pages pages;
-    arguments(call, &a, &pages);
-    struct rf_paged_attention_args args = {.dtype = a.dtype,
-                                           .cache_16 = mixed(call) ? rf_op_in(call, K)->desc.dtype : 0,
-                                           .q8_0 = a.q8_0,
-                                           .batch = a.batch,
-                                           .heads_q = a.heads_q,
-                                           .heads_kv = a.heads_kv,
-                                           .q_rows = a.q_rows,
-                                           .dim = a.dim,
-                                           .page_rows = pages.page_rows,
-                                           .page_count = pages.page_count,
-                                           .table_width = pages.table_width,
-                                           .max_length = pages.limit,
-                                           .scale = a.scale,
-                                           .out = rf_heads_view(rf_op_out(call, 0)),
-                                           .q = rf_heads_view(rf_op_in(call, Q)),
-                                           .k = rf_heads_view(rf_op_in(call, K)),
-                                           .v = rf_heads_view(rf_op_in(call, V)),
-                                           .lengths = lengths->buffer,
-                                           .lengths_offset_bytes = lengths->desc.byte_offset,
-                                           .workspace = call->workspace,
-                                           .workspace_offset_bytes = call->workspace_offset,
-                                           .path = (enum rf_attention_path)call->attributes.path};
-    bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
-    args.settled = lengths->constant && (keys || call->attributes.fresh > 0);
-    args.fresh = keys ? 0 : (uint32_t)RF_MIN(call->attributes.fresh, INT32_MAX);
-    if (rf_op_given(table)) {
-        args.table = table->buffer;
-        args.table_offset_bytes = table->desc.byte_offset;
-        args.settled = args.settled && table->constant;
-    }
-    return args;
+static struct rf_paged_attention_launch launch_of(const struct rf_op_call *call) {
+    return (struct rf_paged_attention_launch){.args = paged_args(call),
+                                              .dtype = rf_op_in(call, Q)->desc.dtype,
+                                              .cache_dtype = rf_op_in(call, K)->desc.dtype,
+                                              .path = (enum rf_attention_path)call->attributes.path,
+                                              .out = rf_op_operand(rf_op_out(call, 0)),
+                                              .q = rf_op_operand(rf_op_in(call, Q)),
+                                              .k = rf_op_operand(rf_op_in(call, K)),
+                                              .v = rf_op_operand(rf_op_in(call, V)),
+                                              .table = rf_op_operand(rf_op_in(call, TABLE)),
+                                              .lengths = rf_op_operand(rf_op_in(call, LENGTHS)),
+                                              .workspace = {call->workspace, call->workspace_offset}};
 }
 
 static rf_status workspace(const struct rf_op_call *call, uint64_t *bytes) {
-    struct rf_paged_attention_args args = gpu_arguments(call);
-    return rf_gpu_paged_attention_workspace(&args, bytes);
+    struct rf_paged_attention_launch launch = launch_of(call);
+    return rf_gpu_paged_attention_workspace(&launch, bytes);
 }
 
 static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) {
-    struct rf_paged_attention_args args = gpu_arguments(call);
-    return rf_gpu_paged_attention(queue, &args);
+    struct rf_paged_attention_launch launch = launch_of(call);
+    return rf_gpu_paged_attention(queue, &launch);
 }
 
-/* The keys and values of full sequences. Of a cache that several queries pass over at once, each once. */
+/* The keys and values of full sequences. Several queries read them once together. */
 static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     const struct rf_tensor_desc *k = &rf_op_in(call, K)->desc;
-    struct rf_ref_attention a;
-    struct rf_ref_pages pages;
-    arguments(call, &a, &pages);
-    uint64_t keys = a.batch * pages.limit;
+    struct rf_paged_attention_args a = paged_args(call);
+    uint64_t keys = a.batch * a.max_length;
     *bytes = 2 * keys * a.heads_kv * a.dim / rf_dtype_block(k->dtype) * rf_dtype_block_bytes(k->dtype);
     *flops = 4 * keys * a.heads_q * a.q_rows * a.dim;
 }
@@ -296,7 +248,6 @@ static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype 
 }
 
 static void cases(struct rf_case_list *list) {
-    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     static const uint64_t dims[] = {8, 32, 40, 64, 80, 96, 112, 128, 160, 200, 256};
     static const struct shape shapes[] = {
         /* decoding */
@@ -322,30 +273,32 @@ static void cases(struct rf_case_list *list) {
         {1, 2, 1, 0, 64, 16, 2, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
         {1, 2, 1, 13, 64, 8, 4, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_EXTREME},
     };
-    for (size_t t = 0; t < RF_COUNT(types); t++) {
+    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
         for (size_t i = 0; i < RF_COUNT(shapes); i++) {
             bool several = shapes[i].q_rows > 1;
-            add(list, &shapes[i], types[t], types[t], RF_ATTENTION_PLAIN, false);
-            add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
-            if (types[t] == RF_F32) continue;
+            add(list, &shapes[i], rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_PLAIN, false);
+            add(list, &shapes[i], rf_case_floats[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+            if (rf_case_floats[t] == RF_F32) continue;
             /* One query: AUTO takes the matrix units where it can. */
-            add(list, &shapes[i], types[t], types[t], several ? RF_ATTENTION_MATRIX : RF_ATTENTION_AUTO, false);
-            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_AUTO, false);
-            add(list, &shapes[i], RF_F32, types[t], RF_ATTENTION_PLAIN, false);
-            if (!several) add(list, &shapes[i], types[t], RF_Q8_0, RF_ATTENTION_PLAIN, false);
+            add(list, &shapes[i], rf_case_floats[t], rf_case_floats[t],
+                several ? RF_ATTENTION_MATRIX : RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, rf_case_floats[t], RF_ATTENTION_AUTO, false);
+            add(list, &shapes[i], RF_F32, rf_case_floats[t], RF_ATTENTION_PLAIN, false);
+            if (!several) add(list, &shapes[i], rf_case_floats[t], RF_Q8_0, RF_ATTENTION_PLAIN, false);
         }
         for (size_t i = 0; i < RF_COUNT(dims); i++)
             for (uint64_t rows = 1; rows <= 17; rows += 16) {
                 struct shape s = {2, 4, i % 2 ? 1 : 4,   rows,     dims[i],       16,
                                   3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL};
-                add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
-                if (dims[i] % 32 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
-                if (types[t] != RF_F32) add(list, &s, RF_F32, types[t], RF_ATTENTION_AUTO, false);
+                add(list, &s, rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_AUTO, false);
+                if (dims[i] % 32 == 0) add(list, &s, rf_case_floats[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+                if (rf_case_floats[t] != RF_F32) add(list, &s, RF_F32, rf_case_floats[t], RF_ATTENTION_AUTO, false);
                 /* Pages that hold whole tiles of keys, and several of them. */
                 s.page_rows = 128;
                 s.table_width = 4;
-                if (rows == 1) add(list, &s, types[t], types[t], RF_ATTENTION_AUTO, false);
-                if (rows == 1 && dims[i] % 64 == 0) add(list, &s, types[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
+                if (rows == 1) add(list, &s, rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_AUTO, false);
+                if (rows == 1 && dims[i] % 64 == 0)
+                    add(list, &s, rf_case_floats[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
             }
     }
     struct shape large = {8, 32, 8, 1, 128, 64, 256, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};

@@ -76,6 +76,21 @@ static inline rf_status rf_operand_check(const char *op, struct rf_named_operand
     return RF_OK;
 }
 
+/* Whether two elements lie in one place: by stride, each dimension must step over all that the smaller ones span. */
+static inline bool rf_elements_overlap(const uint64_t *sizes, const uint64_t *strides, int rank) {
+    for (int i = 0; i < rank; i++)
+        if (!sizes[i]) return false;
+    for (int i = 0; i < rank; i++) {
+        uint64_t span = 0;
+        if (sizes[i] <= 1) continue;
+        for (int k = 0; k < rank; k++)
+            if (k != i && sizes[k] > 1 && (strides[k] < strides[i] || (strides[k] == strides[i] && k > i)))
+                span += (sizes[k] - 1) * strides[k];
+        if (strides[i] <= span) return true;
+    }
+    return false;
+}
+
 /* Two operands may not overlap; may_be_same: except by lying at the same place. */
 static inline rf_status rf_operands_apart(const char *op, const struct rf_named_operand *a,
                                           const struct rf_named_operand *b, bool may_be_same) {

@@ -25,8 +25,8 @@ struct heads {
     void *host;     /* the whole buffer's copy */
     uint64_t skip;  /* elements before the first */
     uint64_t count; /* of the buffer */
-    struct rf_head_view view;
-    struct rf_ref_heads strides;
+    struct rf_operand at;
+    struct rf_head_strides strides;
 };
 
 static inline void *heads_data(const struct heads *t) {
@@ -41,13 +41,12 @@ static inline void heads_upload(struct rf_queue *queue, const struct heads *t) {
 static inline struct heads heads_make(struct rf_queue *queue, struct rf_random *random, enum rf_dtype dtype,
                                       enum layout layout, uint64_t batch, uint64_t heads, uint64_t rows,
                                       uint64_t dim) {
-    struct heads t = {dtype, batch, heads, rows, dim, .strides = rf_ref_heads_dense(heads, rows, dim)};
+    struct heads t = {dtype, batch, heads, rows, dim, .strides = rf_head_strides_dense(heads, rows, dim)};
     uint64_t bytes = rf_dtype_bytes(dtype);
     if (layout == SPREAD) {
         uint64_t row = dim + 8;
         t.skip = 24;
-        t.strides = (struct rf_ref_heads){rows * heads * row + 16, row, heads * row};
-        t.view = (struct rf_head_view){NULL, t.skip * bytes, t.strides.batch, t.strides.head, t.strides.row};
+        t.strides = (struct rf_head_strides){rows * heads * row + 16, row, heads * row};
     }
     t.count = t.skip + 8;
     if (batch && heads && rows && dim)
@@ -57,7 +56,7 @@ static inline struct heads heads_make(struct rf_queue *queue, struct rf_random *
     RF_PARAMS(struct rf_buffer_params, params);
     params.bytes = t.count * bytes;
     RF_ASSERT_OK(rf_buffer_create_safe(rf_queue_device(queue), &params, &t.buffer));
-    t.view.buffer = t.buffer;
+    t.at = (struct rf_operand){t.buffer, t.skip * bytes};
     heads_upload(queue, &t);
     return t;
 }
@@ -67,37 +66,34 @@ static inline void heads_drop(struct heads *t) {
     free(t->host);
 }
 
-/* What the reference and the device are told of q, k, v and out; the scale, and more, is the caller's. */
-static inline struct rf_ref_attention heads_reference(const struct heads *q, const struct heads *k,
-                                                      const struct heads *v, const struct heads *out, float scale) {
-    return (struct rf_ref_attention){.dtype = q->dtype,
-                                     .batch = q->batch,
-                                     .heads_q = q->heads,
-                                     .heads_kv = k->heads,
-                                     .q_rows = q->rows,
-                                     .k_rows = k->rows,
-                                     .dim = k->dim,
-                                     .q_strides = q->strides,
-                                     .k_strides = k->strides,
-                                     .v_strides = v->strides,
-                                     .out_strides = out->strides,
-                                     .scale = scale};
+/* Of q, k, v and out; every query sees all keys. */
+static inline struct rf_flash_attention_launch heads_flash(const struct heads *q, const struct heads *k,
+                                                           const struct heads *v, const struct heads *out,
+                                                           float scale) {
+    return (struct rf_flash_attention_launch){.args = {.out = out->strides,
+                                                       .q = q->strides,
+                                                       .k = k->strides,
+                                                       .v = v->strides,
+                                                       .batch = q->batch,
+                                                       .heads_q = q->heads,
+                                                       .heads_kv = k->heads,
+                                                       .q_rows = q->rows,
+                                                       .k_rows = k->rows,
+                                                       .dim = k->dim,
+                                                       .offset = (int64_t)k->rows,
+                                                       .scale = scale},
+                                              .dtype = q->dtype,
+                                              .out = out->at,
+                                              .q = q->at,
+                                              .k = k->at,
+                                              .v = v->at};
 }
-static inline struct rf_flash_attention_args heads_flash(const struct heads *q, const struct heads *k,
-                                                         const struct heads *v, const struct heads *out,
-                                                         float scale) {
-    return (struct rf_flash_attention_args){.dtype = q->dtype,
-                                            .batch = q->batch,
-                                            .heads_q = q->heads,
-                                            .heads_kv = k->heads,
-                                            .q_rows = q->rows,
-                                            .k_rows = k->rows,
-                                            .dim = k->dim,
-                                            .scale = scale,
-                                            .out = out->view,
-                                            .q = q->view,
-                                            .k = k->view,
-                                            .v = v->view};
+/* The reference writes to the host's copy of out. */
+static inline void heads_flash_reference(const struct rf_flash_attention_launch *flash, const struct heads *q,
+                                         const struct heads *k, const struct heads *v, const struct heads *out,
+                                         const float *mask) {
+    rf_ref_flash_attention(flash->dtype, heads_data(out), heads_data(q), heads_data(k), heads_data(v), mask,
+                           &flash->args);
 }
 
 /* The whole buffer is what the host's copy, where the reference wrote, says: what lies between the rows too. */

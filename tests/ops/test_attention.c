@@ -39,16 +39,13 @@ static void flash(struct gpu *gpu, struct rf_random *random, const struct flash_
         for (uint64_t j = 0; j < c->k_rows; j++) m[j] = -INFINITY; /* the first query sees nothing */
     heads_upload(gpu->queue, &mask);
     float scale = 1 / sqrtf((float)c->dim);
-    struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, scale);
-    struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, scale);
-    ref.causal = args.causal = c->causal;
-    ref.offset = args.offset = c->offset;
-    ref.mask = c->mask ? m : NULL;
-    ref.mask_strides = (struct rf_ref_heads){c->q_rows * c->k_rows, 0, c->k_rows};
-    args.path = c->path;
-    if (c->mask) args.mask = (struct rf_head_view){mask.buffer, 0, c->q_rows * c->k_rows, 0, c->k_rows};
-    rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
-    RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
+    struct rf_flash_attention_launch launch = heads_flash(&q, &k, &v, &out, scale);
+    if (c->causal) launch.args.offset = c->offset;
+    launch.args.mask = (struct rf_head_strides){c->q_rows * c->k_rows, 0, c->k_rows};
+    launch.path = c->path;
+    if (c->mask) launch.mask = mask.at;
+    heads_flash_reference(&launch, &q, &k, &v, &out, c->mask ? m : NULL);
+    RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, flash_tolerance(c->dtype));
     heads_drop(&q);
     heads_drop(&k);
@@ -128,12 +125,11 @@ static void flash_same_bits(struct gpu *gpu) {
         struct heads k = heads_make(gpu->queue, &random, dtype, DENSE, 1, 1, 90, 64);
         struct heads v = heads_make(gpu->queue, &random, dtype, DENSE, 1, 1, 90, 64);
         struct heads out = heads_make(gpu->queue, &random, dtype, DENSE, 1, 2, 50, 64);
-        struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, 0.125f);
-        args.causal = true;
-        args.offset = 40;
-        args.path = (enum rf_attention_path)path;
+        struct rf_flash_attention_launch launch = heads_flash(&q, &k, &v, &out, 0.125f);
+        launch.args.offset = 40;
+        launch.path = (enum rf_attention_path)path;
         for (int run = 0; run < 3; run++) {
-            RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &args));
+            RF_ASSERT_OK(rf_gpu_flash_attention(gpu->queue, &launch));
             if (run == 0) {
                 RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, out.count * 2));
             } else {
@@ -150,6 +146,21 @@ ATTENTION_TEST(attention, flash_gives_the_same_bits, flash_same_bits)
 
 /* ---- qkt_matmul and weighted_matmul ---- */
 
+/* The right operand has a row for each key, in both products. */
+static struct rf_head_product_args product_args(const struct heads *out, const struct heads *left,
+                                                const struct heads *right, float scale) {
+    return (struct rf_head_product_args){.out = out->strides,
+                                         .left = left->strides,
+                                         .right = right->strides,
+                                         .batch = left->batch,
+                                         .heads_q = left->heads,
+                                         .heads_kv = right->heads,
+                                         .q_rows = left->rows,
+                                         .k_rows = right->rows,
+                                         .dim = right->dim,
+                                         .scale = scale};
+}
+
 static void products(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtype, uint64_t batch, uint64_t heads_q,
                      uint64_t heads_kv, uint64_t q_rows, uint64_t k_rows, uint64_t dim, enum layout layout,
                      double tolerance) {
@@ -159,20 +170,17 @@ static void products(struct gpu *gpu, struct rf_random *random, enum rf_dtype dt
     struct heads k = heads_make(gpu->queue, random, dtype, layout, batch, heads_kv, k_rows, dim);
     struct heads out = heads_make(gpu->queue, random, dtype, layout, batch, heads_q, q_rows, dim);
     struct heads scores = heads_make(gpu->queue, random, RF_F32, DENSE, batch, heads_q, q_rows, k_rows);
-    struct rf_ref_attention ref = heads_reference(&q, &k, &k, &out, 0.3f);
-    struct rf_head_product_args qkt = {dtype, batch, heads_q,     heads_kv, q_rows, k_rows,
-                                       dim,   0.3f,  scores.view, q.view,   k.view};
-    struct rf_head_product_args weighted = {dtype, batch, heads_q,  heads_kv,    q_rows, k_rows,
-                                            dim,   0,     out.view, scores.view, k.view};
+    struct rf_head_product_args qkt = product_args(&scores, &q, &k, 0.3f);
+    struct rf_head_product_args weighted = product_args(&out, &scores, &k, 0);
     /* The reference's scores are made probabilities, as the weights of a row are. */
-    rf_ref_qkt_matmul(&ref, heads_data(&scores), heads_data(&q), heads_data(&k));
-    RF_ASSERT_OK(rf_gpu_qkt_matmul(gpu->queue, &qkt));
+    rf_ref_qkt_matmul(dtype, heads_data(&scores), heads_data(&q), heads_data(&k), &qkt);
+    RF_ASSERT_OK(rf_gpu_qkt_matmul(gpu->queue, dtype, scores.at, q.at, k.at, &qkt));
     heads_compare(gpu->queue, &scores, rf_within(tolerance, tolerance));
     rf_ref_softmax(heads_data(&scores), heads_data(&scores),
                    &(struct rf_softmax_args){.rows = batch * heads_q * q_rows, .columns = k_rows});
     heads_upload(gpu->queue, &scores);
-    rf_ref_weighted_matmul(&ref, heads_data(&out), heads_data(&scores), heads_data(&k));
-    RF_ASSERT_OK(rf_gpu_weighted_matmul(gpu->queue, &weighted));
+    rf_ref_weighted_matmul(dtype, heads_data(&out), heads_data(&scores), heads_data(&k), &weighted);
+    RF_ASSERT_OK(rf_gpu_weighted_matmul(gpu->queue, dtype, out.at, scores.at, k.at, &weighted));
     double step = dtype == RF_F32 ? 0 : dtype == RF_F16 ? 1e-3 : 8e-3;
     heads_compare(gpu->queue, &out, rf_within(tolerance, tolerance + step));
     heads_drop(&q);
@@ -242,9 +250,9 @@ static void mask_once(struct gpu *gpu, struct rf_random *random, enum rf_dtype d
     RF_TRACE("%s %dx%d rows %d columns %d offset %d layout %d", rf_dtype_name(dtype), (int)batch, (int)heads,
              (int)rows, (int)columns, (int)offset, layout);
     struct heads scores = heads_make(gpu->queue, random, dtype, layout, batch, heads, rows, columns);
-    struct rf_causal_mask_args args = {dtype, batch, heads, rows, columns, offset, scores.view};
-    rf_ref_causal_mask(dtype, heads_data(&scores), scores.strides, batch, heads, rows, columns, offset);
-    RF_ASSERT_OK(rf_gpu_causal_mask(gpu->queue, &args));
+    struct rf_causal_mask_args args = {scores.strides, batch, heads, rows, columns, offset};
+    rf_ref_causal_mask(dtype, heads_data(&scores), &args);
+    RF_ASSERT_OK(rf_gpu_causal_mask(gpu->queue, dtype, scores.at, &args));
     heads_compare(gpu->queue, &scores, rf_same_bits());
     heads_drop(&scores);
 }
@@ -292,12 +300,11 @@ RF_TEST(attention, extreme_scores_stay_finite, .gpu = true) {
         rf_element_set(RF_F16, k.host, 32 * 7, NAN); /* hidden from the first 7 queries, makes the others NaN */
         heads_upload(gpu.queue, &q);
         heads_upload(gpu.queue, &k);
-        struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, 1);
-        struct rf_flash_attention_args args = heads_flash(&q, &k, &v, &out, 1);
-        ref.causal = args.causal = true;
-        args.path = (enum rf_attention_path)path;
-        rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
-        RF_ASSERT_OK(rf_gpu_flash_attention(gpu.queue, &args));
+        struct rf_flash_attention_launch launch = heads_flash(&q, &k, &v, &out, 1);
+        launch.args.offset = 0;
+        launch.path = (enum rf_attention_path)path;
+        heads_flash_reference(&launch, &q, &k, &v, &out, NULL);
+        RF_ASSERT_OK(rf_gpu_flash_attention(gpu.queue, &launch));
         /* f32 scores of 1e5 are 0.01 apart. */
         heads_compare(gpu.queue, &out, rf_within(5e-2, 2e-2));
         heads_drop(&q);
@@ -322,19 +329,8 @@ RF_TEST(attention, bad_input_is_refused_before_a_launch, .gpu = true) {
     struct rf_random random = {rf_test_seed() + 40};
     struct heads t = heads_make(gpu.queue, &random, RF_F32, DENSE, 1, 4, 16, 64);
     struct heads o = heads_make(gpu.queue, &random, RF_F32, DENSE, 1, 4, 16, 64);
-    const struct rf_flash_attention_args good = {.dtype = RF_F32,
-                                                 .batch = 1,
-                                                 .heads_q = 4,
-                                                 .heads_kv = 4,
-                                                 .q_rows = 16,
-                                                 .k_rows = 16,
-                                                 .dim = 64,
-                                                 .scale = 1,
-                                                 .out = o.view,
-                                                 .q = t.view,
-                                                 .k = t.view,
-                                                 .v = t.view};
-    struct rf_flash_attention_args bad;
+    const struct rf_flash_attention_launch good = heads_flash(&t, &t, &t, &o, 1);
+    struct rf_flash_attention_launch bad;
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
     uint64_t calls = gpu_sim_calls();
 #define FLASH_REFUSED(change, status, words)                                                                         \
@@ -343,41 +339,47 @@ RF_TEST(attention, bad_input_is_refused_before_a_launch, .gpu = true) {
     REFUSED(rf_gpu_flash_attention(gpu.queue, &bad), status, words);                                                 \
     RF_EXPECT_CONTAINS(rf_error_text(), "flash_attention")
     FLASH_REFUSED(dtype = RF_Q4_0, RF_E_UNSUPPORTED, "q4_0");
-    FLASH_REFUSED(heads_kv = 3, RF_E_INVALID, "no multiple");
-    FLASH_REFUSED(heads_kv = 0, RF_E_INVALID, "no multiple");
-    FLASH_REFUSED(dim = 60, RF_E_UNSUPPORTED, "multiple of 8");
-    FLASH_REFUSED(dim = 264, RF_E_UNSUPPORTED, "multiple of 8");
-    FLASH_REFUSED(q_rows = 17, RF_E_INVALID, "its buffer has");
-    FLASH_REFUSED(k_rows = 1000, RF_E_INVALID, "its buffer has");
-    FLASH_REFUSED(batch = UINT64_C(1) << 60, RF_E_INVALID, "overflow");
-    FLASH_REFUSED(q_rows = UINT64_C(1) << 40, RF_E_UNSUPPORTED, "queries");
+    FLASH_REFUSED(args.heads_kv = 3, RF_E_INVALID, "no multiple");
+    FLASH_REFUSED(args.heads_kv = 0, RF_E_INVALID, "no multiple");
+    FLASH_REFUSED(args.heads_q = UINT64_C(1) << 32, RF_E_UNSUPPORTED, "query heads");
+    FLASH_REFUSED(args.dim = 60, RF_E_UNSUPPORTED, "multiple of 8");
+    FLASH_REFUSED(args.dim = 264, RF_E_UNSUPPORTED, "multiple of 8");
+    FLASH_REFUSED(args.q_rows = 17, RF_E_INVALID, "of a buffer of");
+    FLASH_REFUSED(args.k_rows = 1000, RF_E_INVALID, "of a buffer of");
+    FLASH_REFUSED(args.batch = UINT64_C(1) << 60, RF_E_INVALID, "overflow");
+    FLASH_REFUSED(args.q_rows = UINT64_C(1) << 40, RF_E_UNSUPPORTED, "queries");
+    FLASH_REFUSED(args.offset = INT64_C(1) << 40, RF_E_INVALID, "an offset of 1099511627776");
     FLASH_REFUSED(q.offset_bytes = 4, RF_E_INVALID, "q");
-    FLASH_REFUSED(out = t.view, RF_E_INVALID, "overlaps");
-    FLASH_REFUSED(out.row = 32, RF_E_INVALID, "overlap");
+    FLASH_REFUSED(out = t.at, RF_E_INVALID, "overlaps");
+    FLASH_REFUSED(args.out.row = 32, RF_E_INVALID, "overlap");
     FLASH_REFUSED(v.buffer = NULL, RF_E_INVALID, "no buffer");
     FLASH_REFUSED(path = RF_ATTENTION_MATRIX, RF_E_UNSUPPORTED, "matrix");
     /* Inside the buffer, but 8 bytes off. */
     bad = good;
-    bad.q_rows = 8;
+    bad.args.q_rows = 8;
     bad.q.offset_bytes = 8;
     REFUSED(rf_gpu_flash_attention(gpu.queue, &bad), RF_E_INVALID, "multiple of 16");
     bad = good;
-    bad.heads_q = bad.heads_kv = 1;
-    bad.q = (struct rf_head_view){t.buffer, 0, 4096, 1024, 65};
+    bad.args.heads_q = bad.args.heads_kv = 1;
+    bad.args.q = (struct rf_head_strides){4096, 1024, 65};
     REFUSED(rf_gpu_flash_attention(gpu.queue, &bad), RF_E_INVALID, "strides of q");
     REFUSED(rf_gpu_flash_attention(gpu.queue, NULL), RF_E_INVALID, "NULL");
     REFUSED(rf_gpu_flash_attention(NULL, &good), RF_E_INVALID, "NULL");
-    struct rf_head_product_args qkt = {RF_I32, 1, 4, 4, 16, 16, 64, 1, o.view, t.view, t.view};
-    REFUSED(rf_gpu_qkt_matmul(gpu.queue, &qkt), RF_E_UNSUPPORTED, "qkt_matmul: no kernel for");
-    qkt.dtype = RF_F32;
-    qkt.out = t.view;
-    REFUSED(rf_gpu_qkt_matmul(gpu.queue, &qkt), RF_E_INVALID, "qkt_matmul: scores overlaps q");
-    struct rf_head_product_args weighted = {RF_F32, 1, 4, 4, 16, 17, 64, 0, o.view, t.view, t.view};
-    REFUSED(rf_gpu_weighted_matmul(gpu.queue, &weighted), RF_E_INVALID, "weighted_matmul: v takes");
-    struct rf_causal_mask_args mask = {RF_F32, 1, 4, 16, 65, 0, t.view};
-    REFUSED(rf_gpu_causal_mask(gpu.queue, &mask), RF_E_INVALID, "causal_mask: scores takes");
-    mask.dtype = RF_U8;
-    REFUSED(rf_gpu_causal_mask(gpu.queue, &mask), RF_E_UNSUPPORTED, "causal_mask: no kernel for");
+    struct rf_head_product_args qkt = product_args(&o, &t, &t, 1);
+    qkt.out = rf_head_strides_dense(4, 16, 16);
+    REFUSED(rf_gpu_qkt_matmul(gpu.queue, RF_I32, o.at, t.at, t.at, &qkt), RF_E_UNSUPPORTED,
+            "qkt_matmul: no kernel for");
+    REFUSED(rf_gpu_qkt_matmul(gpu.queue, RF_F32, t.at, t.at, t.at, &qkt), RF_E_INVALID,
+            "qkt_matmul: scores overlaps q");
+    struct rf_head_product_args weighted = product_args(&o, &t, &t, 0);
+    weighted.k_rows = 17;
+    weighted.left = rf_head_strides_dense(4, 16, 17);
+    weighted.right = rf_head_strides_dense(4, 17, 64);
+    REFUSED(rf_gpu_weighted_matmul(gpu.queue, RF_F32, o.at, t.at, t.at, &weighted), RF_E_INVALID,
+            "weighted_matmul: v takes");
+    struct rf_causal_mask_args mask = {rf_head_strides_dense(4, 16, 65), 1, 4, 16, 65, 0};
+    REFUSED(rf_gpu_causal_mask(gpu.queue, RF_F32, t.at, &mask), RF_E_INVALID, "causal_mask: scores takes");
+    REFUSED(rf_gpu_causal_mask(gpu.queue, RF_U8, t.at, &mask), RF_E_UNSUPPORTED, "causal_mask: no kernel for");
     RF_EXPECT_UINT(gpu_sim_calls(), calls);
     RF_ASSERT_OK(rf_gpu_flash_attention(gpu.queue, &good));
     heads_drop(&t);
@@ -406,43 +408,33 @@ static void *crowd_body(void *user) {
         uint64_t q, k, dim;
         double tolerance;
         struct heads weights, v, out;
-    } weighted[3] = {
-        {4, 4, 4, 1e-5, {0}, {0}, {0}}, {32, 32, 32, 1e-5, {0}, {0}, {0}}, {8, 16, 32, 1e-5, {0}, {0}, {0}}};
+        struct rf_head_product_args args;
+    } weighted[3] = {{.q = 4, .k = 4, .dim = 4, .tolerance = 1e-5},
+                     {.q = 32, .k = 32, .dim = 32, .tolerance = 1e-5},
+                     {.q = 8, .k = 16, .dim = 32, .tolerance = 1e-5}};
     for (int i = 0; i < 3; i++) {
         weighted[i].weights =
             heads_make(mine.queue, &random, RF_F32, DENSE, BATCH, HEADS, weighted[i].q, weighted[i].k);
         weighted[i].v = heads_make(mine.queue, &random, RF_F32, DENSE, BATCH, HEADS, weighted[i].k, weighted[i].dim);
         weighted[i].out =
             heads_make(mine.queue, &random, RF_F32, DENSE, BATCH, HEADS, weighted[i].q, weighted[i].dim);
-        struct heads *sums = &weighted[i].out, *v = &weighted[i].v;
-        struct rf_ref_attention ref = heads_reference(sums, v, v, sums, 0);
-        rf_ref_weighted_matmul(&ref, heads_data(&weighted[i].out), heads_data(&weighted[i].weights),
-                               heads_data(&weighted[i].v));
+        weighted[i].args = product_args(&weighted[i].out, &weighted[i].weights, &weighted[i].v, 0);
+        rf_ref_weighted_matmul(RF_F32, heads_data(&weighted[i].out), heads_data(&weighted[i].weights),
+                               heads_data(&weighted[i].v), &weighted[i].args);
     }
     struct heads q = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
     struct heads k = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
     struct heads out = heads_make(mine.queue, &random, RF_F32, DENSE, 1, 1, 32, 32);
-    struct rf_ref_attention ref = heads_reference(&q, &k, &k, &out, 0.2f);
-    rf_ref_flash_attention(&ref, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&k));
+    struct rf_flash_attention_launch launch = heads_flash(&q, &k, &k, &out, 0.2f);
+    heads_flash_reference(&launch, &q, &k, &k, &out, NULL);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < 3; i++) {
-            struct rf_head_product_args args = {RF_F32,
-                                                BATCH,
-                                                HEADS,
-                                                HEADS,
-                                                weighted[i].q,
-                                                weighted[i].k,
-                                                weighted[i].dim,
-                                                0,
-                                                weighted[i].out.view,
-                                                weighted[i].weights.view,
-                                                weighted[i].v.view};
             RF_ASSERT_OK(rf_fill(mine.queue, weighted[i].out.buffer, 0, weighted[i].q * weighted[i].dim * 4, 0xff));
-            RF_ASSERT_OK(rf_gpu_weighted_matmul(mine.queue, &args));
+            RF_ASSERT_OK(rf_gpu_weighted_matmul(mine.queue, RF_F32, weighted[i].out.at, weighted[i].weights.at,
+                                                weighted[i].v.at, &weighted[i].args));
         }
-        struct rf_flash_attention_args args = heads_flash(&q, &k, &k, &out, 0.2f);
         RF_ASSERT_OK(rf_fill(mine.queue, out.buffer, 0, 32 * 32 * 4, 0xff));
-        RF_ASSERT_OK(rf_gpu_flash_attention(mine.queue, &args));
+        RF_ASSERT_OK(rf_gpu_flash_attention(mine.queue, &launch));
         for (int i = 0; i < 3; i++)
             heads_compare(mine.queue, &weighted[i].out, rf_within(weighted[i].tolerance, weighted[i].tolerance));
         heads_compare(mine.queue, &out, rf_within(1e-5, 1e-5));

@@ -455,7 +455,8 @@ static const struct attention_case attention_cases[] = {
     {"no_keys", 1, 2, 1, 3, 0, 16, RF_F32, false, false},
 };
 
-/* The reference has one type for all: f32 here, for keys of 16 bits by the values they stand for. */
+/* The reference of flash_attention has one type for all: f32 here, for keys of 16 bits by the values they stand for.
+ */
 static struct array widened(enum rf_dtype dtype, const struct array *in, size_t count) {
     struct array out = array_new(count * 4, 4);
     rf_ref_copy(RF_F32, out.at, dtype, in->at, &(struct rf_elementwise_args){.count = count});
@@ -474,25 +475,24 @@ RF_TEST_LABELLED_CASES(cpu, attention, struct attention_case, attention_cases) {
     struct array mask = array_random(&random, RF_F32, c->q_rows * c->k_rows, 1, 1, 0);
     for (size_t i = 0; i < c->q_rows * c->k_rows; i += 5) ((float *)mask.at)[i] = -INFINITY;
     for (size_t i = 0; i < c->k_rows && c->masked; i++) ((float *)mask.at)[i] = -INFINITY; /* query 0 sees nothing */
-    struct rf_ref_attention a = {.dtype = RF_F32,
-                                 .batch = c->batch,
-                                 .heads_q = c->heads_q,
-                                 .heads_kv = c->heads_kv,
-                                 .q_rows = c->q_rows,
-                                 .k_rows = c->k_rows,
-                                 .dim = c->dim,
-                                 .scale = 0.125f,
-                                 .causal = c->causal,
-                                 .offset = (int64_t)c->k_rows - (int64_t)c->q_rows};
-    a.q_strides = a.out_strides = rf_ref_heads_dense(c->heads_q, c->q_rows, c->dim);
-    a.k_strides = a.v_strides = rf_ref_heads_dense(c->heads_kv, c->k_rows + 2, c->dim); /* room to grow */
-    if (c->masked) a.mask = mask.at, a.mask_strides = (struct rf_ref_heads){0, 0, c->k_rows};
-    rf_ref_flash_attention(&a, want.at, q.at, wide_k.at, wide_v.at);
-    a.dtype = c->dtype;
+    struct rf_flash_attention_args a = {.batch = c->batch,
+                                        .heads_q = c->heads_q,
+                                        .heads_kv = c->heads_kv,
+                                        .q_rows = c->q_rows,
+                                        .k_rows = c->k_rows,
+                                        .dim = c->dim,
+                                        .scale = 0.125f,
+                                        .offset =
+                                            c->causal ? (int64_t)c->k_rows - (int64_t)c->q_rows : (int64_t)c->k_rows};
+    a.q = a.out = rf_head_strides_dense(c->heads_q, c->q_rows, c->dim);
+    a.k = a.v = rf_head_strides_dense(c->heads_kv, c->k_rows + 2, c->dim); /* room to grow */
+    a.mask = (struct rf_head_strides){0, 0, c->k_rows};
+    const float *given = c->masked ? mask.at : NULL;
+    rf_ref_flash_attention(RF_F32, want.at, q.at, wide_k.at, wide_v.at, given, &a);
     EACH_CPU(cpu) {
         RF_TRACE("%s, %u threads", rf_cpu_simd(cpu)->name, rf_cpu_threads(cpu));
         memset(got.at, 0xff, got.bytes);
-        RF_ASSERT_OK(rf_cpu_attention(cpu, &a, NULL, got.at, q.at, k.at, v.at));
+        RF_ASSERT_OK(rf_cpu_flash_attention(cpu, RF_F32, c->dtype, got.at, q.at, k.at, v.at, given, &a));
         RF_ASSERT_F32((float *)got.at, (float *)want.at, q_count, rf_within(2e-6, 2e-5));
         if (rf_cpu_threads(cpu) == 1) memcpy(first.at, got.at, got.bytes);
         RF_ASSERT_BYTES(got.at, first.at, got.bytes);
@@ -517,32 +517,26 @@ RF_TEST(cpu, attention_over_pages) {
                          got = array_like(&q);
             struct array k = array_random(&random, RF_F16, k_count, 1, 1, 0),
                          v = array_random(&random, RF_F16, k_count, 1, 1, 0);
-            struct array wide_k = widened(RF_F16, &k, k_count), wide_v = widened(RF_F16, &v, k_count);
-            struct rf_ref_pages pages = {.page_rows = page_rows,
-                                         .page_count = PAGES,
-                                         .table_width = WIDTH,
-                                         .limit = WIDTH * page_rows,
-                                         .table = table,
-                                         .lengths = lengths};
-            pages.k_strides = pages.v_strides = rf_ref_heads_dense(HEADS_KV, page_rows, DIM);
-            struct rf_ref_attention a = {.dtype = RF_F32,
-                                         .batch = BATCH,
-                                         .heads_q = HEADS_Q,
-                                         .heads_kv = HEADS_KV,
-                                         .q_rows = q_rows,
-                                         .dim = DIM,
-                                         .scale = 0.2f,
-                                         .causal = true};
-            a.q_strides = a.out_strides = rf_ref_heads_dense(HEADS_Q, q_rows, DIM);
-            rf_ref_paged_attention(&a, &pages, want.at, q.at, wide_k.at, wide_v.at);
-            a.dtype = RF_F16;
+            struct rf_paged_attention_args a = {.batch = BATCH,
+                                                .heads_q = HEADS_Q,
+                                                .heads_kv = HEADS_KV,
+                                                .q_rows = q_rows,
+                                                .dim = DIM,
+                                                .page_rows = page_rows,
+                                                .page_count = PAGES,
+                                                .table_width = WIDTH,
+                                                .max_length = WIDTH * page_rows,
+                                                .scale = 0.2f};
+            a.k = a.v = rf_head_strides_dense(HEADS_KV, page_rows, DIM);
+            a.q = a.out = rf_head_strides_dense(HEADS_Q, q_rows, DIM);
+            rf_ref_paged_attention(RF_F32, RF_F16, want.at, q.at, k.at, v.at, table, lengths, &a);
             EACH_CPU(cpu) {
                 RF_TRACE("%s, pages of %llu", rf_cpu_simd(cpu)->name, (unsigned long long)page_rows);
-                RF_ASSERT_OK(rf_cpu_attention(cpu, &a, &pages, got.at, q.at, k.at, v.at));
+                RF_ASSERT_OK(
+                    rf_cpu_paged_attention(cpu, RF_F32, RF_F16, got.at, q.at, k.at, v.at, table, lengths, &a));
                 RF_ASSERT_F32((float *)got.at, (float *)want.at, q_count, rf_within(2e-6, 2e-5));
             }
-            array_free(&q), array_free(&k), array_free(&v), array_free(&wide_k), array_free(&wide_v);
-            array_free(&want), array_free(&got);
+            array_free(&q), array_free(&k), array_free(&v), array_free(&want), array_free(&got);
         }
 }
 
@@ -550,36 +544,29 @@ RF_TEST(cpu, attention_nan_and_refusals) {
     enum { KEYS = 70, DIM = 16 };
     float q[2 * DIM], k[KEYS * DIM], v[KEYS * DIM], out[2 * DIM];
     struct rf_random random = {rf_test_seed() + 700};
-    struct rf_ref_attention a = {.dtype = RF_F32,
-                                 .batch = 1,
-                                 .heads_q = 2,
-                                 .heads_kv = 1,
-                                 .q_rows = 1,
-                                 .k_rows = KEYS,
-                                 .dim = DIM,
-                                 .scale = 1};
-    a.q_strides = a.out_strides = rf_ref_heads_dense(2, 1, DIM);
-    a.k_strides = a.v_strides = rf_ref_heads_dense(1, KEYS, DIM);
+    struct rf_flash_attention_args a = {
+        .batch = 1, .heads_q = 2, .heads_kv = 1, .q_rows = 1, .k_rows = KEYS, .dim = DIM, .scale = 1, .offset = KEYS};
+    a.q = a.out = rf_head_strides_dense(2, 1, DIM);
+    a.k = a.v = rf_head_strides_dense(1, KEYS, DIM);
     EACH_CPU(cpu) {
         rf_random_normals(&random, q, 2 * DIM, 0, 1);
         rf_random_normals(&random, k, KEYS * DIM, 0, 1);
         rf_random_normals(&random, v, KEYS * DIM, 0, 1);
         q[3] = NAN; /* head 0 only */
-        RF_ASSERT_OK(rf_cpu_attention(cpu, &a, NULL, out, q, k, v));
+        RF_ASSERT_OK(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, &a));
         for (int i = 0; i < DIM; i++) RF_ASSERT(isnan(out[i]) && isfinite(out[DIM + i]));
         q[3] = 1;
         k[5] = 1e30f; /* scores of huge size are no overflow of the softmax */
-        RF_ASSERT_OK(rf_cpu_attention(cpu, &a, NULL, out, q, k, v));
+        RF_ASSERT_OK(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, &a));
         for (int i = 0; i < 2 * DIM; i++) RF_ASSERT(isfinite(out[i]));
     }
     struct rf_cpu *cpu = open_cpu(RF_SIMD_AUTO, 1);
-    struct rf_ref_attention bad = a;
+    struct rf_flash_attention_args bad = a;
     bad.heads_kv = 3;
-    RF_ASSERT_STATUS(rf_cpu_attention(cpu, &bad, NULL, out, q, k, v), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, &bad), RF_E_INVALID);
     RF_ASSERT_CONTAINS(rf_error_text(), "attention");
-    bad = a;
-    bad.dtype = RF_Q8_0;
-    RF_ASSERT_STATUS(rf_cpu_attention(cpu, &bad, NULL, out, q, k, v), RF_E_INVALID);
-    RF_ASSERT_STATUS(rf_cpu_attention(cpu, &a, NULL, NULL, q, k, v), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_flash_attention(cpu, RF_F32, RF_Q8_0, out, q, k, v, NULL, &a), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, NULL, q, k, v, NULL, &a), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, NULL), RF_E_INVALID);
     rf_cpu_destroy(&cpu);
 }

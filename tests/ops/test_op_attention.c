@@ -60,7 +60,8 @@ RF_TEST(op_attention, flash_refuses) {
     REFUSED(flash(), RF_E_INVALID, "no multiple of 0", call.tensors[1].desc.shape[1] = 0);
     REFUSED(flash(), RF_E_UNSUPPORTED, "a head size of 60", call.tensors[0].desc.shape[3] = 60);
     REFUSED(flash(), RF_E_UNSUPPORTED, "a head size of 264", call.tensors[0].desc.shape[3] = 264);
-    REFUSED(flash(), RF_E_INVALID, "q must begin at a multiple of 16", call.tensors[0].desc.byte_offset = 8);
+    REFUSED(flash(), RF_E_INVALID, "q is at byte offset 8, which is no multiple of 16",
+            call.tensors[0].desc.byte_offset = 8);
     REFUSED(flash(), RF_E_INVALID, "tensor 0", call.tensors[0].desc.byte_offset = 1);
     REFUSED(flash(), RF_E_INVALID, "overflow", call.tensors[0].desc.shape[0] = UINT64_MAX / 4);
     REFUSED(flash(), RF_E_INVALID, "scale", call.attributes.scale = NAN);
@@ -70,9 +71,9 @@ RF_TEST(op_attention, flash_refuses) {
     REFUSED(flash(), RF_E_INVALID, "takes 4 in and 1 out", call.count = 4);
     REFUSED(flash(), RF_E_INVALID, "the strides of k must be multiples of 16",
             memcpy(call.tensors[1].desc.strides, (uint64_t[]){1600, 800, 65, 1}, 32));
-    REFUSED(flash(), RF_E_UNSUPPORTED, "must be dense",
+    REFUSED(flash(), RF_E_UNSUPPORTED, "the last dimension of q has a stride of 2",
             memcpy(call.tensors[0].desc.strides, (uint64_t[]){4096, 1024, 128, 2}, 32));
-    REFUSED(flash(), RF_E_INVALID, "out make its elements overlap",
+    REFUSED(flash(), RF_E_INVALID, "elements of out lie in one place",
             memcpy(call.tensors[4].desc.strides, (uint64_t[]){2048, 64, 64, 1}, 32));
     REFUSED(flash(), RF_E_UNSUPPORTED, "one row for all",
             memcpy(call.tensors[1].desc.strides, (uint64_t[]){0, 0, 0, 1}, 32));
@@ -110,7 +111,8 @@ RF_TEST(op_attention, paged_refuses) {
     REFUSED(paged(), RF_E_INVALID, "there is room for 48", call.attributes.max_length = -1);
     REFUSED(paged(), RF_E_INVALID, "without a table", call.tensors[3].desc.rank = 0,
             call.tensors[1].desc.shape[0] = call.tensors[2].desc.shape[0] = 1);
-    REFUSED(paged(), RF_E_INVALID, "k must begin at a multiple of 16", call.tensors[1].desc.byte_offset = 4);
+    REFUSED(paged(), RF_E_INVALID, "k is at byte offset 4, which is no multiple of 16",
+            call.tensors[1].desc.byte_offset = 4);
 }
 
 RF_TEST(op_attention, pieces_refuse) {
@@ -138,8 +140,18 @@ RF_TEST(op_attention, pieces_refuse) {
     REFUSED(weighted, RF_E_INVALID, "out is f32", call.tensors[2].desc.dtype = RF_F32);
     REFUSED(mask, RF_E_UNSUPPORTED, "i8", call.tensors[0].desc.dtype = RF_I8);
     REFUSED(mask, RF_E_INVALID, "offset", call.attributes.offset = INT64_MIN);
-    REFUSED(mask, RF_E_INVALID, "overlap", memcpy(call.tensors[0].desc.strides, (uint64_t[]){60, 4, 5, 1}, 32));
+    REFUSED(mask, RF_E_INVALID, "elements of scores lie in one place",
+            memcpy(call.tensors[0].desc.strides, (uint64_t[]){60, 4, 5, 1}, 32));
     REFUSED(replicate, RF_E_INVALID, "5 query heads are no multiple of 2", call.tensors[1].desc.shape[1] = 5);
     REFUSED(replicate, RF_E_INVALID, "dimension 2 of out", call.tensors[1].desc.shape[2] = 4);
     REFUSED(replicate, RF_E_INVALID, "out is f16", call.tensors[1].desc.dtype = RF_F16);
+}
+
+/* A graph passes an attribute only where the op's row names it. */
+RF_TEST(op_attention, rows_name_their_attributes) {
+    const struct rf_op_attribute *mask = rf_op_find("causal_mask")->attributes;
+    RF_ASSERT(mask != NULL);
+    RF_ASSERT_TEXT(mask[0].name, "offset");
+    RF_ASSERT(mask[1].name == NULL);
+    RF_ASSERT(rf_op_find("kv_replicate")->attributes == NULL);
 }

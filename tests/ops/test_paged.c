@@ -11,10 +11,38 @@ struct paged_case {
     bool holes; /* page numbers that are no page */
 };
 
-static struct rf_buffer *words(struct gpu *gpu, const uint32_t *from, uint64_t count) {
+static struct rf_operand words(struct gpu *gpu, const uint32_t *from, uint64_t count) {
     struct rf_buffer *buffer = gpu_buffer(gpu, count * 4);
     RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, buffer, 0, from, count * 4));
-    return buffer;
+    return (struct rf_operand){buffer, 0};
+}
+
+/* All but table, lengths and workspace. k and v are pages; max_length 0: what the table names. */
+static struct rf_paged_attention_launch launch_of(const struct heads *q, const struct heads *k, const struct heads *v,
+                                                  const struct heads *out, uint64_t table_width, uint64_t max_length,
+                                                  float scale) {
+    uint64_t room = k->rows * (table_width ? table_width : 1);
+    return (struct rf_paged_attention_launch){.args = {.out = out->strides,
+                                                       .q = q->strides,
+                                                       .k = k->strides,
+                                                       .v = v->strides,
+                                                       .batch = q->batch,
+                                                       .heads_q = q->heads,
+                                                       .heads_kv = k->heads,
+                                                       .q_rows = q->rows,
+                                                       .dim = q->dim,
+                                                       .page_rows = k->rows,
+                                                       .page_count = k->batch,
+                                                       .table_width = table_width,
+                                                       .max_length = max_length ? max_length : room,
+                                                       .scale = scale,
+                                                       .fresh = RF_ALL_FRESH},
+                                              .dtype = q->dtype,
+                                              .cache_dtype = k->dtype,
+                                              .out = out->at,
+                                              .q = q->at,
+                                              .k = k->at,
+                                              .v = v->at};
 }
 
 static struct rf_compare paged_tolerance(enum rf_dtype dtype) {
@@ -50,42 +78,26 @@ static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_
         uint64_t kinds[] = {room, 1 + rf_random_below(random, room), 0, 1, room + 77};
         lengths[b] = (uint32_t)kinds[b < 5 ? b : 1];
     }
-    struct rf_ref_attention ref = heads_reference(&q, &k, &v, &out, 1 / sqrtf((float)c->dim)); /* keys: in pages */
-    struct rf_ref_pages pages = {
-        c->page_rows, page_count, c->table_width, c->max_length ? c->max_length : room, c->table_width ? table : NULL,
-        lengths,      k.strides,  v.strides};
-    rf_ref_paged_attention(&ref, &pages, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v));
-    struct rf_paged_attention_args args = {.dtype = c->dtype,
-                                           .batch = c->batch,
-                                           .heads_q = c->heads_q,
-                                           .heads_kv = c->heads_kv,
-                                           .q_rows = c->q_rows,
-                                           .dim = c->dim,
-                                           .page_rows = c->page_rows,
-                                           .page_count = page_count,
-                                           .table_width = c->table_width,
-                                           .max_length = c->max_length,
-                                           .scale = ref.scale,
-                                           .out = out.view,
-                                           .q = q.view,
-                                           .k = k.view,
-                                           .v = v.view,
-                                           .path = c->path};
+    struct rf_paged_attention_launch launch =
+        launch_of(&q, &k, &v, &out, c->table_width, c->max_length, 1 / sqrtf((float)c->dim));
+    rf_ref_paged_attention(c->dtype, c->dtype, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v),
+                           c->table_width ? table : NULL, lengths, &launch.args);
+    launch.path = c->path;
     uint64_t bytes = 0;
-    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&args, &bytes));
-    args.lengths = words(gpu, lengths, c->batch);
-    args.table = c->table_width ? words(gpu, table, c->batch * c->table_width) : NULL;
-    args.workspace = bytes ? gpu_buffer(gpu, bytes) : NULL;
-    if (bytes) RF_ASSERT_OK(rf_fill(gpu->queue, args.workspace, 0, bytes, 0xff));
-    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&launch, &bytes));
+    launch.lengths = words(gpu, lengths, c->batch);
+    if (c->table_width) launch.table = words(gpu, table, c->batch * c->table_width);
+    launch.workspace.buffer = bytes ? gpu_buffer(gpu, bytes) : NULL;
+    if (bytes) RF_ASSERT_OK(rf_fill(gpu->queue, launch.workspace.buffer, 0, bytes, 0xff));
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, paged_tolerance(c->dtype));
     /* Again: the same bits. */
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
-    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, rf_same_bits());
-    RF_ASSERT_OK(rf_buffer_destroy(&args.lengths));
-    RF_ASSERT_OK(rf_buffer_destroy(&args.table));
-    RF_ASSERT_OK(rf_buffer_destroy(&args.workspace));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch.lengths.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch.table.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch.workspace.buffer));
     free(table);
     free(lengths);
     heads_drop(&q);
@@ -153,43 +165,29 @@ static void decode_is_prefill(struct gpu *gpu) {
     struct heads out = heads_make(gpu->queue, &random, RF_F32, DENSE, 1, HEADS, 2, DIM);
     uint32_t table[WIDTH], length = LENGTH;
     for (uint32_t i = 0; i < WIDTH; i++) table[i] = WIDTH - 1 - i;
-    struct rf_paged_attention_args args = {.dtype = RF_F32,
-                                           .batch = 1,
-                                           .heads_q = HEADS,
-                                           .heads_kv = 1,
-                                           .q_rows = 2,
-                                           .dim = DIM,
-                                           .page_rows = ROWS,
-                                           .page_count = WIDTH,
-                                           .table_width = WIDTH,
-                                           .scale = 0.125f,
-                                           .out = out.view,
-                                           .q = q.view,
-                                           .k = k.view,
-                                           .v = k.view};
-    args.table = words(gpu, table, WIDTH);
-    args.lengths = words(gpu, &length, 1);
-    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    struct rf_paged_attention_launch launch = launch_of(&q, &k, &k, &out, WIDTH, 0, 0.125f);
+    launch.table = words(gpu, table, WIDTH);
+    launch.lengths = words(gpu, &length, 1);
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
     RF_ASSERT_OK(rf_fill(gpu->queue, out.buffer, 0, HEADS * 2 * DIM * 4, 0));
     /* Row 1 of each head as a single query, through strides; row 0 with one key fewer. */
-    args.q_rows = 1;
+    launch.args.q_rows = 1;
     uint64_t bytes;
-    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&args, &bytes));
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&launch, &bytes));
     RF_ASSERT(bytes > 0);
-    args.workspace = gpu_buffer(gpu, bytes);
-    args.q = (struct rf_head_view){q.buffer, DIM * 4, HEADS * 2 * DIM, 2 * DIM, DIM};
-    args.out = (struct rf_head_view){out.buffer, DIM * 4, HEADS * 2 * DIM, 2 * DIM, DIM};
-    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
-    struct rf_buffer *shorter = words(gpu, (const uint32_t[]){LENGTH - 1}, 1), *longer = args.lengths;
-    args.lengths = shorter;
-    args.q.offset_bytes = args.out.offset_bytes = 0;
-    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &args));
+    launch.workspace.buffer = gpu_buffer(gpu, bytes);
+    launch.q.offset_bytes = launch.out.offset_bytes = DIM * 4;
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
+    struct rf_operand shorter = words(gpu, (const uint32_t[]){LENGTH - 1}, 1), longer = launch.lengths;
+    launch.lengths = shorter;
+    launch.q.offset_bytes = launch.out.offset_bytes = 0;
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, rf_within(1e-6, 1e-5));
-    RF_ASSERT_OK(rf_buffer_destroy(&shorter));
-    RF_ASSERT_OK(rf_buffer_destroy(&longer));
-    RF_ASSERT_OK(rf_buffer_destroy(&args.table));
-    RF_ASSERT_OK(rf_buffer_destroy(&args.workspace));
+    RF_ASSERT_OK(rf_buffer_destroy(&shorter.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&longer.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch.table.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch.workspace.buffer));
     heads_drop(&q);
     heads_drop(&k);
     heads_drop(&out);
@@ -206,53 +204,41 @@ RF_TEST(paged, bad_input_is_refused, .gpu = true) {
     struct rf_buffer *table = gpu_buffer(&gpu, 2 * 20 * 4), *lengths = gpu_buffer(&gpu, 8);
     RF_ASSERT_OK(rf_fill(gpu.queue, table, 0, 2 * 20 * 4, 0));
     RF_ASSERT_OK(rf_fill(gpu.queue, lengths, 0, 8, 0));
-    struct rf_paged_attention_args good = {.dtype = RF_F32,
-                                           .batch = 2,
-                                           .heads_q = 2,
-                                           .heads_kv = 2,
-                                           .q_rows = 1,
-                                           .dim = 64,
-                                           .page_rows = 16,
-                                           .page_count = 40,
-                                           .table_width = 20,
-                                           .scale = 1,
-                                           .out = out.view,
-                                           .q = q.view,
-                                           .k = k.view,
-                                           .v = k.view,
-                                           .table = table,
-                                           .lengths = lengths};
+    struct rf_paged_attention_launch good = launch_of(&q, &k, &k, &out, 20, 0, 1), bad;
+    good.table.buffer = table;
+    good.lengths.buffer = lengths;
     uint64_t bytes;
     RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&good, &bytes));
     RF_ASSERT(bytes > 0);
-    good.workspace = gpu_buffer(&gpu, bytes);
-    struct rf_paged_attention_args bad;
+    good.workspace.buffer = gpu_buffer(&gpu, bytes);
 #define PAGED_REFUSED(change, status, words_)                                                                        \
     bad = good;                                                                                                      \
     bad.change;                                                                                                      \
     RF_EXPECT_STATUS(rf_gpu_paged_attention(gpu.queue, &bad), status);                                               \
     RF_EXPECT_CONTAINS(rf_error_text(), "paged_attention");                                                          \
     RF_EXPECT_CONTAINS(rf_error_text(), words_)
-    PAGED_REFUSED(page_rows = 15, RF_E_UNSUPPORTED, "power of two");
-    PAGED_REFUSED(page_count = 41, RF_E_INVALID, "k takes");
-    PAGED_REFUSED(table_width = 21, RF_E_INVALID, "table takes");
-    PAGED_REFUSED(table = NULL, RF_E_INVALID, "together");
-    PAGED_REFUSED(lengths = NULL, RF_E_INVALID, "lengths has no buffer");
-    PAGED_REFUSED(workspace = NULL, RF_E_INVALID, "workspace has no buffer");
-    PAGED_REFUSED(workspace_offset_bytes = 4, RF_E_INVALID, "workspace takes");
-    PAGED_REFUSED(max_length = 321, RF_E_INVALID, "max_length");
-    PAGED_REFUSED(dim = 12, RF_E_UNSUPPORTED, "multiple of 8");
-    PAGED_REFUSED(heads_kv = 0, RF_E_INVALID, "no multiple");
+    PAGED_REFUSED(args.page_rows = 15, RF_E_UNSUPPORTED, "power of two");
+    PAGED_REFUSED(args.page_count = 41, RF_E_INVALID, "k takes");
+    PAGED_REFUSED(args.table_width = 21, RF_E_INVALID, "table takes");
+    PAGED_REFUSED(table.buffer = NULL, RF_E_INVALID, "together");
+    PAGED_REFUSED(lengths.buffer = NULL, RF_E_INVALID, "no buffer for lengths");
+    PAGED_REFUSED(workspace.buffer = NULL, RF_E_INVALID, "no buffer for workspace");
+    PAGED_REFUSED(workspace.offset_bytes = 16, RF_E_INVALID, "workspace takes");
+    PAGED_REFUSED(workspace.offset_bytes = 4, RF_E_INVALID, "no multiple of 16");
+    PAGED_REFUSED(args.max_length = 321, RF_E_INVALID, "max_length");
+    PAGED_REFUSED(args.dim = 12, RF_E_UNSUPPORTED, "multiple of 8");
+    PAGED_REFUSED(args.heads_kv = 0, RF_E_INVALID, "no multiple");
     PAGED_REFUSED(dtype = RF_Q8_0, RF_E_UNSUPPORTED, "no kernel for");
-    PAGED_REFUSED(out = q.view, RF_E_INVALID, "overlaps q");
-    PAGED_REFUSED(workspace = k.buffer, RF_E_INVALID, "workspace overlaps k");
+    PAGED_REFUSED(cache_dtype = RF_Q4_0, RF_E_UNSUPPORTED, "another type than the queries");
+    PAGED_REFUSED(out = q.at, RF_E_INVALID, "overlaps q");
+    PAGED_REFUSED(workspace.buffer = k.buffer, RF_E_INVALID, "workspace overlaps k");
     RF_EXPECT_STATUS(rf_gpu_paged_attention_workspace(NULL, &bytes), RF_E_INVALID);
     RF_EXPECT_OK(rf_gpu_paged_attention(gpu.queue, &good)); /* lengths 0: zeros */
     for (uint64_t i = 0; i < 2 * 2 * 64; i++) rf_element_set(RF_F32, out.host, i, 0);
     heads_compare(gpu.queue, &out, rf_exact());
     RF_ASSERT_OK(rf_buffer_destroy(&table));
     RF_ASSERT_OK(rf_buffer_destroy(&lengths));
-    RF_ASSERT_OK(rf_buffer_destroy(&good.workspace));
+    RF_ASSERT_OK(rf_buffer_destroy(&good.workspace.buffer));
     heads_drop(&q);
     heads_drop(&k);
     heads_drop(&out);
