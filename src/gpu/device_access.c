@@ -18,13 +18,9 @@ rf_status rf_device_pressure(struct rf_device *device, struct rf_pressure *press
     uint64_t live_free = 0, total = 0;
     status = rf_memory_live_free(device, &live_free, &total);
     if (!status) {
-        uint64_t taken = device->held_bytes + device->lent_bytes;
-        uint64_t room = RF_MIN(rf_sub_saturate(device->terms.promised_bytes, taken),
-                               rf_sub_saturate(live_free, device->terms.floor_bytes));
-        if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
         *pressure = (struct rf_pressure){.free_bytes = live_free,
                                          .floor_bytes = device->terms.floor_bytes,
-                                         .room_bytes = room - room % device->granularity_bytes,
+                                         .room_bytes = rf_memory_room(device, live_free),
                                          .idle_bytes = device->pool.idle_bytes,
                                          .held_bytes = device->held_bytes,
                                          .total_bytes = total};

@@ -262,6 +262,9 @@ bool rf_pool_is_valid(struct rf_device *device, const char **why);
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out);
 /* What grant would say to a multiple of the granularity, without asking for it. */
 rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes);
+/* How much more would be granted: by the budget, by the floor under what is free now, and by both, on an integrated
+ * GPU by the host's budget too; in whole granules. The only places that say so. memory_mutex held. */
+uint64_t rf_memory_room(struct rf_device *device, uint64_t live_free);
 /* Trims the pool if free memory is under the floor; looks at most every 100 ms. */
 void rf_memory_watch_floor(struct rf_device *device);
 /* Only between rf_quiet_enter and leave. memory_mutex held. */
@@ -423,6 +426,13 @@ void rf_device_note(struct rf_device *device, enum rf_log_level level, const cha
 const char *rf_lease_key(const struct rf_device_info *info);
 /* Closes all that is open, for rf_runtime_destroy; frees the struct. */
 void rf_device_free(struct rf_device *device);
+
+static inline uint64_t rf_memory_budget_room(const struct rf_device *device) {
+    return rf_sub_saturate(device->terms.promised_bytes, device->held_bytes + device->lent_bytes);
+}
+static inline uint64_t rf_memory_floor_room(const struct rf_device *device, uint64_t live_free) {
+    return rf_sub_saturate(live_free, device->terms.floor_bytes);
+}
 
 static inline int64_t rf_device_deadline(const struct rf_device *device, int64_t timeout_ns) {
     return rf_deadline_after(timeout_ns == RF_TIMEOUT_DEFAULT ? device->runtime->timeout_ns : timeout_ns);

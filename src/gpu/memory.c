@@ -127,13 +127,18 @@ rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, 
     return RF_OK;
 }
 
+uint64_t rf_memory_room(struct rf_device *device, uint64_t live_free) {
+    uint64_t room = RF_MIN(rf_memory_budget_room(device), rf_memory_floor_room(device, live_free));
+    if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
+    return room - room % device->granularity_bytes;
+}
+
 static rf_status decide(struct rf_device *device, uint64_t bytes) {
-    uint64_t live_free, total, taken = device->held_bytes + device->lent_bytes;
-    if (bytes > rf_sub_saturate(device->terms.promised_bytes, taken)) return refuse_budget(device, bytes);
+    uint64_t live_free, total;
+    if (bytes > rf_memory_budget_room(device)) return refuse_budget(device, bytes);
     rf_status status = rf_memory_live_free(device, &live_free, &total);
     if (status) return status;
-    if (bytes > rf_sub_saturate(live_free, device->terms.floor_bytes))
-        return refuse_floor(device, bytes, live_free, total);
+    if (bytes > rf_memory_floor_room(device, live_free)) return refuse_floor(device, bytes, live_free, total);
     return RF_OK;
 }
 
@@ -141,16 +146,16 @@ static rf_status decide(struct rf_device *device, uint64_t bytes) {
  * and by the kernel's figure for the process that counts too. More than a little is not the driver's: another library
  * in this process has a budget of its own, or memory that was freed is not yet back. */
 static rf_status look_again(struct rf_device *device, uint64_t bytes) {
-    uint64_t taken = device->held_bytes + device->lent_bytes, process_bytes;
+    uint64_t process_bytes;
     struct rf_saved_error saved;
-    if (rf_sub_saturate(device->terms.promised_bytes, taken) >= DRIVER_GROWTH_BYTES) return RF_OK;
+    if (rf_memory_budget_room(device) >= DRIVER_GROWTH_BYTES) return RF_OK;
     rf_error_save(&saved);
     if (rf_witness_process(device->witness, &process_bytes)) {
         rf_error_restore(&saved);
         return RF_OK;
     }
     uint64_t grown = rf_sub_saturate(process_bytes, device->held_bytes);
-    if (grown > DRIVER_GROWTH_BYTES || grown <= rf_sub_saturate(device->terms.promised_bytes, taken)) return RF_OK;
+    if (grown > DRIVER_GROWTH_BYTES || grown <= rf_memory_budget_room(device)) return RF_OK;
     char asked[32], own[32], budget[32];
     return rf_fail(RF_E_BUDGET,
                    "refused %s: it would fit the budget '%s', which gives %s, but for %s that the driver took for "
@@ -182,15 +187,14 @@ static rf_status refuse_budget(struct rf_device *device, uint64_t bytes) {
                  rf_format_bytes(device->terms.others_promised_bytes, promised, sizeof promised),
                  device->terms.largest_pid);
     }
-    return rf_fail(RF_E_BUDGET,
-                   "refused %s: the budget '%s' gives %s, %s is held, %s is left (free %s of %s)%s; raise RF_BUDGET, "
-                   "or free something",
-                   rf_format_bytes(bytes, asked, sizeof asked), device->budget_text,
-                   rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget),
-                   rf_format_bytes(taken, held, sizeof held),
-                   rf_format_bytes(rf_sub_saturate(device->terms.promised_bytes, taken), left, sizeof left),
-                   rf_format_bytes(free_bytes, live, sizeof live), rf_format_bytes(total_bytes, total, sizeof total),
-                   others);
+    return rf_fail(
+        RF_E_BUDGET,
+        "refused %s: the budget '%s' gives %s, %s is held, %s is left (free %s of %s)%s; raise RF_BUDGET, "
+        "or free something",
+        rf_format_bytes(bytes, asked, sizeof asked), device->budget_text,
+        rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget),
+        rf_format_bytes(taken, held, sizeof held), rf_format_bytes(rf_memory_budget_room(device), left, sizeof left),
+        rf_format_bytes(free_bytes, live, sizeof live), rf_format_bytes(total_bytes, total, sizeof total), others);
 }
 
 static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t live_free, uint64_t total_bytes) {
@@ -201,7 +205,7 @@ static rf_status refuse_floor(struct rf_device *device, uint64_t bytes, uint64_t
                    rf_format_bytes(bytes, asked, sizeof asked), rf_format_bytes(live_free, live, sizeof live),
                    rf_format_bytes(total_bytes, total, sizeof total),
                    rf_format_bytes(device->terms.floor_bytes, keep, sizeof keep),
-                   rf_format_bytes(rf_sub_saturate(live_free, device->terms.floor_bytes), left, sizeof left));
+                   rf_format_bytes(rf_memory_floor_room(device, live_free), left, sizeof left));
 }
 
 void rf_memory_watch_floor(struct rf_device *device) {
@@ -231,11 +235,7 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
         status = RF_OK;
     }
     if (!status) {
-        uint64_t taken = device->held_bytes + device->lent_bytes;
-        uint64_t room = RF_MIN(rf_sub_saturate(device->terms.promised_bytes, taken),
-                               rf_sub_saturate(live_free, device->terms.floor_bytes));
-        if (device->info.integrated) room = RF_MIN(room, rf_host_room(&device->runtime->host, false));
-        room -= room % device->granularity_bytes;
+        uint64_t room = rf_memory_room(device, live_free);
         if (room && (device->checks & RF_CHECK_GUARD)) room -= 2 * RF_GUARD_BYTES;
         struct rf_memory_info filled = {
             .total_bytes = total,
@@ -346,8 +346,7 @@ rf_status rf_device_lend(struct rf_device *device, uint64_t bytes, char *spec, s
     rf_status status = rf_enter(device, &entry);
     if (status) return status;
     pthread_mutex_lock(&device->memory_mutex);
-    uint64_t taken = device->held_bytes + device->lent_bytes;
-    if (bytes > rf_sub_saturate(device->terms.promised_bytes, taken))
+    if (bytes > rf_memory_budget_room(device))
         status = refuse_budget(device, bytes);
     else
         status = rf_lease_lend(device->lease, bytes, spec, size);

@@ -146,8 +146,8 @@ const struct rf_op rf_op_copy = {
 static void same_cases(struct rf_case_list *list, int tensors) {
     for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++) {
         enum rf_dtype types[] = {rf_case_floats[i], rf_case_floats[i], rf_case_floats[i]};
-        add_lengths(list, rf_dtype_name(types[0]), types, tensors, (struct rf_op_attributes){.scale = -1.75},
-                    rf_op_step(types[0]));
+        add_lengths(list, rf_dtype_name(types[0]), types, tensors,
+                    (struct rf_op_attributes){.scale = tensors == 2 ? -1.75 : 0}, rf_op_step(types[0]));
     }
 }
 

@@ -197,3 +197,26 @@ RF_TEST(refusals, each_rule_of_glue_and_sampling) {
         expect_refusal(&call, rules[i].status, rules[i].reason);
     }
 }
+
+/* What a case sets, a graph can set too: every attribute that is not 0 is in the op's list, once. */
+RF_TEST(refusals, attributes_of_cases_are_listed) {
+    for (size_t i = 0; i < rf_op_table_count; i++) {
+        const struct rf_op *op = rf_op_table[i];
+        struct rf_case_list list = {0};
+        op->cases(&list);
+        RF_ASSERT(!list.failed);
+        for (size_t c = 0; c < list.count; c++) {
+            static const struct rf_op_attributes none;
+            struct rf_op_attributes left = list.cases[c].attributes;
+            for (const struct rf_op_attribute *row = op->attributes; row && row->name; row++)
+                memset((char *)&left + row->offset, 0, sizeof(int64_t));
+            if (memcmp(&left, &none, sizeof left))
+                RF_FAIL("%s: '%s' sets what is not listed", op->name, list.cases[c].label);
+        }
+        for (const struct rf_op_attribute *row = op->attributes; row && row->name; row++)
+            for (const struct rf_op_attribute *other = op->attributes; other < row; other++)
+                RF_EXPECT(strcmp(row->name, other->name) &&
+                          (row->integer != other->integer || row->position != other->position));
+        free(list.cases);
+    }
+}
