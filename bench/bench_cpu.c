@@ -101,11 +101,7 @@ static bool decode(struct rf_cpu *cpu, struct rf_thread_pool *pool, struct memor
                                        .type = RF_F32,
                                        .x = x,
                                        .out = y,
-                                       .m = 1,
-                                       .n = rows,
-                                       .k = k,
-                                       .x_stride = k,
-                                       .out_stride = rows};
+                                       .args = {.m = 1, .n = rows, .k = k, .x_stride = k, .out_stride = rows}};
             if (rf_cpu_matmul(cpu, &op)) {
                 fprintf(stderr, "bench_cpu: %s\n", rf_error_text());
                 return false;
@@ -135,11 +131,7 @@ static bool prefill(struct rf_cpu *cpu, struct memory *memory, enum rf_dtype dty
                                    .type = RF_F32,
                                    .x = x,
                                    .out = y,
-                                   .m = columns,
-                                   .n = rows,
-                                   .k = k,
-                                   .x_stride = k,
-                                   .out_stride = rows};
+                                   .args = {.m = columns, .n = rows, .k = k, .x_stride = k, .out_stride = rows}};
         int64_t start = rf_now_ns();
         if (rf_cpu_matmul(cpu, &op)) return false;
         best = RF_MAX(best, 2.0 * (double)columns * (double)rows * (double)k / (double)(rf_now_ns() - start));

@@ -105,7 +105,15 @@ def pairs_shared(kind, k):
 
 
 def families(main):
-    null, u = np.uint64(0), np.uint64
+    null = np.uint64(0)
+
+    # The structs of kernels/matmul_args.h and quant_args.h.
+    def matmul_args(m, n, k, x_stride=None, out_stride=None, x_q8=0):
+        return main.struct_of('<5Q2I', n, k, m, k if x_stride is None else x_stride,
+                              n if out_stride is None else out_stride, x_q8, 0)
+
+    def matmul_split(depth, parts, stages):
+        return main.struct_of('<Q2I', depth, parts, stages)
 
     def out_aligned(kind, count):
         """An output whose data starts at a multiple of 16 bytes."""
@@ -130,7 +138,7 @@ def families(main):
         for count in (2, 13):
             data, values = weights_of(random, kind, count, BLOCKS[kind][0])
             out = out_aligned(target, values.size)
-            yield '%d blocks' % count, (1, 1, 1), (64, 1, 1), [out.data, data, u(values.size)], out, \
+            yield '%d blocks' % count, (1, 1, 1), (64, 1, 1), [out.data, data, main.struct_of('<Q', values.size)], out, \
                 values.astype(np.float32), True
 
     def cases_embedding(name, kinds, random):
@@ -141,8 +149,8 @@ def families(main):
             out = out_aligned(target, 4 * columns)
             want = np.zeros((4, columns))
             want[0], want[2] = values[2], values[0]
-            yield 'columns %d' % columns, (1, 2, 1), (64, 1, 1), [out.data, data, index, u(4), u(columns), u(3)], out, \
-                want.astype(np.float32), True
+            yield 'columns %d' % columns, (1, 2, 1), (64, 1, 1), \
+                [out.data, data, index, main.struct_of('<3Q', 4, columns, 3)], out, want.astype(np.float32), True
 
     def cases_quantize(name, kind, random):
         for rows, columns, stride in ((1, 64, 64), (3, 96, 128)):
@@ -151,7 +159,7 @@ def families(main):
             out = out_aligned('f32', rows * columns // 32 * 10)
             want = quantize_q8(x)[0].reshape(-1).view(np.float32)
             yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), \
-                [out.data, aligned(bits), u(rows), u(columns), u(stride)], out, want, True
+                [out.data, aligned(bits), main.struct_of('<3Q', rows, columns, stride)], out, want, True
 
     def product(random, kind, x_kind, m, n, k, gated, more):
         """Weights, gate, x, bias, residual as device arrays, the output and what is wanted."""
@@ -182,7 +190,7 @@ def families(main):
         return data, gate, x, bias, residual, main.Output(out_kind, m * n), want, {'tolerance': tolerance}
 
     def cases_pairs(kind, random):
-        w, x_kind = np.uint32, 'f32' if kind in FLOATS else 'q8'
+        x_kind = 'f32' if kind in FLOATS else 'q8'
         for n, k, gated in ((5, 4096, False), (3, 2048, True), (3, 2304 if kind in FLOATS else 2048, False)):
             data, gate, x, bias, residual, out, want, more = product(random, kind, x_kind, 1, n, k, gated, {})
             if gated:
@@ -191,8 +199,9 @@ def families(main):
                 gate = null
             more['shared'] = pairs_shared(kind, k)
             yield '1x%dx%d%s' % (n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), \
-                [out.data, null, null, data, gate, null, x, null, null, bias, residual, w(n), w(0), w(0), w(k),
-                 np.float32(0), w((2 if gated else 0) + (x_kind == 'q8'))], out, want, False, more
+                [out.data, null, null, data, gate, null, x, null, null, bias, residual,
+                 main.struct_of('<4QfI', k, n, 0, 0, 0.0, (2 if gated else 0) + (x_kind == 'q8'))], out, want, False, \
+                more
 
     def cases_matvec(name, kinds, random):
         if kinds.endswith('_pairs'):
@@ -208,9 +217,8 @@ def families(main):
                 gate = null
             else:
                 bias = residual = null
-            args = [out.data, data, gate, x, bias, residual, u(m), u(n), u(k), u(k), u(n)]
+            args = [out.data, data, gate, x, bias, residual, matmul_args(m, n, k, x_q8=int(x_kind == 'q8'))]
             if x_kind == 'q8':
-                args.append(np.uint32(1))
                 more['shared'] = dots_shared(kind, m, k)
             yield '%dx%dx%d%s' % (m, n, k, ' gate' if gated else ''), (2, 1, 1), (64, 1, 1), args, out, want, False, more
         if x_kind == 'q8':  # f32 that the kernel rounds itself; more than a slice of a wave
@@ -222,8 +230,7 @@ def families(main):
                 main.to_f64('f32', residual).reshape(m, n)
             more['shared'] = dots_shared(kind, m, k)
             yield '%dx%dx%d f32' % (m, n, k), (1, 1, 1), (64, 1, 1), \
-                [out.data, data, null, aligned(x), bias, residual, u(m), u(n), u(k), u(k), u(n), np.uint32(0)], out, \
-                want, False, more
+                [out.data, data, null, aligned(x), bias, residual, matmul_args(m, n, k)], out, want, False, more
 
     def cases_matmul(name, kinds, random, unit=None):
         kind, x_kind = kinds.rsplit('_', 1)
@@ -231,7 +238,7 @@ def families(main):
         for m, n, k in ((5, 17, k), (3, 2, k if unit or kind not in FLOATS else 7)):
             data, _, x, bias, residual, out, want, more = product(random, kind, x_kind, m, n, k, False, {'unit': unit})
             yield '%dx%dx%d' % (m, n, k), (1, 1, 1), (256, 1, 1), \
-                [out.data, data, x, bias, residual, u(m), u(n), u(k), u(k), u(n)], out, want, False, more
+                [out.data, data, x, bias, residual, matmul_args(m, n, k)], out, want, False, more
 
     def cases_matmul_units(name, kinds, random):
         # Operands of the units' type; x may be narrower than the output. The last case splits k in two.
@@ -254,7 +261,7 @@ def families(main):
                 out = main.Output('f32', 2 * m * n)
                 arguments = [null, data, x, null, null, out.data]
             yield '%dx%dx%d%s' % (m, n, k, ' split' if parts > 1 else ''), (1, 1, parts), (256, 1, 1), \
-                arguments + [u(m), u(n), u(k), u(k), u(n), u(64 if parts > 1 else 128), np.uint32(2)], out, want, \
+                arguments + [matmul_args(m, n, k), matmul_split(64 if parts > 1 else 128, parts, 2)], out, want, \
                 False, more
 
     def cases_matmul_round(name, kind, random):
@@ -262,8 +269,8 @@ def families(main):
             x = random.standard_normal(m * stride).astype(np.float32)
             out = out_aligned(kind, m * k)
             want = main.to_f64(kind, main.to_type(kind, x.reshape(m, stride)[:, :k].reshape(-1)))
-            yield '%dx%d' % (m, k), (1, 2, 1), (64, 1, 1), [out.data, aligned(x), u(m), u(k), u(stride)], out, \
-                want.astype(np.float32), True
+            yield '%dx%d' % (m, k), (1, 2, 1), (64, 1, 1), \
+                [out.data, aligned(x), matmul_args(m, 0, k, stride)], out, want.astype(np.float32), True
 
     def cases_matmul_join(name, kind, random):
         for m, n, parts in ((1, 3, 1), (3, 70, 4)):
@@ -273,7 +280,7 @@ def families(main):
             want = partial.astype(np.float64).sum(0) + bias + main.to_f64(kind, residual).reshape(m, n)
             out = main.Output(kind, m * n)
             yield '%dx%d of %d' % (m, n, parts), (1, 2, 1), (64, 1, 1), \
-                [out.data, partial.reshape(-1), bias, residual, u(m), u(n), u(n), np.uint32(parts)], out, want, False
+                [out.data, partial.reshape(-1), bias, residual, matmul_args(m, n, 0), matmul_split(0, parts, 0)], out, want, False
 
     return (('dequantize_', cases_dequantize), ('embedding_', cases_embedding), ('quantize_q8_', cases_quantize),
             ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_units), ('matmul_wide_', cases_matmul_units),

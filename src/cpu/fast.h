@@ -73,13 +73,13 @@ rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, si
 
 /* ---- from one form to the other (fast_widen.c) ---- */
 
-rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out,
-                            size_t count);
-rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const void *table, size_t table_rows,
-                           size_t columns, const int32_t *indices, size_t count, enum rf_dtype type, void *out);
-/* rows of columns elements, x_stride apart, to dense blocks: rf_ref_quantize_q8's bits. */
-rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void *x, size_t x_stride,
-                             struct rf_q8_block *out, size_t rows, size_t columns);
+rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype type, void *out, enum rf_dtype from, const void *blocks,
+                            const struct rf_dequantize_args *args);
+rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype type, void *out, enum rf_dtype table_type,
+                           const void *table, const int32_t *indices, const struct rf_embedding_args *args);
+/* rf_ref_quantize_q8's bits. */
+rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, struct rf_q8_block *out, enum rf_dtype type, const void *x,
+                             const struct rf_quantize_q8_args *args);
 
 /* ---- attention (fast_attention.c) ---- */
 

@@ -1,12 +1,11 @@
 /* Products with weights (see fast.h): which loop for which type and shape, and how it is cut.
  *
- * Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of at
- * most COLUMNS_MAX) go to the thread's own tile in f32, then through bias, residual, gate and
- * rounding to the output. A chunk's weights are read from memory once, whatever the columns.
- * Several products of one x are one piece of work: their chunks are numbered one after the other.
- *   few columns    rows against one column after the other, the chunk staying in the L2 cache
- *   many columns   rows are unpacked to a panel first (see struct rf_panel), then panel by column
- * Which of the two depends on the shape alone.
+ * Columns are rows of x. Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of
+ * at most COLUMNS_MAX) go to the thread's own tile in f32, then through bias, residual, gate and rounding to the
+ * output. A chunk's weights are read from memory once, however many columns there are. Several products of one x are
+ * one piece of work: their chunks are numbered one after the other. few columns    rows against one column after the
+ * other, the chunk staying in the L2 cache many columns   rows are unpacked to a panel first (see struct rf_panel),
+ * then panel by column Which of the two depends on the shape alone.
  *
  * Scratch: activations as the loop wants them, then for each thread two tiles and a panel. */
 #include "cpu/fast_impl.h"
@@ -84,15 +83,16 @@ static void quantize_parts(void *user, size_t begin, size_t end, unsigned thread
     (void)thread;
     struct job *job = user;
     const struct rf_ref_matmul *op = job->op;
-    size_t parts = (op->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
+    size_t parts = (op->args.k + QUANTIZE_PART - 1) / QUANTIZE_PART;
     for (size_t i = begin; i < end; i++) {
         size_t column = i / parts, from = i % parts * QUANTIZE_PART;
-        size_t count = RF_MIN((size_t)QUANTIZE_PART, op->k - from);
+        size_t count = RF_MIN((size_t)QUANTIZE_PART, op->args.k - from);
         struct rf_act_group *groups = job->groups + column * job->column_groups + from / 128;
         float copy[QUANTIZE_PART];
-        size_t index = (job->first + column) * op->x_stride + from;
+        size_t index = (job->first + column) * op->args.x_stride + from;
         if (job->q8) {
-            take_blocks(groups, job->q8 + ((job->first + column) * op->k + from) / RF_Q8_BLOCK, count, job->order);
+            take_blocks(groups, job->q8 + ((job->first + column) * op->args.k + from) / RF_Q8_BLOCK, count,
+                        job->order);
             continue;
         }
         const float *x = op->type == RF_F32 ? (const float *)op->x + index : copy;
@@ -108,14 +108,14 @@ static void widen_columns(void *user, size_t begin, size_t end, unsigned thread)
     struct job *job = user;
     const struct rf_ref_matmul *op = job->op;
     for (size_t c = begin; c < end; c++) {
-        float *x = job->x + c * op->k;
+        float *x = job->x + c * op->args.k;
         if (job->q8) {
-            const struct rf_q8_block *blocks = job->q8 + (job->first + c) * op->k / RF_Q8_BLOCK;
-            for (size_t i = 0; i < op->k; i++)
+            const struct rf_q8_block *blocks = job->q8 + (job->first + c) * op->args.k / RF_Q8_BLOCK;
+            for (size_t i = 0; i < op->args.k; i++)
                 x[i] = blocks[i / RF_Q8_BLOCK].scale * (float)blocks[i / RF_Q8_BLOCK].quants[i % RF_Q8_BLOCK];
         } else {
-            const uint16_t *from = (const uint16_t *)op->x + (job->first + c) * op->x_stride;
-            job->cpu->simd->cast[RF_F32][op->type](x, from, op->k);
+            const uint16_t *from = (const uint16_t *)op->x + (job->first + c) * op->args.x_stride;
+            job->cpu->simd->cast[RF_F32][op->type](x, from, op->args.k);
         }
     }
 }
@@ -126,13 +126,13 @@ static void widen_columns(void *user, size_t begin, size_t end, unsigned thread)
 static void few_quant(struct job *job, float *tile, const char *weights, size_t rows) {
     for (size_t c = 0; c < job->columns; c++)
         job->matvec(tile + c * job->chunk_rows, weights, job->row_bytes, rows, job->groups + c * job->column_groups,
-                    job->op->k);
+                    job->op->args.k);
 }
 
 static void few_float(struct job *job, float *tile, const char *weights, size_t rows) {
     for (size_t c = 0; c < job->columns; c++)
         job->cpu->simd->matvec[job->op->weight_type](tile + c * job->chunk_rows, weights, job->row_bytes, rows,
-                                                     job->x + c * job->x_stride, job->op->k);
+                                                     job->x + c * job->x_stride, job->op->args.k);
 }
 
 static void widen_weights(const struct job *job, float *out, const char *row, size_t from, size_t count) {
@@ -146,8 +146,8 @@ static void widen_weights(const struct job *job, float *out, const char *row, si
 
 static void few_widened(struct job *job, float *tile, const char *weights, size_t rows, float *space) {
     for (size_t r = 0; r < rows; r++)
-        for (size_t from = 0; from < job->op->k; from += PART) {
-            size_t count = RF_MIN((size_t)PART, job->op->k - from);
+        for (size_t from = 0; from < job->op->args.k; from += PART) {
+            size_t count = RF_MIN((size_t)PART, job->op->args.k - from);
             widen_weights(job, space, weights + r * job->row_bytes, from, count);
             for (size_t c = 0; c < job->columns; c++) {
                 float part, *sum = &tile[c * job->chunk_rows + r];
@@ -159,7 +159,7 @@ static void few_widened(struct job *job, float *tile, const char *weights, size_
 
 static void many_quant(struct job *job, float *tile, const char *weights, size_t rows, char *space) {
     const struct rf_simd *simd = job->cpu->simd;
-    size_t k = job->op->k, width = simd->width;
+    size_t k = job->op->args.k, width = simd->width;
     struct rf_panel panel = {.quants = (uint8_t *)space};
     panel.scale = (float *)(void *)(space + rf_cpu_round_64(k * width));
     panel.minimum = panel.scale + rf_cpu_round_64(k / 16 * width * sizeof(float)) / sizeof(float);
@@ -177,8 +177,8 @@ static void many_float(struct job *job, float *tile, const char *weights, size_t
     float *panel = space + PART * width;
     for (size_t r = 0; r < rows; r += width) {
         size_t count = RF_MIN(width, rows - r);
-        for (size_t from = 0; from < job->op->k; from += PART) {
-            size_t part = RF_MIN((size_t)PART, job->op->k - from);
+        for (size_t from = 0; from < job->op->args.k; from += PART) {
+            size_t part = RF_MIN((size_t)PART, job->op->args.k - from);
             for (size_t i = 0; i < count; i++)
                 widen_weights(job, space + i * PART, weights + (r + i) * job->row_bytes, from, part);
             simd->pack_float(panel, space, PART, count, part);
@@ -190,7 +190,7 @@ static void many_float(struct job *job, float *tile, const char *weights, size_t
 
 static void product(struct job *job, float *tile, const void *matrix, size_t row, size_t rows, char *space) {
     const char *weights = (const char *)matrix + row * job->row_bytes;
-    if (job->op->k == 0) {
+    if (job->op->args.k == 0) {
         for (size_t i = 0; i < job->columns * job->chunk_rows; i++) tile[i] = 0;
         return;
     }
@@ -209,7 +209,7 @@ static void finish(const struct job *job, const struct rf_ref_matmul *op, float 
     const struct rf_simd *simd = job->cpu->simd;
     for (size_t c = 0; c < job->columns; c++) {
         float *y = tile + c * job->chunk_rows, wide[CHUNK_ROWS];
-        size_t index = (job->first + c) * op->out_stride + row;
+        size_t index = (job->first + c) * op->args.out_stride + row;
         if (gate) simd->activate[RF_F32](RF_ACTIVATION_SILU, y, y, gate + c * job->chunk_rows, rows);
         if (op->bias) simd->add[RF_F32](y, y, op->bias + row, rows);
         if (op->residual) {
@@ -222,7 +222,7 @@ static void finish(const struct job *job, const struct rf_ref_matmul *op, float 
 }
 
 static size_t chunks_of(const struct job *job, const struct rf_ref_matmul *op) {
-    return (op->n + job->chunk_rows - 1) / job->chunk_rows;
+    return (op->args.n + job->chunk_rows - 1) / job->chunk_rows;
 }
 static void chunks(void *user, size_t begin, size_t end, unsigned thread) {
     struct job *job = user;
@@ -232,7 +232,7 @@ static void chunks(void *user, size_t begin, size_t end, unsigned thread) {
         const struct rf_ref_matmul *op = job->op;
         size_t chunk = i;
         for (; chunk >= chunks_of(job, op); op++) chunk -= chunks_of(job, op);
-        size_t row = chunk * job->chunk_rows, rows = RF_MIN(job->chunk_rows, op->n - row);
+        size_t row = chunk * job->chunk_rows, rows = RF_MIN(job->chunk_rows, op->args.n - row);
         product(job, tile, op->weights, row, rows, space);
         if (op->gate) product(job, gate, op->gate, row, rows, space);
         finish(job, op, tile, op->gate ? gate : NULL, row, rows);
@@ -249,28 +249,30 @@ static rf_status check(const struct rf_cpu *cpu, const struct rf_ref_matmul *op)
     if (!rf_cpu_is_float(op->type))
         return rf_fail(RF_E_INVALID, "matmul: activations of type %s are not f32, f16 or bf16",
                        rf_dtype_name(op->type));
-    if (op->k % block)
-        return rf_fail(RF_E_INVALID, "matmul: k = %zu is not a multiple of the %zu elements of a block of %s", op->k,
-                       block, rf_dtype_name(op->weight_type));
-    if (!op->x && op->x_q8 && op->k % RF_Q8_BLOCK)
-        return rf_fail(RF_E_INVALID, "matmul: k = %zu is not a multiple of %d, which activations in 8 bits need",
-                       op->k, RF_Q8_BLOCK);
+    if (op->args.k % block)
+        return rf_fail(RF_E_INVALID, "matmul: k = %llu is not a multiple of the %zu elements of a block of %s",
+                       (unsigned long long)op->args.k, block, rf_dtype_name(op->weight_type));
+    if (op->args.x_q8 && op->args.k % RF_Q8_BLOCK)
+        return rf_fail(RF_E_INVALID, "matmul: k = %llu is not a multiple of %d, which activations in 8 bits need",
+                       (unsigned long long)op->args.k, RF_Q8_BLOCK);
     if (op->gate && (op->bias || op->residual))
         return rf_fail(RF_E_INVALID, "matmul: bias and residual are not possible with a gate");
-    if (op->m == 0 || op->n == 0) return RF_OK;
-    if (!op->out || (op->k && (!op->weights || (!op->x && !op->x_q8))))
+    if (op->args.m == 0 || op->args.n == 0) return RF_OK;
+    if (!op->out || (op->args.k && (!op->weights || !op->x)))
         return rf_fail(RF_E_INVALID, "matmul: weights, activations or output are NULL");
-    if (op->out_stride < op->n || (op->x && op->x_stride < op->k))
+    if (op->args.out_stride < op->args.n || (!op->args.x_q8 && op->x && op->args.x_stride < op->args.k))
         return rf_fail(RF_E_INVALID, "matmul: a stride is shorter than its row");
-    uintptr_t together = (uintptr_t)op->out | (uintptr_t)op->residual | (uintptr_t)op->x;
-    if (together % element_bytes(op->type) || (uintptr_t)op->bias % 4 || (uintptr_t)op->x_q8 % 4 ||
+    uintptr_t together = (uintptr_t)op->out | (uintptr_t)op->residual;
+    if (together % element_bytes(op->type) || (uintptr_t)op->bias % 4 ||
+        (uintptr_t)op->x % (op->args.x_q8 ? 4 : element_bytes(op->type)) ||
         (block == 1 && ((uintptr_t)op->weights | (uintptr_t)op->gate) % rf_dtype_block_bytes(op->weight_type)))
         return rf_fail(RF_E_INVALID, "matmul: a tensor is not aligned to its elements");
     uint64_t bytes;
-    if (rf_mul_overflows(op->k / block, rf_dtype_block_bytes(op->weight_type), &bytes) ||
-        rf_mul_overflows(bytes, op->n, &bytes) || rf_mul_overflows(op->m, op->out_stride, &bytes) ||
-        rf_mul_overflows(op->m, op->x_stride, &bytes))
-        return rf_fail(RF_E_INVALID, "matmul: %zu x %zu x %zu overflows", op->m, op->n, op->k);
+    if (rf_mul_overflows(op->args.k / block, rf_dtype_block_bytes(op->weight_type), &bytes) ||
+        rf_mul_overflows(bytes, op->args.n, &bytes) || rf_mul_overflows(op->args.m, op->args.out_stride, &bytes) ||
+        rf_mul_overflows(op->args.m, op->args.x_stride, &bytes))
+        return rf_fail(RF_E_INVALID, "matmul: %llu x %llu x %llu overflows", (unsigned long long)op->args.m,
+                       (unsigned long long)op->args.n, (unsigned long long)op->args.k);
     return RF_OK;
 }
 
@@ -292,15 +294,15 @@ static void choose(struct job *job) {
     default: break;
     }
     if (job->matvec) {
-        job->path = op->m < panel_from(simd, op->weight_type) ? FEW_QUANT : MANY_QUANT;
+        job->path = op->args.m < panel_from(simd, op->weight_type) ? FEW_QUANT : MANY_QUANT;
         if (job->path == MANY_QUANT) job->order = RF_ACT_PLAIN;
-    } else if (op->m >= panel_from(simd, op->weight_type)) {
+    } else if (op->args.m >= panel_from(simd, op->weight_type)) {
         job->path = MANY_FLOAT;
     } else {
         job->path = rf_cpu_is_float(op->weight_type) ? FEW_FLOAT : FEW_WIDENED;
     }
     size_t block = rf_dtype_block(op->weight_type);
-    job->row_bytes = op->k / block * rf_dtype_block_bytes(op->weight_type);
+    job->row_bytes = op->args.k / block * rf_dtype_block_bytes(op->weight_type);
     if (job->path == MANY_QUANT)
         job->chunk_rows = simd->width;
     else if (job->path == MANY_FLOAT)
@@ -316,22 +318,21 @@ static rf_status reserve(struct job *job, size_t columns) {
     size_t width = job->cpu->simd->width;
     bool quant = job->path == FEW_QUANT || job->path == MANY_QUANT,
          copied = !quant && (job->q8 || op->type != RF_F32);
-    job->column_groups = (op->k + 127) / 128;
+    job->column_groups = (op->args.k + 127) / 128;
     uint64_t activations = quant    ? columns * job->column_groups * sizeof(struct rf_act_group)
-                           : copied ? rf_cpu_round_64(columns * op->k * sizeof(float))
+                           : copied ? rf_cpu_round_64(columns * op->args.k * sizeof(float))
                                     : 0;
     uint64_t space = 0;
     if (job->path == MANY_QUANT)
-        space = rf_cpu_round_64(op->k * width) + rf_cpu_round_64(op->k / 16 * width * 4) +
-                rf_cpu_round_64(op->k / 32 * width * 4);
+        space = rf_cpu_round_64(op->args.k * width) + rf_cpu_round_64(op->args.k / 16 * width * 4) +
+                rf_cpu_round_64(op->args.k / 32 * width * 4);
     else if (job->path == MANY_FLOAT)
         space = 2 * PART * 2 * width * sizeof(float);
     else if (job->path == FEW_WIDENED)
         space = PART * sizeof(float);
     job->tile_floats = rf_cpu_round_64(columns * job->chunk_rows * sizeof(float)) / sizeof(float);
     job->thread_bytes = 2 * job->tile_floats * sizeof(float) + space;
-    rf_status status = rf_cpu_reserve(job->cpu, "matmul", activations + job->cpu->threads * job->thread_bytes);
-    if (status) return status;
+    RF_TRY(rf_cpu_reserve(job->cpu, "matmul", activations + job->cpu->threads * job->thread_bytes));
     if (quant)
         job->groups = (struct rf_act_group *)(void *)job->cpu->scratch;
     else if (copied)
@@ -341,8 +342,8 @@ static rf_status reserve(struct job *job, size_t columns) {
 }
 
 static bool share_x(const struct rf_ref_matmul *a, const struct rf_ref_matmul *b) {
-    return a->weight_type == b->weight_type && a->type == b->type && a->x == b->x && a->x_q8 == b->x_q8 &&
-           a->m == b->m && a->k == b->k && a->x_stride == b->x_stride;
+    return a->weight_type == b->weight_type && a->type == b->type && a->x == b->x && a->args.x_q8 == b->args.x_q8 &&
+           a->args.m == b->args.m && a->args.k == b->args.k && a->args.x_stride == b->args.x_stride;
 }
 
 rf_status rf_cpu_matmul(struct rf_cpu *cpu, const struct rf_ref_matmul *op) {
@@ -353,30 +354,28 @@ rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, si
     uint64_t chunk_count = 0;
     if (!ops) return check(cpu, NULL);
     for (size_t i = 0; i < count; i++) {
-        rf_status status = check(cpu, ops + i);
-        if (status) return status;
+        RF_TRY(check(cpu, ops + i));
         if (!share_x(ops, ops + i)) return rf_fail(RF_E_INVALID, "matmul: products at once are not of the same x");
     }
-    if (count == 0 || ops->m == 0) return RF_OK;
-    struct job job = {.cpu = cpu, .op = ops, .q8 = ops->x ? NULL : ops->x_q8};
+    if (count == 0 || ops->args.m == 0) return RF_OK;
+    struct job job = {.cpu = cpu, .op = ops, .q8 = ops->args.x_q8 ? ops->x : NULL};
     choose(&job);
     for (size_t i = 0; i < count; i++)
         if (rf_add_overflows(chunk_count, chunks_of(&job, ops + i), &chunk_count))
             return rf_fail(RF_E_INVALID, "matmul: the rows of %zu products overflow", count);
     if (chunk_count == 0) return RF_OK;
-    rf_status status = reserve(&job, RF_MIN(ops->m, (size_t)COLUMNS_MAX));
-    if (status) return status;
-    size_t parts = (ops->k + QUANTIZE_PART - 1) / QUANTIZE_PART;
-    for (; job.first < ops->m; job.first += job.columns) {
-        job.columns = RF_MIN(ops->m - job.first, (size_t)COLUMNS_MAX);
+    RF_TRY(reserve(&job, RF_MIN(ops->args.m, (size_t)COLUMNS_MAX)));
+    size_t parts = (ops->args.k + QUANTIZE_PART - 1) / QUANTIZE_PART;
+    for (; job.first < ops->args.m; job.first += job.columns) {
+        job.columns = RF_MIN(ops->args.m - job.first, (size_t)COLUMNS_MAX);
         if (job.groups) {
             rf_cpu_run(cpu, job.columns * parts, 1 + 4 / RF_MAX(parts, (size_t)1), quantize_parts, &job);
         } else if (job.q8 || ops->type != RF_F32) {
-            job.x_stride = ops->k;
+            job.x_stride = ops->args.k;
             rf_cpu_run(cpu, job.columns, 1, widen_columns, &job);
         } else {
-            job.x = (float *)(uintptr_t)ops->x + job.first * ops->x_stride; /* read only */
-            job.x_stride = ops->x_stride;
+            job.x = (float *)(uintptr_t)ops->x + job.first * ops->args.x_stride; /* read only */
+            job.x_stride = ops->args.x_stride;
         }
         rf_cpu_run(cpu, chunk_count, 1, chunks, &job);
     }

@@ -75,30 +75,30 @@ static rf_status check_widening(const struct rf_cpu *cpu, const char *name, enum
     return RF_OK;
 }
 
-rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype from, const void *blocks, enum rf_dtype type, void *out,
-                            size_t count) {
-    rf_status status = check_widening(cpu, "dequantize", from, type, count);
-    if (status) return status;
+rf_status rf_cpu_dequantize(struct rf_cpu *cpu, enum rf_dtype type, void *out, enum rf_dtype from, const void *blocks,
+                            const struct rf_dequantize_args *args) {
+    size_t count = args->count;
+    RF_TRY(check_widening(cpu, "dequantize", from, type, count));
     if (count && (!blocks || !out)) return rf_fail(RF_E_INVALID, "dequantize: a tensor is NULL");
     struct widening op = {.cpu = cpu, .from = from, .type = type, .blocks = blocks, .out = out, .count = count};
     rf_cpu_run(cpu, (count + PART - 1) / PART, 32, dequantize_parts, &op);
     return RF_OK;
 }
 
-rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const void *table, size_t table_rows,
-                           size_t columns, const int32_t *indices, size_t count, enum rf_dtype type, void *out) {
-    rf_status status = check_widening(cpu, "embedding", table_type, type, columns);
-    if (status || count == 0 || columns == 0) return status;
-    if (!indices || !out || (table_rows && !table)) return rf_fail(RF_E_INVALID, "embedding: a tensor is NULL");
+rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype type, void *out, enum rf_dtype table_type,
+                           const void *table, const int32_t *indices, const struct rf_embedding_args *args) {
+    RF_TRY(check_widening(cpu, "embedding", table_type, type, args->columns));
+    if (args->count == 0 || args->columns == 0) return RF_OK;
+    if (!indices || !out || (args->table_rows && !table)) return rf_fail(RF_E_INVALID, "embedding: a tensor is NULL");
     struct widening op = {.cpu = cpu,
                           .from = table_type,
                           .type = type,
                           .blocks = table,
                           .out = out,
-                          .count = columns,
+                          .count = args->columns,
                           .indices = indices,
-                          .table_rows = table_rows};
-    rf_cpu_run(cpu, count, rf_cpu_grain(columns), embedding_rows, &op);
+                          .table_rows = args->table_rows};
+    rf_cpu_run(cpu, args->count, rf_cpu_grain(args->columns), embedding_rows, &op);
     return RF_OK;
 }
 
@@ -106,9 +106,10 @@ rf_status rf_cpu_embedding(struct rf_cpu *cpu, enum rf_dtype table_type, const v
 
 struct quantizing {
     struct rf_cpu *cpu;
+    struct rf_quantize_q8_args args;
     enum rf_dtype type;
     const char *x;
-    size_t x_stride, columns, parts;
+    size_t parts; /* of a row */
     struct rf_q8_block *out;
 };
 
@@ -116,10 +117,11 @@ struct quantizing {
 static void quantize_blocks(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
     const struct quantizing *op = user;
+    size_t columns = op->args.columns;
     for (size_t i = begin; i < end; i++) {
-        size_t row = i / op->parts, from = i % op->parts * PART, count = RF_MIN((size_t)PART, op->columns - from);
-        const char *x = op->x + (row * op->x_stride + from) * element_bytes(op->type);
-        struct rf_q8_block *out = op->out + (row * op->columns + from) / RF_Q8_BLOCK;
+        size_t row = i / op->parts, from = i % op->parts * PART, count = RF_MIN((size_t)PART, columns - from);
+        const char *x = op->x + (row * op->args.x_stride + from) * element_bytes(op->type);
+        struct rf_q8_block *out = op->out + (row * columns + from) / RF_Q8_BLOCK;
         struct rf_act_group groups[PART / 128];
         float wide[PART];
         op->cpu->simd->cast[RF_F32][op->type](wide, x, count);
@@ -133,8 +135,9 @@ static void quantize_blocks(void *user, size_t begin, size_t end, unsigned threa
     }
 }
 
-rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void *x, size_t x_stride,
-                             struct rf_q8_block *out, size_t rows, size_t columns) {
+rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, struct rf_q8_block *out, enum rf_dtype type, const void *x,
+                             const struct rf_quantize_q8_args *args) {
+    size_t rows = args->rows, columns = args->columns, x_stride = args->x_stride;
     if (!cpu) return rf_fail(RF_E_INVALID, "quantize_q8: cpu is NULL");
     if (!rf_cpu_is_float(type))
         return rf_fail(RF_E_INVALID, "quantize_q8: activations of type %s are not f32, f16 or bf16",
@@ -148,8 +151,7 @@ rf_status rf_cpu_quantize_q8(struct rf_cpu *cpu, enum rf_dtype type, const void 
     if (!x || !out) return rf_fail(RF_E_INVALID, "quantize_q8: a tensor is NULL");
     if (rf_mul_overflows(rows, x_stride, &work) || rf_mul_overflows(work, sizeof(struct rf_q8_block), &work))
         return rf_fail(RF_E_INVALID, "quantize_q8: %zu rows of %zu overflow", rows, x_stride);
-    struct quantizing op = {
-        .cpu = cpu, .type = type, .x = x, .x_stride = x_stride, .columns = columns, .parts = parts, .out = out};
+    struct quantizing op = {.cpu = cpu, .args = *args, .type = type, .x = x, .parts = parts, .out = out};
     rf_cpu_run(cpu, rows * parts, 16, quantize_blocks, &op);
     return RF_OK;
 }

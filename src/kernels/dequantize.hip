@@ -1,15 +1,16 @@
-/* dequantize: out[i] = element i of a run of quantized blocks, as f32, or as f16 or bf16 (rounded once more).
+/* dequantize: out[i] = element i of a run of quantized blocks, as f32, or as f16 or bf16, rounded from the f32 value
+ * (struct rf_dequantize_args).
  *
- * count is a multiple of the type's block; blocks and out start at multiples of 16 bytes and do not
- * overlap. Any grid in x and block of whole waves; one thread per 32 elements to f32, else per unit (quant.h), is
- * fast. */
+ * count is a multiple of the type's block; blocks and out start at multiples of 16 bytes and do not overlap.
+ * Launch: any grid in x and block of whole waves; one thread per 8 * RF_DEQUANTIZE_PARTS elements to f32, else per
+ * unit (quant.h), is fast. */
 #include "kernels/quant.h"
 
 /* Neighbouring lanes write neighbouring bytes: a unit, whose parts are 16 bytes each. */
 RF_DEVICE void dequantize_16(enum rf_weight weight, enum rf_type type, void *out, const void *blocks,
-                             uint64_t count) {
+                             struct rf_dequantize_args args) {
     uint32_t parts = rf_unit_parts(weight);
-    uint64_t turns = count / (8 * parts);
+    uint64_t turns = args.count / (8 * parts);
     RF_NO_UNROLL
     for (uint64_t turn = rf_global_x(); turn < turns; turn += rf_global_count_x()) {
         uint64_t element = rf_unit_element(weight, turn);
@@ -48,34 +49,35 @@ RF_DEVICE void dequantize_pair(enum rf_weight weight, float *out, uint64_t eleme
     rf_store_many(RF_TYPE_F32, 4, out, first + 8, values + 4);
 }
 
-/* Parts of a thread that are on their way together. */
-#define DEQUANTIZE_PARTS 4
-RF_DEVICE void dequantize_f32(enum rf_weight weight, float *out, const void *blocks, uint64_t count) {
-    uint64_t turns = count / 8, tile = (uint64_t)rf_block_dim_x() * DEQUANTIZE_PARTS;
+RF_DEVICE void dequantize_f32(enum rf_weight weight, float *out, const void *blocks, struct rf_dequantize_args args) {
+    uint64_t turns = args.count / 8, tile = (uint64_t)rf_block_dim_x() * RF_DEQUANTIZE_PARTS;
     RF_NO_UNROLL
     for (uint64_t first = rf_block_x() * tile; first < turns; first += rf_grid_dim_x() * tile) {
-        struct rf_part part[DEQUANTIZE_PARTS];
+        struct rf_part part[RF_DEQUANTIZE_PARTS];
         RF_UNROLL
-        for (uint32_t i = 0; i < DEQUANTIZE_PARTS; i++) {
+        for (uint32_t i = 0; i < RF_DEQUANTIZE_PARTS; i++) {
             uint64_t turn = rf_min_u64(first + i * rf_block_dim_x() + rf_thread_x(), turns - 1);
             part[i] = rf_read_part_at(weight, (const uint8_t *)blocks, turn * 8);
         }
         RF_UNROLL
-        for (uint32_t i = 0; i < DEQUANTIZE_PARTS; i++) {
+        for (uint32_t i = 0; i < RF_DEQUANTIZE_PARTS; i++) {
             uint64_t turn = first + i * rf_block_dim_x() + rf_thread_x();
             dequantize_pair(weight, out, turn * 8, turn < turns, &part[i]);
         }
     }
 }
 
-#define DEQUANTIZE(name, weight)                                                                                     \
-    RF_KERNEL(dequantize_##name##_f32, 256, (float *, out), (const void *, blocks), (uint64_t, count)) {             \
-        dequantize_f32(weight, out, blocks, count);                                                                  \
+#define DEQUANTIZE(name, NAME, parts)                                                                                \
+    RF_KERNEL(dequantize_##name##_f32, RF_QUANT_THREADS, (float *, out), (const void *, blocks),                     \
+              (struct rf_dequantize_args, args)) {                                                                   \
+        dequantize_f32(RF_WEIGHT_##NAME, out, blocks, args);                                                         \
     }                                                                                                                \
-    RF_KERNEL(dequantize_##name##_f16, 256, (rf_f16 *, out), (const void *, blocks), (uint64_t, count)) {            \
-        dequantize_16(weight, RF_TYPE_F16, out, blocks, count);                                                      \
+    RF_KERNEL(dequantize_##name##_f16, RF_QUANT_THREADS, (rf_f16 *, out), (const void *, blocks),                    \
+              (struct rf_dequantize_args, args)) {                                                                   \
+        dequantize_16(RF_WEIGHT_##NAME, RF_TYPE_F16, out, blocks, args);                                             \
     }                                                                                                                \
-    RF_KERNEL(dequantize_##name##_bf16, 256, (rf_bf16 *, out), (const void *, blocks), (uint64_t, count)) {          \
-        dequantize_16(weight, RF_TYPE_BF16, out, blocks, count);                                                     \
+    RF_KERNEL(dequantize_##name##_bf16, RF_QUANT_THREADS, (rf_bf16 *, out), (const void *, blocks),                  \
+              (struct rf_dequantize_args, args)) {                                                                   \
+        dequantize_16(RF_WEIGHT_##NAME, RF_TYPE_BF16, out, blocks, args);                                            \
     }
-RF_EACH_QUANT(DEQUANTIZE)
+RF_EACH_QUANT_WEIGHT(DEQUANTIZE)

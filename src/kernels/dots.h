@@ -1,44 +1,43 @@
-/* Matrix times few vectors by products of bytes: out[r][c] = sum over k of weights[c][k] * x[r][k] for quantized
- * weights and x in 8 bits; the body of the matvec kernels with 8-bit activations.
+/* Matrix times few vectors by products of bytes: out[r][c] = sum over i of weights[c][i] * x[r][i] for quantized
+ * weights and x in 8 bits (struct rf_matmul_args); the body of the matvec kernels with 8-bit activations.
  *
  * A block first brings x to shared memory: blocks of 8 bits as quantize_q8 writes them, or f32 that it rounds itself,
  * to the same bits. Then every wave works for itself: it takes whole rows of weights, one after the other, in slices
- * of RF_WAVE * DOTS_LANE elements that reach it through shared memory (stream.h), several under way at once, the
- * first of them while x is being rounded. A lane has DOTS_LANE elements of a slice, the same for every row; the
+ * of RF_WAVE * RF_DOTS_LANE elements that reach it through shared memory (stream.h), several under way at once, the
+ * first of them while x is being rounded. A lane has RF_DOTS_LANE elements of a slice, the same for every row; the
  * lanes' sums meet once a row. So a row's result depends neither on the grid nor on the block. With a gate a row of
  * weights is followed by the gate's: out[r][c] = silu(weights[c] . x[r]) * (gate[c] . x[r]).
- * Most of what a model asks for at one row of x goes a shorter way, to the same bits: matvec_pairs.hip.
+ * Most products with one row of x take a faster kernel, which gives the same bits: matvec_pairs.hip.
  *
  * In shared memory x lies as the lanes read it, 16 bytes of neighbouring lanes side by side, per slice:
- *     q         16 elements each: [4][RF_WAVE][16 bytes]; which, dots_place says
+ *     q         16 elements each: [4][RF_WAVE][16 bytes]; dots_place says which
  *     notes     {scale, sum of the quants} of the 32 elements a lane's pair of 16 belongs to: [RF_WAVE][2][8 bytes];
- * or of Q6_K, where a lane's elements lie 32 apart, scales [RF_WAVE][4] and sums of 16 [RF_WAVE][4]
+ *               of Q6_K, where a lane's elements lie 32 apart, scales [RF_WAVE][4] and sums of 16 [RF_WAVE][4]
  *
- * Layout of memory and launch: as in matvec.h; x f32 in rows of x_stride elements, a multiple of 4, at a multiple of
- * 16 bytes, or 8-bit blocks, dense, at a multiple of 8. k and n below 2^31. Block: whole waves; grid: any in x, as
- * many as the device holds at once is best. Dynamic shared memory: m * dots_x_bytes, then a ring of RF_STREAM_SLOTS
- * slots for each wave. */
+ * Layout of memory and launch: as in matvec.h; x is f32 in rows of x_stride elements, a multiple of 4, at a multiple
+ * of 16 bytes, or 8-bit blocks, dense, at a multiple of 8. k and n are below 2^31. Block: whole waves; grid: any in
+ * x, as many as the device holds at once is best. Dynamic shared memory: m rows of dots_x_slice_bytes for each slice,
+ * then a ring of RF_STREAM_SLOTS slots for each wave. */
 #ifndef RF_KERNELS_DOTS_H
 #define RF_KERNELS_DOTS_H
 
 #include "kernels/matvec.h"
 #include "kernels/stream.h"
 
-#define DOTS_LANE 64
-#define DOTS_SLICE (RF_WAVE * DOTS_LANE)
+#define DOTS_SLICE (RF_WAVE * RF_DOTS_LANE)
 #define DOTS_BATCH 2 /* shares of x that a thread loads before it rounds the first */
 
 RF_DEVICE uint32_t dots_notes_bytes(enum rf_weight w) { /* of a lane */
-    return w == RF_WEIGHT_Q6_K ? 32 : 16;
+    return w == RF_WEIGHT_Q6_K ? RF_DOTS_NOTES_BYTES_Q6_K : RF_DOTS_NOTES_BYTES;
 }
 RF_DEVICE uint32_t dots_x_slice_bytes(enum rf_weight w) {
-    return RF_WAVE * (DOTS_LANE + dots_notes_bytes(w));
+    return RF_WAVE * (RF_DOTS_LANE + dots_notes_bytes(w));
 }
 RF_DEVICE uint32_t dots_slices(uint32_t k) {
     return (k + DOTS_SLICE - 1) / DOTS_SLICE;
 }
 
-/* Which lane has 16 elements, the number of 16 within a slice given, and as which of its four. */
+/* Which lane has the 16 elements number `sixteen` of a slice, and as which of its four groups of 16. */
 struct dots_place {
     uint32_t lane, i;
 };
@@ -75,11 +74,11 @@ RF_DEVICE void dots_put(enum rf_weight w, uint8_t *x, uint32_t at, uint32_t k, c
 }
 
 RF_DEVICE void dots_fill(enum rf_weight w, const struct matvec *op, bool q8, uint8_t *x) {
-    uint32_t k = (uint32_t)op->k, shares = k / 8, whole = (shares + RF_WAVE - 1) / RF_WAVE * RF_WAVE;
+    uint32_t k = (uint32_t)op->args.k, shares = k / 8, whole = (shares + RF_WAVE - 1) / RF_WAVE * RF_WAVE;
     uint32_t step = rf_block_dim_x(), column_bytes = dots_slices(k) * dots_x_slice_bytes(w);
     const uint8_t *from = (const uint8_t *)op->x;
     RF_NO_UNROLL
-    for (uint32_t c = 0; c < (uint32_t)op->m; c++, x += column_bytes) {
+    for (uint32_t c = 0; c < (uint32_t)op->args.m; c++, x += column_bytes) {
         RF_NO_UNROLL
         for (uint32_t first = rf_thread_x(); first < whole; first += DOTS_BATCH * step) {
             struct rf_q8_share share[DOTS_BATCH];
@@ -93,7 +92,7 @@ RF_DEVICE void dots_fill(enum rf_weight w, const struct matvec *op, bool q8, uin
                 share[b].scale = 0.0f;
                 if (at < shares && q8) {
                     const struct rf_q8_block *block = (const struct rf_q8_block *)from + at / 4;
-                    rf_u32x2 raw = rf_load_8(&block->q[at % 4 * 2]);
+                    rf_u32x2 raw = rf_load_8(block->quants + at % 4 * 8);
                     share[b].q[0] = raw[0];
                     share[b].q[1] = raw[1];
                     share[b].scale = block->scale;
@@ -110,7 +109,7 @@ RF_DEVICE void dots_fill(enum rf_weight w, const struct matvec *op, bool q8, uin
                 dots_put(w, x, at, k, &share[b]);
             }
         }
-        from += q8 ? k / RF_Q8_BLOCK * sizeof(struct rf_q8_block) : op->x_stride * sizeof(float);
+        from += q8 ? k / RF_Q8_BLOCK * sizeof(struct rf_q8_block) : op->args.x_stride * sizeof(float);
     }
 }
 
@@ -126,10 +125,10 @@ RF_DEVICE int32_t dots_16(const uint32_t *q, const uint8_t *x, uint32_t i, int32
 RF_DEVICE rf_u32x4 dots_notes(const uint8_t *x, uint32_t i) {
     return rf_shared_16(x + DOTS_SLICE + (i * RF_WAVE + rf_lane()) * 16);
 }
-/* Rows of x past the last are the last again: no branches, and their sums are not stored. Their places are not worth
- * registers around the loop. */
+/* A column past the last row of x is the last row again, so that there are no branches; its sums are not stored. The
+ * address is computed again in each turn: it is not worth registers around the loop. */
 RF_DEVICE const uint8_t *dots_column(const uint8_t *x, uint32_t column_bytes, const struct matvec *op, uint32_t c) {
-    return c ? x + (uint32_t)rf_min_u64(rf_opaque(c), op->m - 1) * column_bytes : x;
+    return c ? x + (uint32_t)rf_min_u64(rf_opaque(c), op->args.m - 1) * column_bytes : x;
 }
 
 /* Keeps the compiler from fetching x far ahead of its products, for which there are no registers. */
@@ -259,12 +258,12 @@ RF_DEVICE void dots_q6_k(uint32_t columns, const struct matvec *op, const uint8_
     }
 }
 
-/* The other types: units as quant.h reads them; one with four parts takes as many turns, as there are no registers
- * for all of it. */
+/* The other types: units as quant.h reads them. A unit with four parts takes four turns, as there are not enough
+ * registers for all of it. */
 RF_DEVICE void dots_units(enum rf_weight w, uint32_t columns, const struct matvec *op, const uint8_t *slice,
                           uint32_t left, const uint8_t *x, uint32_t column_bytes, float *sums) {
     uint32_t at_once = rf_weight_large(w) ? 1 : rf_unit_parts(w), turns = rf_unit_parts(w) / at_once;
-    uint32_t units = DOTS_LANE / (8 * rf_unit_parts(w));
+    uint32_t units = RF_DOTS_LANE / (8 * rf_unit_parts(w));
     RF_NO_UNROLL
     for (uint32_t j = 0; j < units * turns; j++) {
         uint32_t unit = rf_lane() * units + j / turns, element = (uint32_t)rf_unit_element(w, unit);
@@ -321,8 +320,8 @@ RF_DEVICE void dots_store(const struct matvec *op, uint32_t columns, uint32_t ro
         if (op->gate) all *= matvec_silu(rf_wave_sum(before[c]));
         if (rf_lane() == c) value = all;
     }
-    if (rf_lane() < op->m) {
-        uint64_t at = rf_lane() * op->out_stride + row;
+    if (rf_lane() < op->args.m) {
+        uint64_t at = rf_lane() * op->args.out_stride + row;
         if (op->bias) value += op->bias[row];
         if (op->residual) value += ((const float *)op->residual)[at];
         ((float *)op->out)[at] = value;
@@ -331,16 +330,16 @@ RF_DEVICE void dots_store(const struct matvec *op, uint32_t columns, uint32_t ro
 
 RF_DEVICE void dots_body(enum rf_weight w, uint32_t columns, const struct matvec *op, bool q8, uint8_t *shared) {
     uint32_t most = DOTS_SLICE / rf_weight_block(w) * rf_weight_block_bytes(w), slots = RF_STREAM_SLOTS(most);
-    uint32_t k = (uint32_t)op->k, n = (uint32_t)op->n, slices = dots_slices(k),
+    uint32_t k = (uint32_t)op->args.k, n = (uint32_t)op->args.n, slices = dots_slices(k),
              row_step = rf_grid_dim_x() * (rf_block_dim_x() / RF_WAVE);
     uint32_t row_bytes = (uint32_t)rf_weight_row_bytes(w, k), last_bytes = row_bytes - (slices - 1) * most;
     uint32_t wave = rf_thread_x() / RF_WAVE, column_bytes = slices * dots_x_slice_bytes(w);
-    uint8_t *x = shared, *ring = shared + (uint32_t)op->m * column_bytes + wave * slots * RF_STREAM_SLOT(most);
+    uint8_t *x = shared, *ring = shared + (uint32_t)op->args.m * column_bytes + wave * slots * RF_STREAM_SLOT(most);
     /* The waves of a block are far apart, so that the last rows go to all blocks alike. */
     struct dots_step now = {wave * rf_grid_dim_x() + rf_block_x(), 0, false}, ahead = now;
     struct rf_stream stream;
     uint32_t slot = 0, ahead_slot = 0;
-    float sums[MATVEC_COLUMNS], before[MATVEC_COLUMNS];
+    float sums[RF_MATVEC_ROWS], before[RF_MATVEC_ROWS];
     RF_UNROLL
     for (uint32_t c = 0; c < columns; c++) sums[c] = before[c] = 0.0f;
     if (!slices) { /* sums of nothing */
@@ -379,7 +378,7 @@ RF_DEVICE void dots_body(enum rf_weight w, uint32_t columns, const struct matvec
         const uint8_t *slice =
             ring + slot * RF_STREAM_SLOT(most) + rf_stream_skew(dots_from(op, row_bytes, most, &now));
         const uint8_t *x_slice = x + now.slice * dots_x_slice_bytes(w);
-        uint32_t mine = rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * DOTS_LANE;
+        uint32_t mine = rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * RF_DOTS_LANE;
         if (mine < left) {
             if (w == RF_WEIGHT_Q8_0 || w == RF_WEIGHT_Q4_0 || w == RF_WEIGHT_IQ4_NL) {
                 dots_pair(w, columns, op, slice, left - mine, x_slice, column_bytes, sums);
@@ -410,15 +409,13 @@ RF_DEVICE void dots_body(enum rf_weight w, uint32_t columns, const struct matvec
 #undef DOTS_END
 }
 
-/* matvec_<weight>_q8_<columns>: for up to so many activation rows; q8: x is 8-bit blocks, else f32. */
+/* matvec_<weight>_q8_<columns>: for up to `columns` rows of x, which is 8-bit blocks where args.x_q8, else f32. */
 #define DOTS(name, weight, columns, threads)                                                                         \
     RF_KERNEL(matvec_##name##_q8_##columns, threads, (float *, out), (const void *, weights), (const void *, gate),  \
-              (const void *, x), (const float *, bias), (const float *, residual), (uint64_t, m), (uint64_t, n),     \
-              (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride), (uint32_t, q8)) {                         \
+              (const void *, x), (const float *, bias), (const float *, residual), (struct rf_matmul_args, args)) {  \
         RF_SHARED_DYNAMIC(uint8_t, shared);                                                                          \
-        struct matvec op = {                                                                                         \
-            out, (const uint8_t *)weights, (const uint8_t *)gate, x, bias, residual, m, n, k, x_stride, out_stride}; \
-        dots_body(weight, columns, &op, q8 != 0, shared);                                                            \
+        struct matvec op = {out, (const uint8_t *)weights, (const uint8_t *)gate, x, bias, residual, args};          \
+        dots_body(weight, columns, &op, args.x_q8 != 0, shared);                                                     \
     }
 
 #endif

@@ -1,15 +1,16 @@
-/* embedding: out[r] = row indices[r] of a table of table_rows rows, as f32, f16 or bf16; an index
- * outside the table gives a row of zeros.
+/* embedding: out[r] = row indices[r] of a table, as f32, f16 or bf16; an index outside the table gives a row of zeros
+ * (struct rf_embedding_args).
  *
- * Rows of out are dense. A quantized table: columns a multiple of the type's block, table and out at
- * multiples of 16 bytes. A float table: any columns and any alignment of elements. out does not
- * overlap the rest. Rows in y, in x 8 elements of a row to f32, else a unit of 8 to 32 (quant.h):
- * any grid and one-dimensional block. */
+ * Rows of out are dense. With a quantized table columns is a multiple of the type's block, and table and out are at
+ * multiples of 16 bytes. A float table has any columns and any alignment of elements. out overlaps neither input.
+ * Launch: any grid and one-dimensional block; rows are in y, and in x a thread takes 8 elements of a row to f32, else
+ * a unit of 8 to 32 (quant.h). */
 #include "kernels/quant.h"
 
 /* Lanes share a row as in dequantize.hip. */
 RF_DEVICE void embedding_quant(enum rf_weight weight, enum rf_type type, void *out, const void *table,
-                               const int32_t *indices, uint64_t count, uint64_t columns, uint64_t table_rows) {
+                               const int32_t *indices, struct rf_embedding_args args) {
+    uint64_t count = args.count, columns = args.columns, table_rows = args.table_rows;
     uint32_t parts = type == RF_TYPE_F32 ? 1 : rf_unit_parts(weight);
     uint64_t turns = columns / (8 * parts), row_bytes = rf_weight_row_bytes(weight, columns);
     RF_NO_UNROLL
@@ -34,7 +35,8 @@ RF_DEVICE void embedding_quant(enum rf_weight weight, enum rf_type type, void *o
 }
 
 RF_DEVICE void embedding_float(enum rf_type from, enum rf_type type, void *out, const void *table,
-                               const int32_t *indices, uint64_t count, uint64_t columns, uint64_t table_rows) {
+                               const int32_t *indices, struct rf_embedding_args args) {
+    uint64_t count = args.count, columns = args.columns, table_rows = args.table_rows;
     bool vector = columns % 8 == 0 && rf_aligned(table, 16) && rf_aligned(out, 16);
     RF_NO_UNROLL
     for (uint64_t r = rf_block_y(); r < count; r += rf_grid_dim_y()) {
@@ -57,17 +59,16 @@ RF_DEVICE void embedding_float(enum rf_type from, enum rf_type type, void *out, 
 }
 
 #define EMBEDDING_ONE(kind, table_name, from, out_name, type, element)                                               \
-    RF_KERNEL(embedding_##table_name##_##out_name, 256, (element *, out), (const void *, table),                     \
-              (const int32_t *, indices), (uint64_t, count), (uint64_t, columns), (uint64_t, table_rows)) {          \
-        embedding_##kind(from, type, out, table, indices, count, columns, table_rows);                               \
+    RF_KERNEL(embedding_##table_name##_##out_name, RF_QUANT_THREADS, (element *, out), (const void *, table),        \
+              (const int32_t *, indices), (struct rf_embedding_args, args)) {                                        \
+        embedding_##kind(from, type, out, table, indices, args);                                                     \
     }
 #define EMBEDDING_TO_ALL(kind, table_name, from)                                                                     \
     EMBEDDING_ONE(kind, table_name, from, f32, RF_TYPE_F32, float)                                                   \
     EMBEDDING_ONE(kind, table_name, from, f16, RF_TYPE_F16, rf_f16)                                                  \
     EMBEDDING_ONE(kind, table_name, from, bf16, RF_TYPE_BF16, rf_bf16)
-#define EMBEDDING_QUANT(name, weight) EMBEDDING_TO_ALL(quant, name, weight)
+#define EMBEDDING_FLOAT(name, NAME, parts) EMBEDDING_TO_ALL(float, name, RF_TYPE_##NAME)
+#define EMBEDDING_QUANT(name, NAME, parts) EMBEDDING_TO_ALL(quant, name, RF_WEIGHT_##NAME)
 
-EMBEDDING_TO_ALL(float, f32, RF_TYPE_F32)
-EMBEDDING_TO_ALL(float, f16, RF_TYPE_F16)
-EMBEDDING_TO_ALL(float, bf16, RF_TYPE_BF16)
-RF_EACH_QUANT(EMBEDDING_QUANT)
+RF_EACH_FLOAT_WEIGHT(EMBEDDING_FLOAT)
+RF_EACH_QUANT_WEIGHT(EMBEDDING_QUANT)

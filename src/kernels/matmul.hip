@@ -1,34 +1,35 @@
-/* matmul: out[r][c] = sum over k of weights[c][k] * x[r][k] + bias[c] + residual[r][c], for many rows r.
+/* matmul: out[r][c] = sum over i of weights[c][i] * x[r][i] + bias[c] + residual[r][c], for many rows r
+ * (struct rf_matmul_args).
  *
- * Exact products (a weight's value and an activation, both f32), sums in f32 in the order of k. Weights
- * are dense rows [n, k] of any type (quant.h's rules), x rows of x_stride elements, out and residual
- * rows of out_stride; with a quantized weight x starts, and x_stride keeps it, at multiples of 16
- * bytes. bias and residual may be NULL; residual may be out; otherwise out overlaps nothing.
- * Launch: 256 threads; a grid of n / 64 by m / 64 blocks, rounded up.
+ * Products are exact (a weight's value and an activation, both f32); sums are in f32, in the order of k. Weights are
+ * dense rows [n, k] of any type (quant.h's rules), x rows of x_stride elements, out and residual rows of out_stride;
+ * with a quantized weight x starts at a multiple of 16 bytes and x_stride keeps every row at one. bias and residual
+ * may be NULL; residual may be out; otherwise out overlaps nothing.
+ * Launch: RF_MATMUL_THREADS threads; a grid of n / 64 by m / 64 blocks, rounded up.
  *
  * matmul_tile_…, matmul_wide_…: the same on the matrix units, where there are any; see matmul_tile.h. With them
- *   matmul_round_<type>   out [m, k], dense, = x rounded to that type; k and x_stride multiples of 8, both at
- *                         multiples of 16 bytes
+ *   matmul_round_<type>   out [m, k], dense, = x rounded to that type; k and x_stride are multiples of 8,
+ *                         out and x at multiples of 16 bytes
  *   matmul_join_<type>    out = the sum of partial's planes, f32 [parts, m, n], in their order, + bias + residual
- * Any grid in x and y, x along the rows, and any block in x.
+ * These two take any grid in x and y, x along the rows, and any block in x.
  *
- * A block computes 64 by 64 outputs, a thread 4 by 4 of them, from tiles of 32 elements of k that
- * all threads bring into shared memory, transposed. */
+ * A block computes 64 by 64 outputs, a thread 4 by 4 of them, from tiles of 32 elements of k. All threads bring a
+ * tile into shared memory, transposed. */
 #include "kernels/matmul_tile.h"
 #include "kernels/quant.h"
 
-#define MATMUL_SIDE 64
+#include "kernels/matmul_args.h"
+
 #define MATMUL_STEP 32
-#define MATMUL_PITCH (MATMUL_SIDE + 4) /* rows of a tile at multiples of 16 bytes, off each other's banks */
-#define MATMUL_THREADS 256
+#define MATMUL_PITCH (RF_MATMUL_SIDE + 4) /* rows of a tile at multiples of 16 bytes, off each other's banks */
 
 struct matmul {
+    void *out;
     const uint8_t *weights;
     const void *x;
     const float *bias;
     const void *residual;
-    void *out;
-    uint64_t m, n, k, x_stride, out_stride;
+    struct rf_matmul_args args;
     bool vector; /* float rows may be read 8 elements at a time */
 };
 
@@ -49,9 +50,9 @@ RF_DEVICE void matmul_floats(enum rf_type type, bool vector, const void *row, ui
 /* A thread's eight elements of the weights' tile and of the activations'. */
 RF_DEVICE void matmul_weights(enum rf_weight weight, const struct matmul *op, uint64_t row, uint64_t at,
                               float *values) {
-    const uint8_t *from = op->weights + row * rf_weight_row_bytes(weight, op->k);
+    const uint8_t *from = op->weights + row * rf_weight_row_bytes(weight, op->args.k);
     if (rf_weight_float(weight)) {
-        matmul_floats(rf_weight_type(weight), op->vector, from, at, op->k, values);
+        matmul_floats(rf_weight_type(weight), op->vector, from, at, op->args.k, values);
     } else {
         struct rf_part part = rf_read_part_at(weight, from, at); /* k is a multiple of the block, so of the step */
         rf_part_values(weight, &part, values);
@@ -69,21 +70,21 @@ RF_DEVICE void matmul_four(const float *tile, uint32_t k, uint32_t first, float 
 
 RF_DEVICE void matmul_body(enum rf_weight weight, enum rf_type type, const struct matmul *op, float *weight_tile,
                            float *x_tile) {
-    uint32_t thread = rf_thread_x(), row = thread % MATMUL_SIDE, group = thread / MATMUL_SIDE;
+    uint32_t thread = rf_thread_x(), row = thread % RF_MATMUL_SIDE, group = thread / RF_MATMUL_SIDE;
     uint32_t c4 = thread % 16 * 4, r4 = thread / 16 * 4;
-    uint64_t c0 = (uint64_t)rf_block_x() * MATMUL_SIDE, r0 = (uint64_t)rf_block_y() * MATMUL_SIDE;
+    uint64_t c0 = (uint64_t)rf_block_x() * RF_MATMUL_SIDE, r0 = (uint64_t)rf_block_y() * RF_MATMUL_SIDE;
     /* Rows past the end are the last one again: computed, not stored. */
-    uint64_t weight_row = rf_min_u64(c0 + row, op->n - 1), x_row = rf_min_u64(r0 + row, op->m - 1);
-    const void *x = rf_at(type, op->x, x_row * op->x_stride);
+    uint64_t weight_row = rf_min_u64(c0 + row, op->args.n - 1), x_row = rf_min_u64(r0 + row, op->args.m - 1);
+    const void *x = rf_at(type, op->x, x_row * op->args.x_stride);
     float sums[4][4];
     RF_UNROLL
     for (uint32_t i = 0; i < 16; i++) sums[i / 4][i % 4] = 0.0f;
     RF_NO_UNROLL
-    for (uint64_t step = 0; step < op->k; step += MATMUL_STEP) {
+    for (uint64_t step = 0; step < op->args.k; step += MATMUL_STEP) {
         float values[8];
         matmul_weights(weight, op, weight_row, step + group * 8, values);
         matmul_tile(weight_tile, row, group, values);
-        matmul_floats(type, op->vector, x, step + group * 8, op->k, values);
+        matmul_floats(type, op->vector, x, step + group * 8, op->args.k, values);
         matmul_tile(x_tile, row, group, values);
         rf_barrier();
         RF_UNROLL
@@ -98,8 +99,8 @@ RF_DEVICE void matmul_body(enum rf_weight weight, enum rf_type type, const struc
     }
     RF_UNROLL
     for (uint32_t i = 0; i < 16; i++) {
-        uint64_t r = r0 + r4 + i / 4, c = c0 + c4 + i % 4, at = r * op->out_stride + c;
-        if (r < op->m && c < op->n) {
+        uint64_t r = r0 + r4 + i / 4, c = c0 + c4 + i % 4, at = r * op->args.out_stride + c;
+        if (r < op->args.m && c < op->args.n) {
             float value = sums[i / 4][i % 4];
             if (op->bias) value += op->bias[c];
             if (op->residual) value += rf_load(type, op->residual, at);
@@ -109,26 +110,23 @@ RF_DEVICE void matmul_body(enum rf_weight weight, enum rf_type type, const struc
 }
 
 #define MATMUL(name, weight, type, element)                                                                          \
-    RF_KERNEL(matmul_##name, MATMUL_THREADS, (element *, out), (const void *, weights), (const element *, x),        \
-              (const float *, bias), (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, k),       \
-              (uint64_t, x_stride), (uint64_t, out_stride)) {                                                        \
+    RF_KERNEL(matmul_##name, RF_MATMUL_THREADS, (element *, out), (const void *, weights), (const element *, x),     \
+              (const float *, bias), (const element *, residual), (struct rf_matmul_args, args)) {                   \
         RF_SHARED(float, weight_tile, MATMUL_STEP *MATMUL_PITCH);                                                    \
         RF_SHARED(float, x_tile, MATMUL_STEP *MATMUL_PITCH);                                                         \
-        struct matmul op = {(const uint8_t *)weights, x, bias, residual, out, m, n, k, x_stride, out_stride, true};  \
+        struct matmul op = {out, (const uint8_t *)weights, x, bias, residual, args, true};                           \
         if (rf_weight_float(weight))                                                                                 \
-            op.vector = k % 8 == 0 && x_stride % 8 == 0 && rf_aligned(weights, 16) && rf_aligned(x, 16);             \
+            op.vector = args.k % 8 == 0 && args.x_stride % 8 == 0 && rf_aligned(weights, 16) && rf_aligned(x, 16);   \
         matmul_body(weight, type, &op, weight_tile, x_tile);                                                         \
     }
-#define MATMUL_FLOAT(name, weight)                                                                                   \
-    MATMUL(name##_f32, weight, RF_TYPE_F32, float)                                                                   \
-    MATMUL(name##_f16, weight, RF_TYPE_F16, rf_f16)                                                                  \
-    MATMUL(name##_bf16, weight, RF_TYPE_BF16, rf_bf16)
-#define MATMUL_QUANT(name, weight) MATMUL(name##_f32, weight, RF_TYPE_F32, float)
+#define MATMUL_FLOAT(name, NAME, parts)                                                                              \
+    MATMUL(name##_f32, RF_WEIGHT_##NAME, RF_TYPE_F32, float)                                                         \
+    MATMUL(name##_f16, RF_WEIGHT_##NAME, RF_TYPE_F16, rf_f16)                                                        \
+    MATMUL(name##_bf16, RF_WEIGHT_##NAME, RF_TYPE_BF16, rf_bf16)
+#define MATMUL_QUANT(name, NAME, parts) MATMUL(name##_f32, RF_WEIGHT_##NAME, RF_TYPE_F32, float)
 
-MATMUL_FLOAT(f32, RF_WEIGHT_F32)
-MATMUL_FLOAT(f16, RF_WEIGHT_F16)
-MATMUL_FLOAT(bf16, RF_WEIGHT_BF16)
-RF_EACH_QUANT(MATMUL_QUANT)
+RF_EACH_FLOAT_WEIGHT(MATMUL_FLOAT)
+RF_EACH_QUANT_WEIGHT(MATMUL_QUANT)
 
 #ifndef RF_TILE_ABSENT
 #if RF_COPY_ASYNC
@@ -137,13 +135,12 @@ RF_EACH_QUANT(MATMUL_QUANT)
 #define MATMUL_STAGES(width) RF_SHARED(uint16_t, tiles, 2 * TILE_STAGE(width))
 #endif
 #define MATMUL_MATRIX(name, width, unit, type, element)                                                              \
-    RF_KERNEL(matmul_##name, TILE_THREADS, (element *, out), (const uint16_t *, weights), (const uint16_t *, x),     \
-              (const float *, bias), (const element *, residual), (float *, partial), (uint64_t, m), (uint64_t, n),  \
-              (uint64_t, k), (uint64_t, x_stride), (uint64_t, out_stride), (uint64_t, depth), (uint32_t, stages)) {  \
+    RF_KERNEL(matmul_##name, RF_MATMUL_THREADS, (element *, out), (const uint16_t *, weights),                       \
+              (const uint16_t *, x), (const float *, bias), (const element *, residual), (float *, partial),         \
+              (struct rf_matmul_args, args), (struct rf_matmul_split, split)) {                                      \
         MATMUL_STAGES(width);                                                                                        \
-        struct tile_args args = {out, weights, x,        bias,       residual, partial, m,                           \
-                                 n,   k,       x_stride, out_stride, depth,    stages};                              \
-        tile_kernel(unit, type, width, &args, tiles);                                                                \
+        struct tile_launch launch = {out, weights, x, bias, residual, partial, args, split};                         \
+        tile_kernel(unit, type, width, &launch, tiles);                                                              \
     }
 #define MATMUL_MATRIX_EACH(kind, width)                                                                              \
     MATMUL_MATRIX(kind##_f16_f16, width, RF_TYPE_F16, RF_TYPE_F16, rf_f16)                                           \
@@ -151,11 +148,11 @@ RF_EACH_QUANT(MATMUL_QUANT)
     MATMUL_MATRIX(kind##_bf16_bf16, width, RF_TYPE_BF16, RF_TYPE_BF16, rf_bf16)                                      \
     MATMUL_MATRIX(kind##_bf16_f32, width, RF_TYPE_BF16, RF_TYPE_F32, float)
 
-MATMUL_MATRIX_EACH(tile, TILE_NARROW)
-MATMUL_MATRIX_EACH(wide, TILE_WIDE)
+MATMUL_MATRIX_EACH(tile, RF_MATMUL_TILE_NARROW)
+MATMUL_MATRIX_EACH(wide, RF_MATMUL_TILE_WIDE)
 
-RF_DEVICE void matmul_round_body(enum rf_type type, uint16_t *out, const float *x, uint64_t m, uint64_t k,
-                                 uint64_t x_stride) {
+RF_DEVICE void matmul_round_body(enum rf_type type, uint16_t *out, const float *x, struct rf_matmul_args args) {
+    uint64_t m = args.m, k = args.k, x_stride = args.x_stride;
     RF_NO_UNROLL
     for (uint64_t row = rf_block_y(); row < m; row += rf_grid_dim_y()) RF_NO_UNROLL
     for (uint64_t at = rf_global_x() * 8; at < k; at += rf_global_count_x() * 8) {
@@ -165,15 +162,16 @@ RF_DEVICE void matmul_round_body(enum rf_type type, uint16_t *out, const float *
     }
 }
 #define MATMUL_ROUND(name, type)                                                                                     \
-    RF_KERNEL(matmul_round_##name, MATMUL_THREADS, (uint16_t *, out), (const float *, x), (uint64_t, m),             \
-              (uint64_t, k), (uint64_t, x_stride)) {                                                                 \
-        matmul_round_body(type, out, x, m, k, x_stride);                                                             \
+    RF_KERNEL(matmul_round_##name, RF_MATMUL_THREADS, (uint16_t *, out), (const float *, x),                         \
+              (struct rf_matmul_args, args)) {                                                                       \
+        matmul_round_body(type, out, x, args);                                                                       \
     }
 MATMUL_ROUND(f16, RF_TYPE_F16)
 MATMUL_ROUND(bf16, RF_TYPE_BF16)
 
 RF_DEVICE void matmul_join_body(enum rf_type type, void *out, const float *partial, const float *bias,
-                                const void *residual, uint64_t m, uint64_t n, uint64_t out_stride, uint32_t parts) {
+                                const void *residual, struct rf_matmul_args args, uint32_t parts) {
+    uint64_t m = args.m, n = args.n, out_stride = args.out_stride;
     RF_NO_UNROLL
     for (uint64_t row = rf_block_y(); row < m; row += rf_grid_dim_y()) RF_NO_UNROLL
     for (uint64_t column = rf_global_x(); column < n; column += rf_global_count_x()) {
@@ -185,10 +183,10 @@ RF_DEVICE void matmul_join_body(enum rf_type type, void *out, const float *parti
     }
 }
 #define MATMUL_JOIN(name, type, element)                                                                             \
-    RF_KERNEL(matmul_join_##name, MATMUL_THREADS, (element *, out), (const float *, partial), (const float *, bias), \
-              (const element *, residual), (uint64_t, m), (uint64_t, n), (uint64_t, out_stride),                     \
-              (uint32_t, parts)) {                                                                                   \
-        matmul_join_body(type, out, partial, bias, residual, m, n, out_stride, parts);                               \
+    RF_KERNEL(matmul_join_##name, RF_MATMUL_THREADS, (element *, out), (const float *, partial),                     \
+              (const float *, bias), (const element *, residual), (struct rf_matmul_args, args),                     \
+              (struct rf_matmul_split, split)) {                                                                     \
+        matmul_join_body(type, out, partial, bias, residual, args, split.parts);                                     \
     }
 MATMUL_JOIN(f32, RF_TYPE_F32, float)
 MATMUL_JOIN(f16, RF_TYPE_F16, rf_f16)

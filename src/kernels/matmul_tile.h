@@ -1,45 +1,46 @@
 /* matmul_tile, matmul_wide: matmul (matmul.hip says what it computes) on the matrix units.
  *
- * The units take 16-bit operands: weights and x are f16 or bf16 here, both of one type. Others are rounded or decoded
- * to that first (matmul_round, dequantize): once, instead of in every tile. Products are exact, sums f32.
+ * The units take 16-bit operands: weights and x are f16 or bf16 here, both of one type. Other types are rounded or
+ * decoded to that first (matmul_round, dequantize): once, instead of in every tile. Products are exact, sums are f32.
  * Rows of weights (dense) and of x are multiples of 8 elements and start at multiples of 16 bytes; k is below 2^31.
- * Not for devices without matrix units (RF_TILE_ABSENT): there the kernels do not exist.
+ * Devices without matrix units (RF_TILE_ABSENT) do not have these kernels.
  *
- * Launch: 256 threads; a grid of n / 128 (matmul_wide: n / 256) by m / 128 blocks, rounded up, fewer than 2^28. In z
- * the k is split: each block takes `depth` of it, a multiple of 64. Where partial is given, plane z of it, f32
- * [m, n], gets the sums of part z and nothing else is written: matmul_join adds the planes in their order. Without
- * it there is one part.
- * Shared memory: on NVIDIA `stages` times TILE_ROWS + 128 or 256 rows of 128 bytes come with the launch, 2 to 4
- * stages; elsewhere it is the kernel's own and stages means nothing.
+ * Launch: RF_MATMUL_THREADS threads; a grid of n / 128 (matmul_wide: n / 256) by m / 128 blocks, rounded up, fewer
+ * than RF_MATMUL_TILE_BLOCKS_MAX. In z k is split (struct rf_matmul_split): each block takes `depth` of it. Where
+ * partial is given, plane z of it, f32 [m, n], gets the sums of part z and nothing else is written: matmul_join adds
+ * the planes in their order. Without it there is one part.
+ * Shared memory: on NVIDIA `stages` times RF_MATMUL_TILE_ROWS + 128 or 256 rows of RF_MATMUL_TILE_LINE_BYTES come
+ * with the launch; elsewhere it is the kernel's own and stages is not read.
  *
- * A block computes 128 by 128 or 256 outputs, a wave 64 rows of some of them. Where copies go on by themselves, some
+ * A block computes 128 by 128 or 256 outputs, a wave 64 rows of some of them. Where copies are asynchronous, some
  * stages of k are on their way while one is multiplied, and a wave loads its operands one turn ahead of their
- * product; the narrow tile then has its waves in two slices of k, since a wave needs 64 by 64 outputs to have more to
+ * product. The narrow tile then has its waves in two slices of k, since a wave needs 64 by 64 outputs to have more to
  * multiply than to load. Elsewhere the next stage passes through registers. */
 #ifndef RF_KERNELS_MATMUL_TILE_H
 #define RF_KERNELS_MATMUL_TILE_H
 
 #include "kernels/tile.h"
 
+#include "kernels/matmul_args.h"
+
 #ifndef RF_TILE_ABSENT
 
-#define TILE_ROWS 128
-#define TILE_NARROW 128
-#define TILE_WIDE 256
-#define TILE_THREADS 256
-#define TILE_WAVES (TILE_THREADS / RF_WAVE)
+#if RF_MATMUL_TILE_DEPTH % RF_LINE || (RF_COPY_ASYNC && RF_LINE_PITCH * 2 != RF_MATMUL_TILE_LINE_BYTES)
+#error "the tiles of tile.h are not those of matmul_args.h"
+#endif
+#define TILE_WAVES (RF_MATMUL_THREADS / RF_WAVE)
 #define TILE_LEFTS 4      /* 16 rows each: a wave's 64 */
 #define TILE_RIGHTS_MAX 8 /* 16 columns each */
-#define TILE_BAND 8       /* rows of blocks that run side by side, for the cache's sake */
+#define TILE_BAND 8       /* rows of blocks that run side by side and share a cache */
 
-#define TILE_GROUPS (RF_LINE / 8)               /* of a row */
-#define TILE_SWEEP (TILE_THREADS / TILE_GROUPS) /* rows that all threads bring at once */
-#define TILE_ROUNDS(width) (((width) + TILE_ROWS) / TILE_SWEEP)
-#define TILE_STAGE(width) (((width) + TILE_ROWS) * RF_LINE_PITCH)
+#define TILE_GROUPS (RF_LINE / 8)                    /* of a row */
+#define TILE_SWEEP (RF_MATMUL_THREADS / TILE_GROUPS) /* rows that all threads bring at once */
+#define TILE_ROUNDS(width) (((width) + RF_MATMUL_TILE_ROWS) / TILE_SWEEP)
+#define TILE_STAGE(width) (((width) + RF_MATMUL_TILE_ROWS) * RF_LINE_PITCH)
 #define TILE_PITCH(width) (tile_rights(width) * 16 + 8) /* of rows of sums in shared memory */
 
 RF_DEVICE uint32_t tile_slices(uint32_t width) {
-    return RF_COPY_ASYNC && width == TILE_NARROW ? 2 : 1;
+    return RF_COPY_ASYNC && width == RF_MATMUL_TILE_NARROW ? 2 : 1;
 }
 RF_DEVICE uint32_t tile_wave_columns(uint32_t width) {
     return TILE_WAVES / 2 / tile_slices(width);
@@ -70,16 +71,19 @@ struct tile_operands {
 
 /* ---- memory to shared memory ---- */
 
-/* Of a thread's i-th group of a stage, i a constant: the rows of x come first, then those of the weights. */
+/* A thread copies groups of 8 elements. Number i of them, a constant: whether it exists, where it lies in memory and
+ * in its stage. In a stage the rows of x come first, then those of the weights. */
 RF_DEVICE bool tile_there(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP;
-    return k < op->depth && (i < TILE_ROWS / TILE_SWEEP ? row < op->rows : row - TILE_ROWS < op->columns);
+    return k < op->depth &&
+           (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP ? row < op->rows : row - RF_MATMUL_TILE_ROWS < op->columns);
 }
 RF_DEVICE const uint16_t *tile_from(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS;
-    if (i < TILE_ROWS / TILE_SWEEP) return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
+    if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP)
+        return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
     return op->weights + (row * op->weight_stride + k) +
-           (i - TILE_ROWS / TILE_SWEEP) * (TILE_SWEEP * op->weight_stride);
+           (i - RF_MATMUL_TILE_ROWS / TILE_SWEEP) * (TILE_SWEEP * op->weight_stride);
 }
 RF_DEVICE uint32_t tile_to(uint32_t i) {
     return rf_line_at(rf_thread_x() / TILE_GROUPS, rf_thread_x() % TILE_GROUPS) + i * (TILE_SWEEP * RF_LINE_PITCH);
@@ -99,7 +103,7 @@ RF_DEVICE void tile_copy(const struct tile_op *op, uint32_t step, uint16_t *stag
 
 RF_DEVICE void tile_load(uint32_t width, const uint16_t *stage, const struct tile_wave *wave, uint32_t k,
                          struct tile_operands *operands) {
-    const uint16_t *weights = stage + TILE_ROWS * RF_LINE_PITCH;
+    const uint16_t *weights = stage + RF_MATMUL_TILE_ROWS * RF_LINE_PITCH;
     RF_TILE_UNROLL
     for (uint32_t i = 0; i < TILE_LEFTS; i++) operands->left[i] = rf_left_lines(stage, wave->row + 16 * i, k);
     RF_TILE_UNROLL
@@ -114,7 +118,7 @@ RF_DEVICE void tile_multiply(enum rf_type unit, uint32_t width, const struct til
         rf_tile_multiply(unit, &sums[i][j], &operands->left[i], &operands->right[j]);
 }
 
-/* Copies go on by themselves. A turn is 16 elements of k. At the last turn of a step all waves have loaded what they
+/* With asynchronous copies. A turn is 16 elements of k. At the last turn of a step all waves have loaded what they
  * need of its stage: behind that barrier it may be filled again, which the next step does. */
 RF_DEVICE void tile_pipeline(enum rf_type unit, uint32_t width, const struct tile_op *op,
                              const struct tile_wave *wave, uint16_t *tiles, uint32_t stages,
@@ -151,20 +155,20 @@ RF_DEVICE void tile_pipeline(enum rf_type unit, uint32_t width, const struct til
     rf_copied(0);
 }
 
-/* Through registers, where the next stage's groups lie while this one's are multiplied. Rows past the end are the
- * last one again, whose sums are not stored; what lies past the end of k becomes zeros on its way out of the
- * registers. */
+/* Through registers, which hold the next stage's groups while this one's are multiplied. Rows past the end are the
+ * last one again, whose sums are not stored; elements past the end of k become zeros when they leave the registers.
+ */
 RF_DEVICE void tile_fetch(uint32_t width, const struct tile_op *op, uint32_t step, rf_u32x4 *groups) {
     uint32_t k = tile_k(step);
     if (k >= op->depth) k = 0;
     RF_UNROLL
     for (uint32_t i = 0; i < TILE_ROUNDS(width); i++) {
         uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP, last;
-        if (i < TILE_ROWS / TILE_SWEEP) {
+        if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP) {
             last = op->rows - 1;
             groups[i] = rf_load_16(op->x + ((row < last ? row : last) * op->x_stride + k));
         } else {
-            row -= TILE_ROWS;
+            row -= RF_MATMUL_TILE_ROWS;
             last = op->columns - 1;
             groups[i] = rf_load_16(op->weights + ((row < last ? row : last) * op->weight_stride + k));
         }
@@ -181,15 +185,16 @@ RF_DEVICE void tile_by_registers(enum rf_type unit, uint32_t width, const struct
                                  const struct tile_wave *wave, uint16_t *tiles,
                                  struct rf_sums (*sums)[TILE_RIGHTS_MAX]) {
     uint32_t steps = (op->depth + RF_LINE - 1) / RF_LINE;
-    rf_u32x4 groups[TILE_ROUNDS(TILE_WIDE)];
+    rf_u32x4 groups[TILE_ROUNDS(RF_MATMUL_TILE_WIDE)];
     tile_fetch(width, op, 0, groups);
     tile_put(width, op, 0, tiles, groups);
     rf_barrier();
     RF_NO_UNROLL
     for (uint32_t step = 0; step < steps; step++) {
-        const uint16_t *now = tiles + step % 2 * TILE_STAGE(width), *weights = now + TILE_ROWS * RF_LINE_PITCH;
+        const uint16_t *now = tiles + step % 2 * TILE_STAGE(width),
+                       *weights = now + RF_MATMUL_TILE_ROWS * RF_LINE_PITCH;
         tile_fetch(width, op, step + 1,
-                   groups); /* at the last step something: a branch would let products sink below it */
+                   groups); /* at the last step too, unused: a branch would let products sink below it */
         RF_TILE_UNROLL
         for (uint32_t k = 0; k < RF_LINE; k += 16) {
             struct rf_left left[TILE_LEFTS];
@@ -351,47 +356,47 @@ RF_DEVICE void tile_body(enum rf_type unit, enum rf_type type, uint32_t width, c
 }
 
 /* What a kernel is given. */
-struct tile_args {
+struct tile_launch {
     void *out;
     const uint16_t *weights, *x;
     const float *bias;
     const void *residual;
     float *partial;
-    uint64_t m, n, k, x_stride, out_stride, depth;
-    uint32_t stages;
+    struct rf_matmul_args args;
+    struct rf_matmul_split split;
 };
 
 /* Blocks go down a band of TILE_BAND rows of them before they go on to the next columns: those that run together
  * share rows of x and of the weights. */
-RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width, const struct tile_args *args,
+RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width, const struct tile_launch *launch,
                            uint16_t *tiles) {
     uint32_t across = rf_grid_dim_x(), down = rf_grid_dim_y(), block = rf_block_y() * across + rf_block_x();
     uint32_t top = block / (TILE_BAND * across) * TILE_BAND, within = block % (TILE_BAND * across);
     uint32_t band = down - top < TILE_BAND ? down - top : TILE_BAND;
-    uint64_t first = rf_block_z() * args->depth;
+    uint64_t first = rf_block_z() * launch->split.depth;
     struct tile_op op;
-    op.r0 = (uint64_t)(top + within % band) * TILE_ROWS;
+    op.r0 = (uint64_t)(top + within % band) * RF_MATMUL_TILE_ROWS;
     op.c0 = (uint64_t)(within / band) * width;
-    op.rows = (uint32_t)rf_min_u64(args->m - op.r0, TILE_ROWS);
-    op.columns = (uint32_t)rf_min_u64(args->n - op.c0, width);
-    op.depth = (uint32_t)(first < args->k ? rf_min_u64(args->k - first, args->depth) : 0);
-    op.weights = args->weights;
-    op.x = args->x;
-    op.weight_stride = args->k;
-    op.x_stride = args->x_stride;
+    op.rows = (uint32_t)rf_min_u64(launch->args.m - op.r0, RF_MATMUL_TILE_ROWS);
+    op.columns = (uint32_t)rf_min_u64(launch->args.n - op.c0, width);
+    op.depth = (uint32_t)(first < launch->args.k ? rf_min_u64(launch->args.k - first, launch->split.depth) : 0);
+    op.weights = launch->weights;
+    op.x = launch->x;
+    op.weight_stride = launch->args.k;
+    op.x_stride = launch->args.x_stride;
     if (op.depth) {
-        op.weights += op.c0 * args->k + first;
-        op.x += op.r0 * args->x_stride + first;
+        op.weights += op.c0 * launch->args.k + first;
+        op.x += op.r0 * launch->args.x_stride + first;
     }
-    op.part = args->partial != (float *)0;
-    op.bias = op.part ? (const float *)0 : args->bias;
-    op.residual = op.part ? (const void *)0 : args->residual;
-    op.out = op.part ? (void *)(args->partial + rf_block_z() * (args->m * args->n)) : args->out;
-    op.out_stride = op.part ? args->n : args->out_stride;
+    op.part = launch->partial != (float *)0;
+    op.bias = op.part ? (const float *)0 : launch->bias;
+    op.residual = op.part ? (const void *)0 : launch->residual;
+    op.out = op.part ? (void *)(launch->partial + rf_block_z() * (launch->args.m * launch->args.n)) : launch->out;
+    op.out_stride = op.part ? launch->args.n : launch->args.out_stride;
     uint32_t four = op.part ? 16 : 4 * rf_type_bytes(type);
-    op.whole = op.rows == TILE_ROWS && op.columns == width && op.out_stride % 4 == 0 && rf_aligned(op.out, four) &&
-               rf_aligned(op.residual, four);
-    tile_body(unit, type, width, &op, tiles, args->stages);
+    op.whole = op.rows == RF_MATMUL_TILE_ROWS && op.columns == width && op.out_stride % 4 == 0 &&
+               rf_aligned(op.out, four) && rf_aligned(op.residual, four);
+    tile_body(unit, type, width, &op, tiles, launch->split.stages);
 }
 
 #endif /* RF_TILE_ABSENT */

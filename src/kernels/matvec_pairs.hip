@@ -1,29 +1,26 @@
 /* matvec_<weight>_pairs: up to three matrices times one row of x, two rows of weights at a time: what a model does
- * for each token. With quantized weights x is rounded to 8 bits, with others it is f32.
- *
- *     out_i[c] = weights_i[c] . y (+ bias[c] + residual[c], of the first), or with a gate, which stands as the second
- *     out[c]   = silu(weights[c] . y) * (gate[c] . y)
- * where y is x; or with a norm, x / sqrt(mean of squares of x + eps) * norm. normed, where given, gets y.
+ * for each token. struct rf_norm_products_args says what it computes. With quantized weights x is rounded to 8 bits,
+ * with others it is f32.
  *
  * As in dots.h, from which much is taken and whose bits a row gets: a block brings y to shared memory and a wave
  * takes whole rows, by slices that come through a ring of its own. Here a wave has two rows under way, neighbours of
  * a matrix or a row and the gate's, which share what is read of y; all rows begin and end at multiples of 16 bytes.
- * With how & 8, which says that no work on the queue writes the weights, the first slices are on their way while the
- * kernel waits for x.
+ * With RF_PRODUCTS_CONSTANT, which says that no work on the queue writes the weights, the first slices are on their
+ * way while the kernel waits for x.
  *
- * Layout: dense rows, n_i of each, weights at multiples of 16 bytes; of quantized ones a lane's DOTS_LANE elements
- * are in a row or not (a block of Q4_K or Q6_K likewise). x f32, or with how & 4 f16, norm and normed at multiples of
- * 16 bytes; or with how & 1 and quantized weights, x is 8-bit blocks, and there is no norm and no normed. how & 2:
- * weights_b is the gate, n_b and n_c are 0.
- * What is not wanted is NULL, its n 0. residual may be out; else nothing overlaps. k, above 0, and all n together
- * below 2^31. Launch: a block of whole waves; any grid in x, as many blocks as the device holds at once is best.
- * Dynamic shared memory: pairs_x_slice_bytes for each slice, RF_STREAM_SLOTS slots of two slices for each wave. With a
- * norm the bits depend on the size of the block, in whose order squares are summed. */
+ * Layout: dense rows, n[i] of each, weights at multiples of 16 bytes; of quantized ones a lane's RF_DOTS_LANE
+ * elements are either all in a row or none of them is (likewise a block of Q4_K or Q6_K). x is f32, or f16 with
+ * RF_PRODUCTS_X_F16; x, norm and normed are at multiples of 16 bytes. With RF_PRODUCTS_X_Q8 and quantized weights x
+ * is 8-bit blocks, and there is no norm and no normed.
+ * A pointer that is not wanted is NULL, its n 0. residual may be out; otherwise nothing overlaps. k is above 0.
+ * Launch: a block of whole waves; any grid in x, as many blocks as the device holds at once is best. Dynamic shared
+ * memory: pairs_x_slice_bytes for each slice, then RF_STREAM_SLOTS slots of two slices for each wave. With a norm the
+ * bits depend on the size of the block, in whose order squares are summed. */
 #include "kernels/dots.h"
 
-#define PAIRS_HELD 2   /* shares of x that a thread keeps while their squares are summed */
-#define PAIRS_BATCH 3  /* and that it loads at once where there is nothing to sum */
-#define PAIRS_FLOATS 2 /* shares of 8 elements that a lane has of a slice of floats */
+#define PAIRS_HELD 2                     /* shares of x that a thread keeps while their squares are summed */
+#define PAIRS_BATCH 3                    /* and that it loads at once where there is nothing to sum */
+#define PAIRS_FLOATS (RF_PAIRS_LANE / 8) /* shares of 8 elements that a lane has of a slice of floats */
 
 RF_DEVICE uint32_t pairs_slice_elements(enum rf_weight w) {
     return rf_weight_float(w) ? PAIRS_FLOATS * RF_WAVE * 8 : DOTS_SLICE;
@@ -143,7 +140,7 @@ RF_DEVICE void pairs_weights(const struct pairs *op, uint32_t first, float weigh
     }
 }
 
-/* As dots_fill, with what comes before; y is written. */
+/* As dots_fill, after the norm; y is written. */
 RF_DEVICE void pairs_fill_normed(enum rf_weight w, const struct pairs *op, uint8_t *x, float *scratch) {
     uint32_t whole = (op->k / 8 + RF_WAVE - 1) / RF_WAVE * RF_WAVE, step = rf_block_dim_x(), thread = rf_thread_x();
     float held[PAIRS_HELD][8], weights[PAIRS_HELD][8];
@@ -355,7 +352,7 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
     if (!op->early) rf_grid_wait();
     struct rf_stream stream[2];
     uint32_t slot = 0, ahead_slot = 0;
-    uint32_t mine = rf_weight_float(w) ? 0 : rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * DOTS_LANE;
+    uint32_t mine = rf_weight_float(w) ? 0 : rf_weight_large(w) ? rf_lane() / 4 * 256 : rf_lane() * RF_DOTS_LANE;
     float sums[2] = {0.0f, 0.0f};
 #define PAIRS_BEGIN()                                                                                                \
     do {                                                                                                             \
@@ -390,10 +387,10 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
     } else if (rf_weight_float(w) || !op->q8) {
         pairs_fill(w, op, x);
     } else {
-        struct matvec plain = {0, 0, 0, op->x, 0, 0, 1, 0, op->k, 0, 0};
+        struct matvec plain = {0, 0, 0, op->x, 0, 0, {0, op->k, 1, op->k, 0, 1, 0}};
         dots_fill(w, &plain, true, x);
     }
-    /* Made anew, so that it takes no registers from what fills x. */
+    /* Computed again, so that it takes no registers from the code that fills x. */
     ahead = pairs_at(op, rf_opaque(ahead_unit));
     ahead.from[0] += ahead_slice * most;
     ahead.from[1] += ahead_slice * most;
@@ -423,25 +420,24 @@ RF_DEVICE void pairs_body(enum rf_weight w, const struct pairs *op, uint8_t *sha
     RF_KERNEL_EARLY(matvec_##name##_pairs, 1024, (float *, out), (float *, out_b), (float *, out_c),                 \
                     (const void *, weights), (const void *, weights_b), (const void *, weights_c),                   \
                     (const void *, x), (const float *, norm), (float *, normed), (const float *, bias),              \
-                    (const float *, residual), (uint32_t, n), (uint32_t, n_b), (uint32_t, n_c), (uint32_t, k),       \
-                    (float, eps), (uint32_t, how)) {                                                                 \
+                    (const float *, residual), (struct rf_norm_products_args, args)) {                               \
         RF_SHARED_DYNAMIC(uint8_t, shared);                                                                          \
         rf_grid_go();                                                                                                \
         struct pairs op = {{out, out_b, out_c},                                                                      \
                            {(const uint8_t *)weights, (const uint8_t *)weights_b, (const uint8_t *)weights_c},       \
-                           {n, n_b, n_c},                                                                            \
+                           {(uint32_t)args.n[0], (uint32_t)args.n[1], (uint32_t)args.n[2]},                          \
                            x,                                                                                        \
                            norm,                                                                                     \
                            normed,                                                                                   \
                            bias,                                                                                     \
                            residual,                                                                                 \
-                           k,                                                                                        \
-                           (uint32_t)rf_weight_row_bytes(weight, k),                                                 \
-                           eps,                                                                                      \
-                           (how & 1) != 0,                                                                           \
-                           (how & 2) != 0,                                                                           \
-                           (how & 4) != 0,                                                                           \
-                           (how & 8) != 0};                                                                          \
+                           (uint32_t)args.k,                                                                         \
+                           (uint32_t)rf_weight_row_bytes(weight, (uint32_t)args.k),                                  \
+                           args.eps,                                                                                 \
+                           (args.flags & RF_PRODUCTS_X_Q8) != 0,                                                     \
+                           (args.flags & RF_PRODUCTS_GATE) != 0,                                                     \
+                           (args.flags & RF_PRODUCTS_X_F16) != 0,                                                    \
+                           (args.flags & RF_PRODUCTS_CONSTANT) != 0};                                                \
         pairs_body(weight, &op, shared);                                                                             \
     }
 MATVEC_PAIRS(f16, RF_WEIGHT_F16)

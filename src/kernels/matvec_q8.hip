@@ -2,8 +2,8 @@
  * the same bits first): products of bytes, four at a time, summed exactly within 32 elements or so. See dots.h. */
 #include "kernels/dots.h"
 
-#define MATVEC_Q8(name, weight)                                                                                      \
-    DOTS(name, weight, 1, 1024)                                                                                      \
-    DOTS(name, weight, 4, 512)                                                                                       \
-    DOTS(name, weight, 8, 512)
-RF_EACH_QUANT(MATVEC_Q8)
+#define MATVEC_Q8(name, NAME, parts)                                                                                 \
+    DOTS(name, RF_WEIGHT_##NAME, 1, 1024)                                                                            \
+    DOTS(name, RF_WEIGHT_##NAME, 4, 512)                                                                             \
+    DOTS(name, RF_WEIGHT_##NAME, 8, 512)
+RF_EACH_QUANT_WEIGHT(MATVEC_Q8)

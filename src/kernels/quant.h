@@ -1,55 +1,27 @@
 /* Weights of every type as the kernels read them, and 8-bit activations.
  *
- * A quantized row is read in units. A unit is what 8 bytes of a block's low bits stand for: one,
- * two or four parts of 8 consecutive elements each, a fixed stride apart. All 8 elements of a part
- * are scale * q + offset, q a byte. Neighbouring lanes read neighbouring units, so that the low
- * bits, most of a block, are read once and in order.
+ * A quantized row is read in units. A unit is the elements whose low bits fill 8 bytes of a block: one, two or four
+ * parts (quant_args.h) of 8 consecutive elements each, a fixed stride apart. All 8 elements of a part are
+ * scale * q + offset, q a byte. Neighbouring lanes read neighbouring units, so that the low bits, most of a block,
+ * are read once and in order.
  *
  *     elements of unit u, part p, of a row: rf_unit_element(weight, u) + p * rf_unit_stride(weight) + 0 … 7
  *
  * The float types are here too: a unit is 8 elements, one part, without scale and offset.
  *
- * Blocks are as in GGUF files: 18, 22, 34, 110 or 210 bytes long they are aligned to 2 bytes only.
- * Rules: the first row starts at a multiple of 16 bytes; nothing outside the row's blocks is read,
- * but for the 2 bytes that make up an aligned word before a block that is not the first. */
+ * Blocks are as in GGUF files: those of 18, 22, 34, 110 or 210 bytes are aligned to 2 bytes only. Rules: the first
+ * row starts at a multiple of 16 bytes; nothing outside the row's blocks is read, except the 2 bytes before a block
+ * that is not the first, where an aligned word begins there. */
 #ifndef RF_KERNELS_QUANT_H
 #define RF_KERNELS_QUANT_H
 
 #include "kernels/kernel.h"
 
-/* Constant arguments of bodies. */
-enum rf_weight {
-    RF_WEIGHT_F32,
-    RF_WEIGHT_F16,
-    RF_WEIGHT_BF16,
-    RF_WEIGHT_Q4_0,
-    RF_WEIGHT_Q4_1,
-    RF_WEIGHT_Q5_0,
-    RF_WEIGHT_Q5_1,
-    RF_WEIGHT_Q8_0,
-    RF_WEIGHT_Q2_K,
-    RF_WEIGHT_Q3_K,
-    RF_WEIGHT_Q4_K,
-    RF_WEIGHT_Q5_K,
-    RF_WEIGHT_Q6_K,
-    RF_WEIGHT_IQ4_NL,
-    RF_WEIGHT_IQ4_XS
-};
+#include "kernels/quant_args.h"
 
-/* EACH(name, WEIGHT) for every quantized type. */
-#define RF_EACH_QUANT(EACH)                                                                                          \
-    EACH(q4_0, RF_WEIGHT_Q4_0)                                                                                       \
-    EACH(q4_1, RF_WEIGHT_Q4_1)                                                                                       \
-    EACH(q5_0, RF_WEIGHT_Q5_0)                                                                                       \
-    EACH(q5_1, RF_WEIGHT_Q5_1)                                                                                       \
-    EACH(q8_0, RF_WEIGHT_Q8_0)                                                                                       \
-    EACH(q2_k, RF_WEIGHT_Q2_K)                                                                                       \
-    EACH(q3_k, RF_WEIGHT_Q3_K)                                                                                       \
-    EACH(q4_k, RF_WEIGHT_Q4_K)                                                                                       \
-    EACH(q5_k, RF_WEIGHT_Q5_K)                                                                                       \
-    EACH(q6_k, RF_WEIGHT_Q6_K)                                                                                       \
-    EACH(iq4_nl, RF_WEIGHT_IQ4_NL)                                                                                   \
-    EACH(iq4_xs, RF_WEIGHT_IQ4_XS)
+/* Constant arguments of bodies: the float types first, then the quantized ones, in the order of quant_args.h. */
+#define RF_WEIGHT_NAME(name, NAME, parts) RF_WEIGHT_##NAME,
+enum rf_weight { RF_EACH_FLOAT_WEIGHT(RF_WEIGHT_NAME) RF_EACH_QUANT_WEIGHT(RF_WEIGHT_NAME) RF_WEIGHT_COUNT };
 
 /* ---- sizes ---- */
 
@@ -90,9 +62,12 @@ RF_DEVICE uint64_t rf_weight_row_bytes(enum rf_weight w, uint64_t columns) {
 }
 
 #define RF_UNIT_PARTS 4 /* at most */
+#define RF_WEIGHT_PARTS(name, NAME, parts)                                                                           \
+    if (w == RF_WEIGHT_##NAME) return parts;
 RF_DEVICE uint32_t rf_unit_parts(enum rf_weight w) {
-    if (rf_weight_float(w) || w == RF_WEIGHT_Q8_0) return 1;
-    return w == RF_WEIGHT_Q2_K || w == RF_WEIGHT_Q3_K || w == RF_WEIGHT_Q6_K ? 4 : 2;
+    RF_EACH_FLOAT_WEIGHT(RF_WEIGHT_PARTS)
+    RF_EACH_QUANT_WEIGHT(RF_WEIGHT_PARTS)
+    return 1;
 }
 RF_DEVICE uint32_t rf_unit_stride(enum rf_weight w) {
     return rf_weight_large(w) && w != RF_WEIGHT_IQ4_XS ? 32 : 16;
@@ -345,14 +320,7 @@ RF_DEVICE void rf_part_values(enum rf_weight w, const struct rf_part *part, floa
         values[i] = rf_weight_offset(w) ? rf_fma(part->scale, values[i], part->offset) : part->scale * values[i];
 }
 
-/* ---- 8-bit activations: blocks of 32 elements in 40 bytes ---- */
-
-struct rf_q8_block {
-    float scale, sum;
-    uint32_t q[8];
-};
-#define RF_Q8_BLOCK 32
-#define RF_Q8_TINY 1e-30f
+/* ---- 8-bit activations: struct rf_q8_block ---- */
 
 /* c + the sum of the products of four signed bytes. */
 RF_DEVICE int32_t rf_dot4(uint32_t a, uint32_t b, int32_t c) {
@@ -393,7 +361,7 @@ struct rf_q8_share {
     int32_t sum;   /* of these quants */
     float scale;   /* of the block: NaN, and zeros as quants, where one of its elements is not finite */
 };
-/* All lanes of a wave call. The same bits on every target. */
+/* All lanes of a wave call it. It gives the same bits on every target. */
 RF_DEVICE void rf_quantize_share(uint32_t count, const float *values, struct rf_q8_share *share) {
     uint32_t largest_bits = 0;
     RF_UNROLL

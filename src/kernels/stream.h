@@ -1,29 +1,30 @@
 /* A wave's own stream from memory to shared memory: slices of consecutive bytes, several under way at once.
  *
- *     rf_stream_begin(…, slot)   starts a slice on its way into a slot; rf_stream_end(…, slot) follows before the
- * next rf_streamed(newer)         all but the newest so many slices have arrived, for the lane that asks
- *     rf_wave_barrier()          and behind it for every lane of the wave; what they read before it may be
- * overwritten
+ *     rf_stream_begin(…, slot)   starts a slice on its way into a slot;
+ *                                rf_stream_end(…, slot) follows before the next begin
+ *     rf_streamed(newer)         all but the newest `newer` slices have arrived, for the lane that asks
+ *     rf_wave_barrier()          behind it they have arrived for every lane of the wave, and a slot that lanes
+ *                                read before it may be overwritten
  *
  * All lanes of a wave make each call, for every slice, also one of no bytes. NVIDIA copies without registers and
- * without waiting; elsewhere a slice waits in registers from begin to end, so that what stands between them overlaps
- * with its way. Lengths are constants of the kernel, so that there are registers enough: a slice has `most` bytes at
- * most, its slot RF_STREAM_SLOT(most) bytes, aligned to 16. */
+ * without waiting; elsewhere a slice waits in registers from begin to end, so that the work between them overlaps
+ * with the copy. Lengths are constants of the kernel, so that there are registers enough: a slice has at most `most`
+ * bytes, its slot RF_STREAM_SLOT(most) bytes, aligned to 16. */
 #ifndef RF_KERNELS_STREAM_H
 #define RF_KERNELS_STREAM_H
 
 #include "kernels/kernel.h"
 
-/* A slice begins at any even byte: in its slot it lies as far behind a multiple of 16 as in memory. */
-#define RF_STREAM_SLOT(most) (((most) + 14 + 15) / 16 * 16)
+#include "kernels/matmul_args.h"
+
 #define RF_STREAM_PIECES(most) ((RF_STREAM_SLOT(most) / 16 + RF_WAVE - 1) / RF_WAVE)
 #define RF_STREAM_PIECES_MAX 6
 
-/* Slices on their way while one is read, at least: the slots less one. */
+/* While one slice is read, at least one less than there are slots are on their way. */
 #if defined(RF_NVIDIA)
-#define RF_STREAM_SLOTS(most) ((most) <= 1750 ? 3 : 2)
+#define RF_STREAM_SLOTS(most) RF_STREAM_SLOTS_ON(true, most)
 #else
-#define RF_STREAM_SLOTS(most) 2
+#define RF_STREAM_SLOTS(most) RF_STREAM_SLOTS_ON(false, most)
 #endif
 
 struct rf_stream {
@@ -102,8 +103,8 @@ RF_DEVICE void rf_stream_end(struct rf_stream *stream, uint32_t most, uint8_t *s
 #endif
 }
 
-/* The same for slices that begin and end at multiples of 16: a slot is `most` bytes, and nothing lies beside them.
- * rf_stream_sent follows the slices that one call of rf_streamed counts as one. */
+/* The same for slices that begin and end at multiples of 16: a slot is `most` bytes, and no other bytes are copied.
+ * Slices up to a call of rf_stream_sent count as one for rf_streamed. */
 RF_DEVICE void rf_stream_begin_16(struct rf_stream *stream, uint32_t most, uint8_t *slot, const uint8_t *from,
                                   uint32_t bytes) {
     int32_t mine = (int32_t)bytes - (int32_t)rf_lane() * 16;
@@ -144,8 +145,8 @@ RF_DEVICE void rf_stream_sent(void) {
 #endif
 }
 
-/* 16 bytes of shared memory, aligned to 16, in one piece: a compiler may take it apart where each word has a use of
- * its own. */
+/* Loads 16 bytes of shared memory, aligned to 16, at once: a compiler may split a plain load where each word has a
+ * use of its own. */
 RF_DEVICE rf_u32x4 rf_shared_16(const void *shared) {
 #if defined(RF_NVIDIA)
     uint32_t a, b, c, d;

@@ -6,14 +6,14 @@
 #include "ops/gpu_matmul_impl.h"
 
 /* Threads that share one output: each has a few units, so that loads overlap. */
-static uint32_t matvec_threads(const struct rf_matmul_args *a) {
-    uint64_t units = a->k / unit_elements(a->weight_type), threads = (units / 4 + 63) / 64 * 64;
-    return (uint32_t)RF_MIN(RF_MAX(threads, 64), 256);
+static uint32_t matvec_threads(const struct rf_gpu_matmul *call) {
+    uint64_t units = call->args.k / unit_elements(call->weight_type), threads = (units / 4 + 63) / 64 * 64;
+    return (uint32_t)RF_MIN(RF_MAX(threads, 64), RF_MATVEC_THREADS);
 }
 
-/* Rows that one of the kernels below takes at most. */
+/* Rows of x that one of the kernels below takes at most. */
 static uint64_t matvec_rows(enum rf_dtype weight_type) {
-    return is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
+    return rf_op_is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
 }
 
 /* The kernels' variants, by the rows of x that they take at once. */
@@ -21,56 +21,68 @@ static int row_variant(uint64_t rows) {
     return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
 }
 
-/* Rows from `first` on. */
-static rf_status matvec(struct rf_queue *queue, const struct matmul *m, uint64_t first) {
-    const struct rf_matmul_args *a = m->args;
-    uint64_t rows = RF_MIN(a->m - first, matvec_rows(a->weight_type)), element = rf_dtype_bytes(a->type);
-    uint64_t x_bytes = m->x_stride * element, out_bytes = m->out_stride * element;
-    char name[64];
-    snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(a->weight_type), type_suffix(a->type),
-             row_variant(rows));
-    struct rf_arg args[] = {later(m->out, first * out_bytes),
-                            m->weights.arg,
-                            m->gate.arg,
-                            later(m->x, first * x_bytes),
-                            m->bias.arg,
-                            later(m->residual, first * out_bytes),
-                            rf_arg_i64((int64_t)rows),
-                            rf_arg_i64((int64_t)a->n),
-                            rf_arg_i64((int64_t)a->k),
-                            rf_arg_i64((int64_t)m->x_stride),
-                            rf_arg_i64((int64_t)m->out_stride)};
-    uint32_t grid[2] = {blocks_for(a->n, a->gate.buffer ? 1 : 2, X_MAX), 1};
-    return rf_op_launch(queue, name, rf_grid_plane(grid, matvec_threads(a), 0), args, RF_COUNT(args));
+/* Rows of x from `first` on, `rows` of them; their first byte lies x_bytes from row to row. */
+static rf_status launch_rows(struct rf_queue *queue, const char *name, struct rf_grid grid,
+                             const struct rf_gpu_matmul *call, uint64_t first, uint64_t rows, uint64_t x_bytes) {
+    struct rf_matmul_args a = call->args;
+    uint64_t out_bytes = a.out_stride * rf_dtype_bytes(call->type);
+    a.m = rows;
+    struct rf_arg args[] = {rf_operand_arg(rf_operand_later(call->out, first * out_bytes)),
+                            rf_operand_arg(call->weights),
+                            rf_operand_arg(call->gate),
+                            rf_operand_arg(rf_operand_later(call->x, first * x_bytes)),
+                            rf_operand_arg(call->bias),
+                            rf_operand_arg(rf_operand_later(call->residual, first * out_bytes)),
+                            rf_arg_struct(&a, sizeof a)};
+    return rf_op_launch(queue, name, grid, args, RF_COUNT(args));
 }
 
-/* How kernels/dots.h is launched: rows of x that it takes at once, threads of a block, blocks. */
+/* Exact products in f32, from row `first` of x on. */
+static rf_status matvec(struct rf_queue *queue, const struct rf_gpu_matmul *call, uint64_t first) {
+    const struct rf_matmul_args *a = &call->args;
+    uint64_t rows = RF_MIN(a->m - first, matvec_rows(call->weight_type));
+    uint32_t blocks = blocks_for(a->n, call->gate.buffer ? 1 : RF_MATVEC_OUTPUTS, X_MAX);
+    char name[64];
+    snprintf(name, sizeof name, "matvec_%s_%s_%d", type_suffix(call->weight_type), type_suffix(call->type),
+             row_variant(rows));
+    return launch_rows(queue, name, rf_grid_line(blocks, matvec_threads(call)), call, first, rows,
+                       a->x_stride * rf_dtype_bytes(call->type));
+}
+
+/* ---- products of bytes (kernels/dots.h) ---- */
+
+/* How many rows of x it takes at once, and how it is launched. */
 struct dots_plan {
-    uint32_t rows, threads, blocks;
-    uint64_t shared_bytes;
+    uint64_t rows;
+    struct rf_grid grid;
 };
 
-/* As in kernels/stream.h: a wave's slots for slices of the weights, of so many bytes each. */
+/* Bytes of a wave's slice of the weights, of `lane` elements a lane; and how many slots its ring has for them. */
+static uint64_t slice_bytes(enum rf_dtype weights, uint64_t lane, const struct rf_device_info *info) {
+    return (uint64_t)info->wave_size * lane / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
+}
 static uint64_t stream_slots(uint64_t bytes, const struct rf_device_info *info) {
-    return info->vendor != RF_VENDOR_NVIDIA ? 2 : bytes <= 1750 ? 3 : 2;
+    return RF_STREAM_SLOTS_ON(info->vendor == RF_VENDOR_NVIDIA, bytes);
 }
 static uint64_t dots_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
-    uint64_t bytes = (uint64_t)info->wave_size * 64 / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
-    return stream_slots(bytes, info) * ((bytes + 29) / 16 * 16);
+    uint64_t bytes = slice_bytes(weights, RF_DOTS_LANE, info);
+    return stream_slots(bytes, info) * RF_STREAM_SLOT(bytes);
 }
 /* What a block holds of a row of x. */
 static uint64_t dots_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
     uint64_t wave = (uint64_t)info->wave_size;
-    return (k + 64 * wave - 1) / (64 * wave) * wave * (weights == RF_Q6_K ? 96 : 80);
+    uint64_t notes = weights == RF_Q6_K ? RF_DOTS_NOTES_BYTES_Q6_K : RF_DOTS_NOTES_BYTES;
+    return rf_ceil_div(k, RF_DOTS_LANE * wave) * wave * (RF_DOTS_LANE + notes);
 }
 
 /* False where a block's shared memory does not hold even one row of x. Results depend on none of this: a wave sums a
  * row of weights by itself. */
-static bool plan_dots(const struct rf_matmul_args *a, const struct rf_device_info *info, uint64_t rows,
+static bool plan_dots(const struct rf_gpu_matmul *call, const struct rf_device_info *info, uint64_t rows,
                       struct dots_plan *plan) {
+    const struct rf_matmul_args *a = &call->args;
     uint64_t wave = (uint64_t)info->wave_size, most = (uint64_t)info->max_shared_bytes_per_block;
-    uint64_t units = (uint64_t)RF_MAX(info->compute_units, 1), ring = dots_ring_bytes(a->weight_type, info);
-    uint64_t row_bytes = dots_x_bytes(a->weight_type, a->k, info);
+    uint64_t units = (uint64_t)RF_MAX(info->compute_units, 1), ring = dots_ring_bytes(call->weight_type, info);
+    uint64_t row_bytes = dots_x_bytes(call->weight_type, a->k, info);
     bool nvidia = info->vendor == RF_VENDOR_NVIDIA;
     if (a->k > INT32_MAX || a->n > INT32_MAX) return false;
     for (rows = RF_MIN(rows, RF_MATVEC_ROWS); rows; rows /= 2) {
@@ -79,89 +91,61 @@ static bool plan_dots(const struct rf_matmul_args *a, const struct rf_device_inf
         threads = RF_MIN(threads, (a->n + units - 1) / units * wave);
         threads = (threads + 63) / 64 * 64;
         while (threads > 64 && rows * row_bytes + threads / wave * ring > most) threads = threads / 2 / 64 * 64;
-        plan->shared_bytes = rows * row_bytes + threads / wave * ring;
-        if (plan->shared_bytes > most) continue;
-        uint64_t per_unit = RF_MIN(RF_MAX(most / plan->shared_bytes, 1), 1024 / threads);
-        plan->rows = (uint32_t)rows;
-        plan->threads = (uint32_t)threads;
-        plan->blocks = blocks_for(a->n, threads / wave, (uint32_t)RF_MIN(units * per_unit, X_MAX));
+        uint64_t shared_bytes = rows * row_bytes + threads / wave * ring;
+        if (shared_bytes > most) continue;
+        uint64_t per_unit = RF_MIN(RF_MAX(most / shared_bytes, 1), 1024 / threads);
+        uint32_t blocks = blocks_for(a->n, threads / wave, (uint32_t)RF_MIN(units * per_unit, X_MAX));
+        plan->rows = rows;
+        plan->grid = (struct rf_grid){
+            .blocks = {blocks}, .threads = {(uint32_t)threads}, .shared_bytes = (uint32_t)shared_bytes};
         return true;
     }
     return false;
 }
 
 /* All rows, as many at once as the plan says. */
-static rf_status dots(struct rf_queue *queue, const struct matmul *m, const struct rf_device_info *info) {
-    const struct rf_matmul_args *a = m->args;
-    uint64_t x_bytes = a->x_q8 ? a->k / Q8_BLOCK * Q8_BLOCK_BYTES : m->x_stride * sizeof(float);
-    uint64_t out_bytes = m->out_stride * sizeof(float);
+static rf_status dots(struct rf_queue *queue, const struct rf_gpu_matmul *call, const struct rf_device_info *info) {
+    const struct rf_matmul_args *a = &call->args;
+    uint64_t x_bytes = a->x_q8 ? a->k / RF_Q8_BLOCK * RF_Q8_BLOCK_BYTES : a->x_stride * sizeof(float);
     struct dots_plan plan;
     for (uint64_t first = 0; first < a->m; first += plan.rows) {
-        if (!plan_dots(a, info, a->m - first, &plan)) return rf_fail(RF_E_UNSUPPORTED, "matmul: too many columns");
+        if (!plan_dots(call, info, a->m - first, &plan)) return rf_fail(RF_E_UNSUPPORTED, "matmul: too many columns");
         char name[64];
-        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(a->weight_type), row_variant(plan.rows));
-        struct rf_arg args[] = {later(m->out, first * out_bytes),
-                                m->weights.arg,
-                                m->gate.arg,
-                                later(m->x, first * x_bytes),
-                                m->bias.arg,
-                                later(m->residual, first * out_bytes),
-                                rf_arg_i64((int64_t)plan.rows),
-                                rf_arg_i64((int64_t)a->n),
-                                rf_arg_i64((int64_t)a->k),
-                                rf_arg_i64((int64_t)m->x_stride),
-                                rf_arg_i64((int64_t)m->out_stride),
-                                rf_arg_i32(a->x_q8)};
-        uint32_t grid[2] = {plan.blocks, 1};
-        RF_TRY(rf_op_launch(queue, name, rf_grid_plane(grid, plan.threads, (uint32_t)plan.shared_bytes), args,
-                            RF_COUNT(args)));
+        snprintf(name, sizeof name, "matvec_%s_q8_%d", type_suffix(call->weight_type), row_variant(plan.rows));
+        RF_TRY(launch_rows(queue, name, plan.grid, call, first, plan.rows, x_bytes));
     }
     return RF_OK;
 }
 
-/* ---- one row of x, rows of weights in pairs (see kernels/matvec_pairs.hip) ---- */
+/* ---- one row of x, rows of weights in pairs (kernels/matvec_pairs.hip) ---- */
 
-#define PAIRS_Q8 1u
-#define PAIRS_GATE 2u
-#define PAIRS_HALF 4u
-#define PAIRS_EARLY 8u
-#define PAIRS_FLOATS 16 /* elements that a lane has of a slice of float weights */
-
-struct pairs {
-    enum rf_dtype weight_type;
-    uint64_t k, n[3]; /* of as many matrices; a gate is the second and has an n of 0 */
-    struct rf_arg out[3], weights[3], x, norm, normed, bias, residual;
-    float eps;
-    bool q8, gate, half, constant;
-};
-
-/* What kernels/matvec_pairs.hip needs: a wave's slots for slices of two rows, and a block's x. */
+/* What it needs of shared memory: a wave's slots for slices of two rows, and a block's x. */
 static uint64_t pairs_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
-    uint64_t elements = (uint64_t)info->wave_size * (is_float(weights) ? PAIRS_FLOATS : 64);
-    uint64_t bytes = elements / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
+    uint64_t bytes = slice_bytes(weights, rf_op_is_float(weights) ? RF_PAIRS_LANE : RF_DOTS_LANE, info);
     return stream_slots(bytes, info) * 2 * bytes;
 }
 static uint64_t pairs_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
-    uint64_t elements = (uint64_t)info->wave_size * PAIRS_FLOATS;
-    return is_float(weights) ? (k + elements - 1) / elements * elements * sizeof(float)
-                             : dots_x_bytes(weights, k, info);
+    uint64_t elements = (uint64_t)info->wave_size * RF_PAIRS_LANE;
+    return rf_op_is_float(weights) ? rf_ceil_div(k, elements) * elements * sizeof(float)
+                                   : dots_x_bytes(weights, k, info);
 }
 
 /* Whether rows suit, and shared memory is enough. Results depend on none of this but where there is a norm. */
-static bool plan_pairs(const struct pairs *p, const struct rf_device_info *info, struct dots_plan *plan) {
-    enum rf_dtype type = p->weight_type;
+static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a, const struct rf_device_info *info,
+                       struct rf_grid *grid) {
     bool has_kernel =
         type == RF_F16 || type == RF_BF16 || type == RF_Q4_0 || type == RF_Q8_0 || type == RF_Q4_K || type == RF_Q6_K;
-    if (!has_kernel || !p->k || p->k % 64 || p->k / rf_dtype_block(type) * rf_dtype_block_bytes(type) % 16 ||
-        p->k > INT32_MAX || p->n[0] > INT32_MAX / 4 || p->n[1] > INT32_MAX / 4 || p->n[2] > INT32_MAX / 4)
+    if (!has_kernel || !a->k || a->k % 64 || a->k / rf_dtype_block(type) * rf_dtype_block_bytes(type) % 16 ||
+        a->k > INT32_MAX || a->n[0] > INT32_MAX / 4 || a->n[1] > INT32_MAX / 4 || a->n[2] > INT32_MAX / 4)
         return false;
     uint64_t wave = (uint64_t)info->wave_size, units = (uint64_t)RF_MAX(info->compute_units, 1), pairs = 0, waves;
-    uint64_t before = pairs_x_bytes(type, p->k, info), ring = pairs_ring_bytes(type, info);
+    uint64_t before = pairs_x_bytes(type, a->k, info), ring = pairs_ring_bytes(type, info);
     uint64_t shared = (uint64_t)info->max_shared_bytes_per_block, most = rf_sub_saturate(shared, before) / ring;
-    for (int i = 0; i < 3; i++) pairs += p->gate ? p->n[i] : (p->n[i] + 1) / 2;
+    uint32_t blocks;
+    for (int i = 0; i < 3; i++) pairs += a->flags & RF_PRODUCTS_GATE ? a->n[i] : (a->n[i] + 1) / 2;
     if (info->vendor == RF_VENDOR_NVIDIA) {
         /* One block for each unit, of as many waves as make their last turn a full one, or nearly; more of them where
-         * that is the same. A few more than there is work for fetch x. */
+         * that is the same. If there are a few more waves than there is work for, they help to fetch x. */
         uint64_t each = (pairs + units - 1) / units, least = 0;
         most = RF_MIN(most, 32);
         if (most < 8) return false;
@@ -170,136 +154,136 @@ static bool plan_pairs(const struct pairs *p, const struct rf_device_info *info,
             uint64_t turns = (each + w - 1) / w * w;
             if (!least || turns <= least) least = turns, waves = w;
         }
-        plan->blocks = (uint32_t)RF_MIN(units, RF_MAX(pairs, 1));
+        blocks = (uint32_t)RF_MIN(units, RF_MAX(pairs, 1));
     } else {
         waves = 256 / wave;
         if (most < waves) return false;
         uint64_t held = shared / (before + waves * ring);
-        plan->blocks = blocks_for(pairs, waves, (uint32_t)RF_MIN(units * RF_MIN(RF_MAX(held, 1), 4), X_MAX));
+        blocks = blocks_for(pairs, waves, (uint32_t)RF_MIN(units * RF_MIN(RF_MAX(held, 1), 4), X_MAX));
     }
-    plan->rows = 1;
-    plan->threads = (uint32_t)(waves * wave);
-    plan->shared_bytes = before + waves * ring;
+    *grid = (struct rf_grid){
+        .blocks = {blocks}, .threads = {(uint32_t)(waves * wave)}, .shared_bytes = (uint32_t)(before + waves * ring)};
     return true;
 }
 
-static rf_status launch_pairs(struct rf_queue *queue, const struct pairs *p, const struct dots_plan *plan) {
+/* What the kernel takes; a gate is the second of the weights. */
+struct pairs {
+    struct rf_norm_products_args args;
+    struct rf_operand out[3], weights[3], x, norm, normed, bias, residual;
+};
+static rf_status launch_pairs(struct rf_queue *queue, enum rf_dtype weight_type, const struct pairs *p,
+                              struct rf_grid grid) {
     char name[64];
-    snprintf(name, sizeof name, "matvec_%s_pairs", type_suffix(p->weight_type));
-    struct rf_arg args[] = {p->out[0],
-                            p->out[1],
-                            p->out[2],
-                            p->weights[0],
-                            p->weights[1],
-                            p->weights[2],
-                            p->x,
-                            p->norm,
-                            p->normed,
-                            p->bias,
-                            p->residual,
-                            rf_arg_u32((uint32_t)p->n[0]),
-                            rf_arg_u32((uint32_t)p->n[1]),
-                            rf_arg_u32((uint32_t)p->n[2]),
-                            rf_arg_u32((uint32_t)p->k),
-                            rf_arg_f32(p->eps),
-                            rf_arg_u32((p->q8 ? PAIRS_Q8 : 0) | (p->gate ? PAIRS_GATE : 0) |
-                                       (p->half ? PAIRS_HALF : 0) | (p->constant ? PAIRS_EARLY : 0))};
-    uint32_t grid[2] = {plan->blocks, 1};
-    return rf_op_launch(queue, name, rf_grid_plane(grid, plan->threads, (uint32_t)plan->shared_bytes), args,
-                        RF_COUNT(args));
+    snprintf(name, sizeof name, "matvec_%s_pairs", type_suffix(weight_type));
+    struct rf_arg args[] = {
+        rf_operand_arg(p->out[0]),     rf_operand_arg(p->out[1]),     rf_operand_arg(p->out[2]),
+        rf_operand_arg(p->weights[0]), rf_operand_arg(p->weights[1]), rf_operand_arg(p->weights[2]),
+        rf_operand_arg(p->x),          rf_operand_arg(p->norm),       rf_operand_arg(p->normed),
+        rf_operand_arg(p->bias),       rf_operand_arg(p->residual),   rf_arg_struct(&p->args, sizeof p->args)};
+    return rf_op_launch(queue, name, grid, args, RF_COUNT(args));
 }
 
-/* A product of one row as they take it. */
-static struct pairs pairs_of(const struct matmul *m) {
-    const struct rf_matmul_args *a = m->args;
-    struct rf_arg none = rf_arg_buffer(NULL);
-    return (struct pairs){.weight_type = a->weight_type,
-                          .k = a->k,
-                          .n = {a->n},
-                          .out = {m->out.arg, none, none},
-                          .weights = {m->weights.arg, m->gate.arg, none},
-                          .x = m->x.arg,
-                          .norm = none,
-                          .normed = none,
-                          .bias = m->bias.arg,
-                          .residual = m->residual.arg,
-                          .q8 = a->x_q8,
-                          .gate = a->gate.buffer != NULL,
-                          .constant = a->constant};
+/* A product of one row as the kernel takes it. */
+static struct pairs pairs_of(const struct rf_gpu_matmul *call) {
+    const struct rf_matmul_args *a = &call->args;
+    uint32_t flags = (a->x_q8 ? RF_PRODUCTS_X_Q8 : 0) | (call->gate.buffer ? RF_PRODUCTS_GATE : 0) |
+                     (a->constant ? RF_PRODUCTS_CONSTANT : 0);
+    return (struct pairs){.args = {.k = a->k, .n = {a->n}, .flags = flags},
+                          .out = {call->out},
+                          .weights = {call->weights, call->gate},
+                          .x = call->x,
+                          .bias = call->bias,
+                          .residual = call->residual};
 }
 
-rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_norm_products_args *a, bool *done) {
+/* Product number i, as rf_gpu_matmul would take it. */
+static struct rf_gpu_matmul product_of(const struct rf_gpu_norm_products *call, int i) {
+    const struct rf_norm_products_args *a = &call->args;
+    return (struct rf_gpu_matmul){.args = {.m = 1,
+                                           .n = a->n[i],
+                                           .k = a->k,
+                                           .x_stride = a->k,
+                                           .out_stride = a->n[i],
+                                           .constant = (a->flags & RF_PRODUCTS_CONSTANT) != 0},
+                                  .weight_type = call->weight_type,
+                                  .type = RF_F32,
+                                  .out = call->out[i],
+                                  .weights = call->weights[i],
+                                  .gate = call->gate,
+                                  .residual = i ? (struct rf_operand){0} : call->residual,
+                                  .x = call->normed};
+}
+
+rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_products *call, bool *done) {
     const char *op = "norm_products";
-    struct rf_matmul_args one[3];
+    const struct rf_norm_products_args *a = &call->args;
+    struct rf_gpu_matmul one[3];
     struct matmul m[3];
-    struct span x, norm, normed;
-    struct dots_plan plan;
+    struct rf_named_operand x = {"x", call->x, 0}, norm = {"norm", call->norm, 0},
+                            normed = {"normed", call->normed, 0};
+    struct rf_grid grid;
     uint64_t bytes, x_bytes;
     *done = false;
-    RF_TRY(need_device(op, queue));
-    if (a->count < 1 || a->count > 3 || (a->gate.buffer && a->count != 1))
-        return rf_fail(RF_E_INVALID, "%s: %d products; up to 3, or one with a gate", op, a->count);
-    if (a->type != RF_F32 && a->type != RF_F16)
-        return rf_fail(RF_E_UNSUPPORTED, "%s: x of %s", op, type_name(a->type));
-    if (a->weight_type == RF_F32 || rf_mul_overflows(a->k, sizeof(float), &bytes) || !a->k) return RF_OK;
-    x_bytes = a->k * rf_dtype_bytes(a->type);
-    RF_TRY(take(op, "x", &a->x, x_bytes, rf_dtype_bytes(a->type), &x));
-    RF_TRY(take(op, "norm", &a->norm, a->norm.buffer ? bytes : 0, sizeof(float), &norm));
-    RF_TRY(take(op, "normed", &a->normed, bytes, sizeof(float), &normed));
-    RF_TRY(apart(op, &normed, "x", &x));
-    RF_TRY(apart(op, &normed, "norm", &norm));
-    for (int i = 0; i < a->count; i++) {
-        one[i] = (struct rf_matmul_args){.weight_type = a->weight_type,
-                                         .type = RF_F32,
-                                         .m = 1,
-                                         .n = a->n[i],
-                                         .k = a->k,
-                                         .out = a->out[i],
-                                         .weights = a->weights[i],
-                                         .gate = a->gate,
-                                         .constant = a->constant,
-                                         .residual = i ? (struct rf_rows_view){0} : a->residual,
-                                         .x = a->normed};
+    RF_TRY(need_queue(op, queue));
+    if (call->count < 1 || call->count > 3 || (call->gate.buffer && call->count != 1))
+        return rf_fail(RF_E_INVALID, "%s: %d products; up to 3, or one with a gate", op, call->count);
+    if (call->type != RF_F32 && call->type != RF_F16)
+        return rf_fail(RF_E_UNSUPPORTED, "%s: x of %s", op, type_name(call->type));
+    if (call->weight_type == RF_F32 || rf_mul_overflows(a->k, sizeof(float), &bytes) || !a->k) return RF_OK;
+    x_bytes = a->k * rf_dtype_bytes(call->type);
+    RF_TRY(rf_operand_check_bytes(op, &x, x_bytes, rf_dtype_bytes(call->type)));
+    RF_TRY(rf_operand_check_bytes(op, &norm, call->norm.buffer ? bytes : 0, sizeof(float)));
+    RF_TRY(rf_operand_check_bytes(op, &normed, bytes, sizeof(float)));
+    RF_TRY(rf_operands_apart(op, &normed, &x, false));
+    RF_TRY(rf_operands_apart(op, &normed, &norm, false));
+    for (int i = 0; i < call->count; i++) {
+        one[i] = product_of(call, i);
         RF_TRY(rf_matmul_check(&one[i], &m[i]));
-        RF_TRY(apart(op, &m[i].out, "x", &x));
-        RF_TRY(apart(op, &m[i].out, "norm", &norm));
-        for (int k = 0; k < i; k++) RF_TRY(apart(op, &m[i].out, "another product", &m[k].out));
+        RF_TRY(rf_operands_apart(op, &m[i].out, &x, false));
+        RF_TRY(rf_operands_apart(op, &m[i].out, &norm, false));
+        for (int k = 0; k < i; k++) RF_TRY(rf_operands_apart(op, &m[i].out, &m[k].out, false));
+        m[i].out.name = "another product"; /* to those that follow */
     }
-    if ((x.first | norm.first | normed.first) % 16) return RF_OK;
-    for (int i = 0; i < a->count; i++)
-        if ((m[i].weights.first | m[i].gate.first) % 16) return RF_OK;
-    struct pairs p = pairs_of(&m[0]);
-    p.x = x.arg;
-    p.norm = norm.arg;
-    p.normed = normed.arg;
-    p.eps = a->eps;
-    p.half = a->type == RF_F16;
-    for (int i = 1; i < a->count; i++) {
-        p.n[i] = a->n[i];
-        p.out[i] = m[i].out.arg;
-        p.weights[i] = m[i].weights.arg;
+    uint64_t addresses = rf_operand_address(call->x) | rf_operand_address(call->norm) |
+                         rf_operand_address(call->normed) | rf_operand_address(call->gate);
+    for (int i = 0; i < call->count; i++) addresses |= rf_operand_address(call->weights[i]);
+    if (addresses % 16) return RF_OK;
+    struct pairs p = pairs_of(&one[0]);
+    p.x = call->x;
+    p.norm = call->norm;
+    p.normed = call->normed;
+    p.args.eps = a->eps;
+    if (call->type == RF_F16) p.args.flags |= RF_PRODUCTS_X_F16;
+    for (int i = 1; i < call->count; i++) {
+        p.args.n[i] = a->n[i];
+        p.out[i] = call->out[i];
+        p.weights[i] = call->weights[i];
     }
     RF_PARAMS(struct rf_device_info, info);
     RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
-    if (!plan_pairs(&p, &info, &plan)) return RF_OK;
+    if (!plan_pairs(call->weight_type, &p.args, &info, &grid)) return RF_OK;
     *done = true;
-    return launch_pairs(queue, &p, &plan);
+    return launch_pairs(queue, call->weight_type, &p, grid);
 }
 
 rf_status rf_matmul_few_rows(struct rf_queue *queue, const struct matmul *m) {
-    const struct rf_matmul_args *a = m->args;
-    if (is_quantized(a->weight_type) && (a->path != RF_MATMUL_MATVEC || a->x_q8)) {
+    const struct rf_gpu_matmul *call = m->call;
+    const struct rf_matmul_args *a = &call->args;
+    if (rf_op_is_quantized(call->weight_type) && (call->path != RF_MATMUL_MATVEC || a->x_q8)) {
         RF_PARAMS(struct rf_device_info, info);
         RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
         struct dots_plan plan;
-        struct pairs pairs = pairs_of(m);
-        if (a->m == 1 && plan_pairs(&pairs, &info, &plan)) return launch_pairs(queue, &pairs, &plan);
-        if (plan_dots(a, &info, a->m, &plan)) return dots(queue, m, &info);
-        if (a->path == RF_MATMUL_DOTS || a->x_q8)
+        struct rf_grid grid;
+        struct pairs pairs = pairs_of(call);
+        if (a->m == 1 && plan_pairs(call->weight_type, &pairs.args, &info, &grid))
+            return launch_pairs(queue, call->weight_type, &pairs, grid);
+        if (plan_dots(call, &info, a->m, &plan)) return dots(queue, call, &info);
+        if (call->path == RF_MATMUL_DOTS || a->x_q8)
             return rf_fail(RF_E_UNSUPPORTED,
                            "matmul: %llu columns of x in 8 bits do not fit into a block's shared memory of %d bytes",
                            (unsigned long long)a->k, info.max_shared_bytes_per_block);
     }
-    for (uint64_t first = 0; first < a->m; first += matvec_rows(a->weight_type)) RF_TRY(matvec(queue, m, first));
+    for (uint64_t first = 0; first < a->m; first += matvec_rows(call->weight_type))
+        RF_TRY(matvec(queue, call, first));
     return RF_OK;
 }

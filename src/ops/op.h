@@ -147,6 +147,9 @@ uint64_t rf_op_elements(const struct rf_tensor_desc *desc);
 bool rf_op_contiguous(const struct rf_tensor_desc *desc);
 bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b);
 bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */
+static inline bool rf_op_is_quantized(enum rf_dtype dtype) {
+    return rf_dtype_block(dtype) > 1;
+}
 /* Rounding of one result to a type: the relative step. */
 double rf_op_step(enum rf_dtype dtype);
 /* The next number of a seeded stream; for fill. */

@@ -1,22 +1,22 @@
 /* Products with weights: matmul, matmul_gate, matmul_q8.
  *
- * Weights are dense rows [n, k] of any weight type; x is [m, k], out [m, n]; rows of x and out may lie apart. Checks
- * here ask for what the reference needs; the GPU asks for more (alignment, strides) and refuses the rest as
+ * Weights are dense rows [n, k] of any weight type; x is [m, k], out [m, n]; rows of x and out may lie apart. The
+ * checks here ask for what the reference needs; the GPU asks for more (alignment, strides) and refuses the rest as
  * unsupported before it launches.
  *
  * Tolerances. Ordinary numbers of a case are in [-4, 4], quantized weights in [-1, 1], so that the root mean square P
  * of a product is 5.4, or 1.4 with quantized weights:
  *   sums in f32      1e-7 * P * (k + 4); less than 1e-4 up to k = 180
  *   matrix units     what is rounded to 16 bits (2^-11, bf16 2^-8) errs like sqrt(k): 4 * step * P * sqrt(k)
- *   8 bits           x rounded to 8 bits per 32 elements: 0.046 * P * sqrt(k). The CPU does it for Q8_0, Q4_0, Q4_K
- * and Q6_K, a GPU with few rows of x for every quantized type. Only where x is a view: a dense x is made of numbers
- * that lose nothing by it (fill_exact), and the bound is that of f32 the result       f32 1e-6, else one step of its
- * type, relative silu(a) * b      both sums' errors times the other's size Extreme and special numbers have a P of
- * their own and a factor of 8, as few of them make up a sum. */
+ *   8 bits           x is rounded to 8 bits per 32 elements: 0.046 * P * sqrt(k). The CPU does it for Q8_0, Q4_0,
+ *                    Q4_K and Q6_K, a GPU with few rows of x for every quantized type. Only where x is a view:
+ *                    a dense x is made of numbers that lose nothing by it (fill_exact), and the bound is that of f32
+ *   the result       f32 1e-6, else one step of its type, relative
+ *   silu(a) * b      both sums' errors times the other's size
+ * Extreme and special numbers have a P of their own and a factor of 8, as few of them make up a sum. */
 #include "ops/op_weights_impl.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "cpu/fast.h"
 
@@ -36,30 +36,30 @@ static bool is_q8(const struct rf_op_call *call) {
 static rf_status product_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     enum rf_dtype type = out->desc.dtype;
-    RF_TRY(check_weights(weights, "weights"));
-    RF_TRY(check_float(out, "out"));
-    RF_TRY(check_matrix(out, "out"));
+    RF_TRY(rf_need_weights(weights, "weights"));
+    RF_TRY(rf_need_float(out, "out"));
+    RF_TRY(rf_need_matrix(out, "out"));
     uint64_t m = out->desc.shape[0], n = out->desc.shape[1], k = weights->desc.shape[1];
-    RF_TRY(check_shape(weights, "weights", n, k));
-    if (is_quantized(weights->desc.dtype) && type != RF_F32)
+    RF_TRY(rf_need_matrix_of(weights, "weights", n, k));
+    if (rf_op_is_quantized(weights->desc.dtype) && type != RF_F32)
         return rf_fail(RF_E_UNSUPPORTED, "weights of %s give f32, not %s", rf_dtype_name(weights->desc.dtype),
                        rf_dtype_name(type));
     if (is_q8(call)) {
-        if (!is_quantized(weights->desc.dtype))
+        if (!rf_op_is_quantized(weights->desc.dtype))
             return rf_fail(RF_E_UNSUPPORTED, "weights of %s with 8-bit activations; they must be quantized",
                            rf_dtype_name(weights->desc.dtype));
-        RF_TRY(check_blocks(x, "x", m, k));
+        RF_TRY(rf_need_blocks(x, "x", m, k));
     } else {
-        RF_TRY(check_float(x, "x"));
-        RF_TRY(check_shape(x, "x", m, k));
+        RF_TRY(rf_need_float(x, "x"));
+        RF_TRY(rf_need_matrix_of(x, "x", m, k));
         if (x->desc.dtype != type)
             return rf_fail(RF_E_INVALID, "x is %s and out %s; they must be of one type", rf_dtype_name(x->desc.dtype),
                            rf_dtype_name(type));
     }
     if (is_gate(call)) {
         const struct rf_op_tensor *gate = rf_op_in(call, GATE);
-        RF_TRY(check_weights(gate, "gate"));
-        RF_TRY(check_shape(gate, "gate", n, k));
+        RF_TRY(rf_need_weights(gate, "gate"));
+        RF_TRY(rf_need_matrix_of(gate, "gate", n, k));
         if (gate->desc.dtype != weights->desc.dtype)
             return rf_fail(RF_E_INVALID, "weights are %s and the gate %s; they must be of one type",
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
@@ -68,44 +68,46 @@ static rf_status product_check(const struct rf_op_call *call) {
     if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_WIDE)
         return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.path);
     const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
-    if (rf_op_given(bias) &&
-        (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n || !dense(&bias->desc)))
+    if (rf_op_given(bias) && (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n ||
+                              !rf_op_contiguous(&bias->desc)))
         return rf_fail(RF_E_INVALID, "the bias must be f32, dense, one for each of %llu outputs",
                        (unsigned long long)n);
     if (!rf_op_given(residual)) return RF_OK;
-    RF_TRY(check_shape(residual, "residual", m, n));
+    RF_TRY(rf_need_matrix_of(residual, "residual", m, n));
     if (residual->desc.dtype != type)
         return rf_fail(RF_E_INVALID, "out is %s and the residual %s; they must be of one type", rf_dtype_name(type),
                        rf_dtype_name(residual->desc.dtype));
-    if (row_stride(&residual->desc) != row_stride(&out->desc))
+    if (rf_row_stride(&residual->desc) != rf_row_stride(&out->desc))
         return rf_fail(RF_E_UNSUPPORTED, "residual and out have rows %llu and %llu elements apart; they must agree",
-                       (unsigned long long)row_stride(&residual->desc), (unsigned long long)row_stride(&out->desc));
+                       (unsigned long long)rf_row_stride(&residual->desc),
+                       (unsigned long long)rf_row_stride(&out->desc));
     return RF_OK;
 }
 
-struct rf_ref_matmul rf_op_product(const struct rf_op_call *call) {
+static struct rf_matmul_args product_args(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
-    struct rf_ref_matmul op = {.weight_type = weights->desc.dtype,
-                               .weights = rf_op_host(weights),
-                               .type = out->desc.dtype,
-                               .out = rf_op_host(out),
-                               .m = out->desc.shape[0],
-                               .n = out->desc.shape[1],
-                               .k = weights->desc.shape[1],
-                               .out_stride = row_stride(&out->desc)};
-    if (is_q8(call)) {
-        op.x_q8 = rf_op_host(x);
-    } else {
-        op.x = rf_op_host(x);
-        op.x_stride = row_stride(&x->desc);
-    }
-    if (is_gate(call)) {
-        op.gate = rf_op_host(rf_op_in(call, GATE));
-    } else {
-        op.bias = rf_op_host(rf_op_in(call, BIAS));
-        op.residual = rf_op_host(rf_op_in(call, RESIDUAL));
-    }
-    return op;
+    uint64_t k = weights->desc.shape[1];
+    return (struct rf_matmul_args){.m = out->desc.shape[0],
+                                   .n = out->desc.shape[1],
+                                   .k = k,
+                                   .x_stride = is_q8(call) ? k : rf_row_stride(&x->desc),
+                                   .out_stride = rf_row_stride(&out->desc),
+                                   .x_q8 = is_q8(call),
+                                   .constant =
+                                       weights->constant && (!is_gate(call) || rf_op_in(call, GATE)->constant)};
+}
+
+struct rf_ref_matmul rf_op_product(const struct rf_op_call *call) {
+    const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
+    return (struct rf_ref_matmul){.args = product_args(call),
+                                  .weight_type = weights->desc.dtype,
+                                  .type = out->desc.dtype,
+                                  .out = rf_op_host(out),
+                                  .weights = rf_op_host(weights),
+                                  .gate = is_gate(call) ? rf_op_host(rf_op_in(call, GATE)) : NULL,
+                                  .x = rf_op_host(rf_op_in(call, X)),
+                                  .bias = is_gate(call) ? NULL : rf_op_host(rf_op_in(call, BIAS)),
+                                  .residual = is_gate(call) ? NULL : rf_op_host(rf_op_in(call, RESIDUAL))};
 }
 static void product_reference(const struct rf_op_call *call) {
     struct rf_ref_matmul op = rf_op_product(call);
@@ -116,46 +118,39 @@ static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) 
     return rf_cpu_matmul(cpu, &op);
 }
 
-/* By sizes alone: buffers and views need not be there yet. */
-static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+/* A call as the GPU takes it. */
+static struct rf_gpu_matmul gpu_product(const struct rf_op_call *call) {
     const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
-    struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
-                                  .type = out->desc.dtype,
-                                  .m = out->desc.shape[0],
-                                  .n = out->desc.shape[1],
-                                  .k = weights->desc.shape[1],
-                                  .path = (enum rf_matmul_path)call->attributes.path};
-    return rf_gpu_matmul_workspace(&args, bytes);
-}
-
-static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
-    struct rf_matmul_args args = {.weight_type = weights->desc.dtype,
-                                  .type = out->desc.dtype,
-                                  .x_q8 = is_q8(call),
-                                  .m = out->desc.shape[0],
-                                  .n = out->desc.shape[1],
-                                  .k = weights->desc.shape[1],
-                                  .out = rows_of(out),
-                                  .weights = view_of(weights),
-                                  .constant = weights->constant};
-    if (is_quantized(args.weight_type)) {
-        RF_TRY(need_aligned(call, weights, "weights", 16));
-        if (is_gate(call)) RF_TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
-        RF_TRY(need_aligned(call, x, "x", args.x_q8 ? 8 : 16));
-        if (!args.x_q8) RF_TRY(need_stride(call, x, "x", 4));
-    }
-    args.x = args.x_q8 ? view_of(x) : rows_of(x);
+    struct rf_gpu_matmul product = {.args = product_args(call),
+                                    .weight_type = weights->desc.dtype,
+                                    .type = out->desc.dtype,
+                                    .out = rf_op_operand(out),
+                                    .weights = rf_op_operand(weights),
+                                    .x = rf_op_operand(rf_op_in(call, X))};
     if (is_gate(call)) {
-        args.gate = view_of(rf_op_in(call, GATE));
-        args.constant = args.constant && rf_op_in(call, GATE)->constant;
+        product.gate = rf_op_operand(rf_op_in(call, GATE));
     } else {
-        args.bias = view_of(rf_op_in(call, BIAS));
-        args.residual = rows_of(rf_op_in(call, RESIDUAL));
-        args.path = (enum rf_matmul_path)call->attributes.path;
-        args.workspace = (struct rf_rows_view){call->workspace, call->workspace_offset, 0};
+        product.bias = rf_op_operand(rf_op_in(call, BIAS));
+        product.residual = rf_op_operand(rf_op_in(call, RESIDUAL));
+        product.path = (enum rf_matmul_path)call->attributes.path;
+        product.workspace = (struct rf_operand){call->workspace, call->workspace_offset};
     }
-    return rf_gpu_matmul(queue, &args);
+    return product;
+}
+/* By types and sizes alone: buffers need not be there yet. */
+static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes) {
+    struct rf_gpu_matmul product = gpu_product(call);
+    return rf_gpu_matmul_workspace(&product, bytes);
+}
+static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    struct rf_gpu_matmul product = gpu_product(call);
+    if (rf_op_is_quantized(product.weight_type)) {
+        RF_TRY(rf_need_gpu_aligned(call, rf_op_in(call, WEIGHTS), "weights", 16));
+        if (is_gate(call)) RF_TRY(rf_need_gpu_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        RF_TRY(rf_need_gpu_aligned(call, rf_op_in(call, X), "x", is_q8(call) ? 8 : 16));
+        if (!is_q8(call)) RF_TRY(rf_need_gpu_stride(call, rf_op_in(call, X), "x", 4));
+    }
+    return rf_gpu_matmul(queue, &product);
 }
 
 /* Weights alone: at few rows of x all else is small beside them. */
@@ -177,7 +172,7 @@ static bool rounds_on_cpu(enum rf_dtype weights) {
     return weights == RF_Q8_0 || weights == RF_Q4_0 || weights == RF_Q4_K || weights == RF_Q6_K;
 }
 static bool exact_x(enum rf_dtype weights, const struct rf_tensor_desc *x) {
-    return is_quantized(weights) && x->dtype == RF_F32 && !x->byte_offset && dense(x);
+    return rf_op_is_quantized(weights) && x->dtype == RF_F32 && !x->byte_offset && rf_op_contiguous(x);
 }
 
 /* Small integers times a power of two, each 32 with a 127 among them: 8 bits hold them. */
@@ -200,11 +195,12 @@ static bool blocks_fill(const struct rf_op_call *call, int index, uint64_t *stat
     const struct rf_op_tensor *x = rf_op_in(call, X);
     if (index != X) return false;
     uint64_t count = rf_op_elements(&x->desc) / sizeof(struct rf_q8_block);
+    const struct rf_quantize_q8_args block = {.rows = 1, .columns = RF_Q8_BLOCK, .x_stride = RF_Q8_BLOCK};
     for (uint64_t b = 0; b < count; b++) {
         float values[RF_Q8_BLOCK];
         double size = rf_op_random(state) % 8 ? 8 : 0;
         for (int i = 0; i < RF_Q8_BLOCK; i++) values[i] = (float)((random_unit(state) - 0.5) * size);
-        rf_ref_quantize_q8(RF_F32, values, (struct rf_q8_block *)rf_op_host(x) + b, RF_Q8_BLOCK);
+        rf_ref_quantize_q8((struct rf_q8_block *)rf_op_host(x) + b, RF_F32, values, &block);
     }
     return true;
 }
@@ -212,8 +208,8 @@ static bool blocks_fill(const struct rf_op_call *call, int index, uint64_t *stat
 /* ---- their cases ---- */
 
 enum { ALONE, WITH_BIAS, WITH_RESIDUAL, WITH_BOTH };
-/* What a case of a product is made of. pad: elements between rows of x (and one between those of out), and x and
- * out begin so many elements after their memory. */
+/* What a case of a product is made of. pad: elements between rows of x (and one between those of out); x and out also
+ * begin that many elements after their memory. */
 struct product {
     enum rf_dtype weights, type;
     uint64_t m, n, k;
@@ -233,7 +229,7 @@ static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t
 }
 
 static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struct product *p) {
-    bool quant = is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
+    bool quant = rf_op_is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
     bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE ||
                         (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
     bool wild = p->data == RF_DATA_EXTREME || p->data == RF_DATA_SPECIAL;
@@ -257,7 +253,7 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
     static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide"};
     static const char *const data[] = {"", " masked", " extreme", " special"};
     struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
-    bool quant = is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
+    bool quant = rf_op_is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
     /* The GPU wants quantized weights and what goes with them at multiples of 16 bytes. */
     uint64_t skip = quant && !q8 ? (p.pad + 3) / 4 * 4 : p.pad;
     if (q8)
@@ -282,7 +278,7 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
     rf_case_add(list, &one);
 }
 
-/* Shapes as m, n, k; k of 0 and less stands for nothing and so many blocks. */
+/* Shapes as m, n, k; a negative k counts blocks. */
 struct shape {
     uint64_t m, n;
     int k;
@@ -318,7 +314,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
     static const struct shape odd_many[] = {{9, 3, 40, 8}, {11, 5, 3, 0}};
     for (size_t w = 0; w < 3; w++)
         for (size_t t = 0; t < 3; t++) {
-            enum rf_dtype weights = rf_float_types[w], type = rf_float_types[t];
+            enum rf_dtype weights = rf_case_floats[w], type = rf_case_floats[t];
             bool on_units = weights != RF_F32 && (type == RF_F32 || type == weights);
             ADD_SHAPES(list, op, few, .weights = weights, .type = type, .path = RF_MATMUL_AUTO);
             ADD_SHAPES(list, op, many, .weights = weights, .type = type, .path = RF_MATMUL_TILED);
@@ -376,11 +372,11 @@ static void matmul_cases(struct rf_case_list *list) {
     matmul_float_cases(list, op);
     matmul_quant_cases(list, op);
     for (size_t w = 0; w < RF_COUNT(fast); w++) {
-        enum rf_dtype type = is_quantized(fast[w]) ? RF_F32 : fast[w];
+        enum rf_dtype type = rf_op_is_quantized(fast[w]) ? RF_F32 : fast[w];
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 8192, 8192, .bench = true});
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 14336, 4096, .bench = true});
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 128256, 4096, .bench = true});
-        if (is_quantized(fast[w])) {
+        if (rf_op_is_quantized(fast[w])) {
             add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 4096, .bench = true});
             add_product(list, op, (struct product){fast[w], RF_F32, 1, 4096, 14336, .bench = true});
             add_product(list, op, (struct product){fast[w], RF_F32, 512, 4096, 4096, .bench = true});
@@ -419,8 +415,8 @@ static void matmul_gate_cases(struct rf_case_list *list) {
     const struct rf_op *op = &rf_op_matmul_gate;
     for (size_t w = 0; w < 3; w++)
         for (size_t t = 0; t < 3; t++) {
-            ADD_SHAPES(list, op, plain, .weights = rf_float_types[w], .type = rf_float_types[t]);
-            if (w == t) ADD_SHAPES(list, op, empty, .weights = rf_float_types[w], .type = rf_float_types[t]);
+            ADD_SHAPES(list, op, plain, .weights = rf_case_floats[w], .type = rf_case_floats[t]);
+            if (w == t) ADD_SHAPES(list, op, empty, .weights = rf_case_floats[w], .type = rf_case_floats[t]);
         }
     for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
         ADD_SHAPES(list, op, blocks, .weights = rf_quantized_types[w], .type = RF_F32);

@@ -1,18 +1,17 @@
 /* Products of rows that something is done to first: norm_qkv and norm_gate, what a transformer's layer begins its
- * halves with, are rms_norm and the products of what that gives; cast_matmul is a copy to f32 and a product. What the
- * first step gives is an output too.
+ * halves with, are rms_norm and the products of its result; cast_matmul is a copy to f32 and a product. The result of
+ * the first step is an output too.
  *
- * By itself a form is the ops it stands for, one after the other: so the reference and the CPU run it, and a GPU
- * where it has no kernel for all of it. For one row of x it has for most types of weights, and then the first step
- * costs no kernel of its own, nor does a second and third product.
+ * Each of these ops stands for several, one after the other: so the reference and the CPU run it, and a GPU that has
+ * no kernel for all of it. For one row of x a GPU has such a kernel for most types of weights, and then the first
+ * step costs no kernel of its own, nor does a second and third product.
  *
  * Cases have rows of one size with random signs and norms that 8 bits hold (as op_matmul.c's fill_exact): what is
- * normalized loses nothing by being rounded to 8 bits, and the bounds are those of sums in f32. So does what is cast.
- */
+ * normalized loses nothing by being rounded to 8 bits, and the bounds are those of sums in f32. The same holds for
+ * what is cast. */
 #include "ops/op_weights_impl.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "cpu/fast.h"
 #include "cpu/reference.h"
@@ -94,42 +93,47 @@ static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) 
     return RF_OK;
 }
 
-/* One kernel for all, for one row. */
-static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *call, bool *done) {
+/* A call of one row as the GPU takes it, in one kernel for all. */
+static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = weights_of(call, 0);
-    struct rf_norm_products_args args = {.weight_type = weights->desc.dtype,
-                                         .type = x->desc.dtype,
-                                         .count = products(call),
-                                         .k = weights->desc.shape[1],
-                                         .eps = (float)call->attributes.eps,
-                                         .constant = true,
-                                         .x = view_of(x),
-                                         .normed = view_of(rf_op_out(call, 0))};
-    *done = false;
-    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !dense(&x->desc))
-        return RF_OK;
+    bool gate = call->op == &rf_op_norm_gate, constant = !gate || rf_op_in(call, GATE)->constant;
+    struct rf_gpu_norm_products all = {.args = {.k = weights->desc.shape[1], .eps = (float)call->attributes.eps},
+                                       .weight_type = weights->desc.dtype,
+                                       .type = x->desc.dtype,
+                                       .count = products(call),
+                                       .x = rf_op_operand(x),
+                                       .normed = rf_op_operand(rf_op_out(call, 0))};
+    if (gate) all.gate = rf_op_operand(rf_op_in(call, GATE));
     if (is_cast(call))
-        args.residual = view_of(rf_op_in(call, CAST_RESIDUAL));
+        all.residual = rf_op_operand(rf_op_in(call, CAST_RESIDUAL));
     else
-        args.norm = view_of(rf_op_in(call, NORM));
-    if (call->op == &rf_op_norm_gate) {
-        args.gate = view_of(rf_op_in(call, GATE));
-        args.constant = rf_op_in(call, GATE)->constant;
+        all.norm = rf_op_operand(rf_op_in(call, NORM));
+    for (int i = 0; i < all.count; i++) {
+        const struct rf_op_tensor *one = weights_of(call, i);
+        all.args.n[i] = one->desc.shape[0];
+        all.weights[i] = rf_op_operand(one);
+        all.out[i] = rf_op_operand(rf_op_out(call, 1 + i));
+        constant = constant && one->constant;
     }
-    for (int i = 0; i < args.count; i++) {
-        const struct rf_op_tensor *one = weights_of(call, i), *out = rf_op_out(call, 1 + i);
-        if (!one->desc.shape[0]) return RF_OK;
-        if (is_quantized(one->desc.dtype)) RF_TRY(need_aligned(call, one, "weights", 16));
-        args.n[i] = one->desc.shape[0];
-        args.constant = args.constant && one->constant;
-        args.weights[i] = view_of(one);
-        args.out[i] = view_of(out);
+    all.args.flags = constant ? RF_PRODUCTS_CONSTANT : 0;
+    return all;
+}
+static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *call, bool *done) {
+    const struct rf_op_tensor *x = rf_op_in(call, X);
+    struct rf_gpu_norm_products all = gpu_products(call);
+    *done = false;
+    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !rf_op_contiguous(&x->desc))
+        return RF_OK;
+    for (int i = 0; i < all.count; i++) {
+        if (!all.args.n[i]) return RF_OK;
+        if (rf_op_is_quantized(all.weight_type))
+            RF_TRY(rf_need_gpu_aligned(call, weights_of(call, i), "weights", 16));
     }
-    if (is_quantized(weights->desc.dtype)) {
-        if (args.gate.buffer) RF_TRY(need_aligned(call, rf_op_in(call, GATE), "gate", 16));
-        RF_TRY(need_aligned(call, rf_op_out(call, 0), "normed", 16));
+    if (rf_op_is_quantized(all.weight_type)) {
+        if (all.gate.buffer) RF_TRY(rf_need_gpu_aligned(call, rf_op_in(call, GATE), "gate", 16));
+        RF_TRY(rf_need_gpu_aligned(call, rf_op_out(call, 0), "normed", 16));
     }
-    return rf_gpu_norm_products(queue, &args, done);
+    return rf_gpu_norm_products(queue, &all, done);
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     bool done;
@@ -152,7 +156,7 @@ static bool norm_fill(const struct rf_op_call *call, int index, uint64_t *state)
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     uint64_t count = rf_op_elements(&tensor->desc);
     void *to = rf_op_host(tensor);
-    if (index > (is_cast(call) ? X : NORM) || !dense(&tensor->desc)) return false;
+    if (index > (is_cast(call) ? X : NORM) || !rf_op_contiguous(&tensor->desc)) return false;
     for (uint64_t at = 0; at < count; at += RF_Q8_BLOCK) {
         uint64_t largest = rf_op_random(state) % RF_Q8_BLOCK;
         for (uint64_t i = 0; i < RF_Q8_BLOCK && at + i < count; i++) {
@@ -167,11 +171,11 @@ static bool norm_fill(const struct rf_op_call *call, int index, uint64_t *state)
 
 static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_dtype weights, uint64_t m,
                      const uint64_t n[PRODUCTS_MAX], uint64_t k, bool bench) {
-    bool gate = op == &rf_op_norm_gate, cast = op == &rf_op_cast_matmul, quant = is_quantized(weights);
+    bool gate = op == &rf_op_norm_gate, cast = op == &rf_op_cast_matmul, quant = rf_op_is_quantized(weights);
     int first = cast ? CAST_WEIGHTS : WEIGHTS;
     struct rf_op_case one = {.count = op->inputs + op->outputs, .bench = bench};
     struct rf_tensor_desc rows = {.dtype = RF_F32, .rank = 2, .shape = {m, k}};
-    one.attributes.eps = 1e-5;
+    if (!cast) one.attributes.eps = 1e-5;
     one.tensors[X] = one.tensors[op->inputs] = rows;
     if (cast)
         one.tensors[X].dtype = n[1] % 2 ? RF_BF16 : RF_F16;
@@ -211,9 +215,9 @@ static void add_cases(struct rf_case_list *list, const struct rf_op *op) {
                   {9, {3, 2, 1}, 256},  {2, {3, 0, 1}, 256},    {0, {3, 2, 1}, 256}};
     static const enum rf_dtype fast[] = {RF_F16, RF_BF16, RF_Q4_0, RF_Q8_0, RF_Q4_K, RF_Q6_K};
     for (size_t s = 0; s < RF_COUNT(shapes); s++) {
-        for (size_t w = 0; w < RF_COUNT(rf_float_types); w++)
-            if (shapes[s].k == 256 || (shapes[s].m == 1 && rf_float_types[w] != RF_F32))
-                add_case(list, op, rf_float_types[w], shapes[s].m, shapes[s].n, shapes[s].k, false);
+        for (size_t w = 0; w < RF_COUNT(rf_case_floats); w++)
+            if (shapes[s].k == 256 || (shapes[s].m == 1 && rf_case_floats[w] != RF_F32))
+                add_case(list, op, rf_case_floats[w], shapes[s].m, shapes[s].n, shapes[s].k, false);
         for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++)
             if (s < 5 || w % 4 == s % 4)
                 add_case(list, op, rf_quantized_types[w], shapes[s].m, shapes[s].n, shapes[s].k, false);

@@ -3,8 +3,6 @@
  * All three are exact: every backend gives the reference's bits (of a NaN: a NaN), so their cases allow no error. */
 #include "ops/op_weights_impl.h"
 
-#include <stdio.h>
-
 #include "cpu/fast.h"
 
 static void moved_bytes(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
@@ -16,33 +14,30 @@ static void moved_bytes(const struct rf_op_call *call, uint64_t *bytes, uint64_t
 
 static rf_status quantize_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    RF_TRY(check_float(x, "x"));
-    RF_TRY(check_matrix(x, "x"));
-    return check_blocks(out, "out", x->desc.shape[0], x->desc.shape[1]);
+    RF_TRY(rf_need_float(x, "x"));
+    RF_TRY(rf_need_matrix(x, "x"));
+    return rf_need_blocks(out, "out", x->desc.shape[0], x->desc.shape[1]);
+}
+static struct rf_quantize_q8_args quantize_args(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *x = &rf_op_in(call, 0)->desc;
+    return (struct rf_quantize_q8_args){x->shape[0], x->shape[1], rf_row_stride(x)};
 }
 static void quantize_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, 0);
-    size_t rows = x->desc.shape[0], columns = x->desc.shape[1], element = rf_dtype_bytes(x->desc.dtype);
-    struct rf_q8_block *blocks = rf_op_host(rf_op_out(call, 0));
-    for (size_t r = 0; r < rows; r++)
-        rf_ref_quantize_q8(x->desc.dtype, (const char *)rf_op_host(x) + r * row_stride(&x->desc) * element,
-                           blocks + r * (columns / RF_Q8_BLOCK), columns);
+    struct rf_quantize_q8_args args = quantize_args(call);
+    rf_ref_quantize_q8(rf_op_host(rf_op_out(call, 0)), x->desc.dtype, rf_op_host(x), &args);
 }
 static rf_status quantize_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, 0);
-    return rf_cpu_quantize_q8(cpu, x->desc.dtype, rf_op_host(x), row_stride(&x->desc), rf_op_host(rf_op_out(call, 0)),
-                              x->desc.shape[0], x->desc.shape[1]);
+    struct rf_quantize_q8_args args = quantize_args(call);
+    return rf_cpu_quantize_q8(cpu, rf_op_host(rf_op_out(call, 0)), x->desc.dtype, rf_op_host(x), &args);
 }
 static rf_status quantize_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *x = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    RF_TRY(need_aligned(call, x, "x", 16));
-    RF_TRY(need_stride(call, x, "x", RF_Q8_BLOCK));
-    struct rf_quantize_q8_args args = {.type = x->desc.dtype,
-                                       .rows = x->desc.shape[0],
-                                       .columns = x->desc.shape[1],
-                                       .out = view_of(out),
-                                       .x = rows_of(x)};
-    return rf_gpu_quantize_q8(queue, &args);
+    const struct rf_op_tensor *x = rf_op_in(call, 0);
+    struct rf_quantize_q8_args args = quantize_args(call);
+    RF_TRY(rf_need_gpu_aligned(call, x, "x", 16));
+    RF_TRY(rf_need_gpu_stride(call, x, "x", RF_Q8_BLOCK));
+    return rf_gpu_quantize_q8(queue, rf_op_operand(rf_op_out(call, 0)), x->desc.dtype, rf_op_operand(x), &args);
 }
 static void quantize_cases(struct rf_case_list *list) {
     static const struct {
@@ -51,8 +46,8 @@ static void quantize_cases(struct rf_case_list *list) {
                   {13, 32, 0}, {0, 64, 0},  {3, 0, 0},    {1, 4128, 96}};
     static const enum rf_case_data data[] = {RF_DATA_NORMAL, RF_DATA_EXTREME, RF_DATA_SPECIAL};
     static const char *const names[] = {"", " extreme", " special"};
-    for (size_t t = 0; t < RF_COUNT(rf_float_types); t++) {
-        enum rf_dtype type = rf_float_types[t];
+    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
+        enum rf_dtype type = rf_case_floats[t];
         struct rf_op_case one = {.count = 2};
         for (size_t i = 0; i < RF_COUNT(shapes); i++)
             for (size_t d = 0; d < RF_COUNT(data); d++) {
@@ -66,7 +61,7 @@ static void quantize_cases(struct rf_case_list *list) {
                 }
                 one.tensors[1] = (struct rf_tensor_desc){.dtype = RF_U8,
                                                          .rank = 2,
-                                                         .shape = {rows, columns / RF_Q8_BLOCK * 40},
+                                                         .shape = {rows, columns / RF_Q8_BLOCK * RF_Q8_BLOCK_BYTES},
                                                          .byte_offset = pad ? 8 : 0};
                 snprintf(one.label, sizeof one.label, "%s %llux%llu%s%s", rf_dtype_name(type),
                          (unsigned long long)rows, (unsigned long long)columns, pad ? " view" : "", names[d]);
@@ -75,7 +70,8 @@ static void quantize_cases(struct rf_case_list *list) {
         uint64_t rows = ((uint64_t)256 << 20) / rf_dtype_bytes(type) / 4096;
         one = (struct rf_op_case){.count = 2, .bench = true};
         one.tensors[0] = (struct rf_tensor_desc){.dtype = type, .rank = 2, .shape = {rows, 4096}};
-        one.tensors[1] = (struct rf_tensor_desc){.dtype = RF_U8, .rank = 2, .shape = {rows, 4096 / RF_Q8_BLOCK * 40}};
+        one.tensors[1] = (struct rf_tensor_desc){
+            .dtype = RF_U8, .rank = 2, .shape = {rows, 4096 / RF_Q8_BLOCK * RF_Q8_BLOCK_BYTES}};
         snprintf(one.label, sizeof one.label, "%s 256 MiB", rf_dtype_name(type));
         rf_case_add(list, &one);
     }
@@ -97,31 +93,31 @@ const struct rf_op rf_op_quantize_q8 = {
 
 static rf_status dequantize_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    if (!is_quantized(in->desc.dtype))
+    if (!rf_op_is_quantized(in->desc.dtype))
         return rf_fail(RF_E_UNSUPPORTED, "from %s, which is no quantized type", rf_dtype_name(in->desc.dtype));
-    RF_TRY(check_float(out, "out"));
+    RF_TRY(rf_need_float(out, "out"));
     if (!rf_op_same_shape(&in->desc, &out->desc)) return rf_fail(RF_E_INVALID, "the shapes differ");
-    return check_dense(out, "out");
+    return rf_need_dense(out, "out");
+}
+static struct rf_dequantize_args dequantize_args(const struct rf_op_call *call) {
+    return (struct rf_dequantize_args){rf_op_elements(&rf_op_in(call, 0)->desc)};
 }
 static void dequantize_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    rf_ref_dequantize(in->desc.dtype, rf_op_host(in), out->desc.dtype, rf_op_host(out), rf_op_elements(&in->desc));
+    struct rf_dequantize_args args = dequantize_args(call);
+    rf_ref_dequantize(out->desc.dtype, rf_op_host(out), in->desc.dtype, rf_op_host(in), &args);
 }
 static rf_status dequantize_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    return rf_cpu_dequantize(cpu, in->desc.dtype, rf_op_host(in), out->desc.dtype, rf_op_host(out),
-                             rf_op_elements(&in->desc));
+    struct rf_dequantize_args args = dequantize_args(call);
+    return rf_cpu_dequantize(cpu, out->desc.dtype, rf_op_host(out), in->desc.dtype, rf_op_host(in), &args);
 }
 static rf_status dequantize_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
-    RF_TRY(need_aligned(call, in, "in", 16));
-    RF_TRY(need_aligned(call, out, "out", 16));
-    struct rf_dequantize_args args = {.from = in->desc.dtype,
-                                      .type = out->desc.dtype,
-                                      .count = rf_op_elements(&in->desc),
-                                      .out = view_of(out),
-                                      .in = view_of(in)};
-    return rf_gpu_dequantize(queue, &args);
+    struct rf_dequantize_args args = dequantize_args(call);
+    RF_TRY(rf_need_gpu_aligned(call, in, "in", 16));
+    RF_TRY(rf_need_gpu_aligned(call, out, "out", 16));
+    return rf_gpu_dequantize(queue, out->desc.dtype, rf_op_operand(out), in->desc.dtype, rf_op_operand(in), &args);
 }
 /* Two rows: blocks of any bits at all, scales that are not finite included. */
 static bool dequantize_fill(const struct rf_op_call *call, int index, uint64_t *state) {
@@ -137,8 +133,8 @@ static void dequantize_cases(struct rf_case_list *list) {
         uint64_t in_offset, out_offset;
     } shapes[] = {{1, 1, 0, 0}, {3, 7, 16, 32}, {2, 9, 0, 0}, {0, 5, 0, 0}};
     static const enum rf_dtype fast[] = {RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
-    for (size_t t = 0; t < RF_COUNT(rf_float_types); t++) {
-        enum rf_dtype type = rf_float_types[t];
+    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
+        enum rf_dtype type = rf_case_floats[t];
         struct rf_op_case one = {.count = 2};
         for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++)
             for (size_t i = 0; i < RF_COUNT(shapes); i++) {
@@ -184,40 +180,45 @@ const struct rf_op rf_op_dequantize = {
 
 static rf_status embedding_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    RF_TRY(check_weights(table, "table"));
-    RF_TRY(check_float(out, "out"));
+    RF_TRY(rf_need_weights(table, "table"));
+    RF_TRY(rf_need_float(out, "out"));
     if (indices->desc.dtype != RF_I32 || indices->desc.rank != 1)
         return rf_fail(RF_E_INVALID, "indices of %s and rank %d; they must be a row of i32",
                        rf_dtype_name(indices->desc.dtype), indices->desc.rank);
-    RF_TRY(check_dense(indices, "indices"));
-    RF_TRY(check_shape(out, "out", indices->desc.shape[0], table->desc.shape[1]));
-    return check_dense(out, "out");
+    RF_TRY(rf_need_dense(indices, "indices"));
+    RF_TRY(rf_need_matrix_of(out, "out", indices->desc.shape[0], table->desc.shape[1]));
+    return rf_need_dense(out, "out");
+}
+static struct rf_embedding_args embedding_args(const struct rf_op_call *call) {
+    const struct rf_tensor_desc *table = &rf_op_in(call, 0)->desc;
+    return (struct rf_embedding_args){
+        .count = rf_op_in(call, 1)->desc.shape[0], .columns = table->shape[1], .table_rows = table->shape[0]};
 }
 static void embedding_reference(const struct rf_op_call *call) {
-    const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    rf_ref_embedding(table->desc.dtype, rf_op_host(table), table->desc.shape[0], table->desc.shape[1],
-                     rf_op_host(indices), indices->desc.shape[0], out->desc.dtype, rf_op_host(out));
+    const struct rf_op_tensor *table = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    struct rf_embedding_args args = embedding_args(call);
+    rf_ref_embedding(out->desc.dtype, rf_op_host(out), table->desc.dtype, rf_op_host(table),
+                     rf_op_host(rf_op_in(call, 1)), &args);
 }
 static rf_status embedding_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
-    const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    return rf_cpu_embedding(cpu, table->desc.dtype, rf_op_host(table), table->desc.shape[0], table->desc.shape[1],
-                            rf_op_host(indices), indices->desc.shape[0], out->desc.dtype, rf_op_host(out));
+    const struct rf_op_tensor *table = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    struct rf_embedding_args args = embedding_args(call);
+    return rf_cpu_embedding(cpu, out->desc.dtype, rf_op_host(out), table->desc.dtype, rf_op_host(table),
+                            rf_op_host(rf_op_in(call, 1)), &args);
 }
 static rf_status embedding_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
-    const struct rf_op_tensor *table = rf_op_in(call, 0), *indices = rf_op_in(call, 1), *out = rf_op_out(call, 0);
-    if (is_quantized(table->desc.dtype)) {
-        RF_TRY(need_aligned(call, table, "table", 16));
-        RF_TRY(need_aligned(call, out, "out", 16));
+    const struct rf_op_tensor *table = rf_op_in(call, 0), *out = rf_op_out(call, 0);
+    if (rf_op_is_quantized(table->desc.dtype)) {
+        RF_TRY(rf_need_gpu_aligned(call, table, "table", 16));
+        RF_TRY(rf_need_gpu_aligned(call, out, "out", 16));
     }
-    struct rf_embedding_args args = {.table_type = table->desc.dtype,
-                                     .type = out->desc.dtype,
-                                     .count = indices->desc.shape[0],
-                                     .columns = table->desc.shape[1],
-                                     .table_rows = table->desc.shape[0],
-                                     .out = view_of(out),
-                                     .table = view_of(table),
-                                     .indices = view_of(indices)};
-    return rf_gpu_embedding(queue, &args);
+    struct rf_gpu_embedding embedding = {.args = embedding_args(call),
+                                         .table_type = table->desc.dtype,
+                                         .type = out->desc.dtype,
+                                         .out = rf_op_operand(out),
+                                         .table = rf_op_operand(table),
+                                         .indices = rf_op_operand(rf_op_in(call, 1))};
+    return rf_gpu_embedding(queue, &embedding);
 }
 /* Rows of the table, and now and then an index that names none; a long list, a benchmark's, goes through the table in
  * strides and names no row twice, as far as there are enough. */
@@ -248,7 +249,7 @@ static void embedding_cost(const struct rf_op_call *call, uint64_t *bytes, uint6
 static void add_embedding(struct rf_case_list *list, enum rf_dtype table, enum rf_dtype type, uint64_t rows,
                           uint64_t count, uint64_t columns, bool view, enum rf_case_data data) {
     struct rf_op_case one = {.count = 3, .data = data, .bench = count > 1000};
-    uint64_t skip = is_quantized(table) ? 16 : 0;
+    uint64_t skip = rf_op_is_quantized(table) ? 16 : 0;
     one.tensors[0] = (struct rf_tensor_desc){.dtype = table, .rank = 2, .shape = {rows, columns}};
     one.tensors[1] = (struct rf_tensor_desc){.dtype = RF_I32, .rank = 1, .shape = {count}};
     one.tensors[2] = (struct rf_tensor_desc){.dtype = type, .rank = 2, .shape = {count, columns}};
@@ -263,8 +264,8 @@ static void add_embedding(struct rf_case_list *list, enum rf_dtype table, enum r
     rf_case_add(list, &one);
 }
 static void embedding_cases(struct rf_case_list *list) {
-    for (size_t t = 0; t < RF_COUNT(rf_float_types); t++) {
-        enum rf_dtype type = rf_float_types[t];
+    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
+        enum rf_dtype type = rf_case_floats[t];
         for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
             enum rf_dtype table = rf_quantized_types[w];
             uint64_t block = rf_dtype_block(table);
@@ -272,8 +273,8 @@ static void embedding_cases(struct rf_case_list *list) {
             add_embedding(list, table, type, 1, 3, block, true, RF_DATA_NORMAL);
         }
         add_embedding(list, RF_Q4_K, type, 3, 0, 256, false, RF_DATA_NORMAL);
-        for (size_t w = 0; w < RF_COUNT(rf_float_types); w++) {
-            enum rf_dtype table = rf_float_types[w];
+        for (size_t w = 0; w < RF_COUNT(rf_case_floats); w++) {
+            enum rf_dtype table = rf_case_floats[w];
             add_embedding(list, table, type, 7, 11, 64, false, RF_DATA_NORMAL);
             add_embedding(list, table, type, 5, 8, 37, true, RF_DATA_NORMAL);
             add_embedding(list, table, type, 3, 5, 1, false, RF_DATA_NORMAL);

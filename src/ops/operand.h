@@ -43,6 +43,16 @@ static inline rf_status rf_operands_count(const char *op, uint64_t rows, uint64_
     return RF_OK;
 }
 
+/* The same operand, this many bytes later; none stays none. */
+static inline struct rf_operand rf_operand_later(struct rf_operand operand, uint64_t bytes) {
+    if (operand.buffer) operand.offset_bytes += bytes;
+    return operand;
+}
+/* 0 without a buffer. */
+static inline uint64_t rf_operand_address(struct rf_operand operand) {
+    return operand.buffer ? rf_buffer_address(operand.buffer) + operand.offset_bytes : 0;
+}
+
 /* 1 + the largest index of sizes[i] elements at strides[i]; 0 where a size is 0. True on overflow. */
 static inline bool rf_extent_overflows(const uint64_t *sizes, const uint64_t *strides, int rank, uint64_t *extent) {
     uint64_t last = 0, step, product = 1;
@@ -89,6 +99,13 @@ static inline bool rf_elements_overlap(const uint64_t *sizes, const uint64_t *st
         if (strides[i] <= span) return true;
     }
     return false;
+}
+
+/* The same for an operand of `bytes` bytes, which may have no buffer where these are 0. */
+static inline rf_status rf_operand_check_bytes(const char *op, struct rf_named_operand *operand, uint64_t bytes,
+                                               uint64_t align) {
+    operand->bytes = 0;
+    return bytes || operand->at.buffer ? rf_operand_check(op, operand, bytes, 1, align) : RF_OK;
 }
 
 /* Two operands may not overlap; may_be_same: except by lying at the same place. */

@@ -201,7 +201,8 @@ static float *widened(const struct model *model, int layer, const char *name) {
     if (tensor->dtype == RF_F32)
         memcpy(values, tensor->data, tensor->bytes);
     else
-        rf_ref_dequantize(tensor->dtype, tensor->data, RF_F32, values, tensor->elements);
+        rf_ref_dequantize(RF_F32, values, tensor->dtype, tensor->data,
+                          &(struct rf_dequantize_args){tensor->elements});
     return values;
 }
 
@@ -216,7 +217,7 @@ static double *taken(const struct model *model, const struct rf_gguf_tensor *wei
         float narrow[RF_Q8_BLOCK];
         struct rf_q8_block block;
         for (int e = 0; e < RF_Q8_BLOCK; e++) narrow[e] = (float)x[i + (uint64_t)e];
-        rf_ref_quantize_q8(RF_F32, narrow, &block, RF_Q8_BLOCK);
+        rf_ref_quantize_q8(&block, RF_F32, narrow, &(struct rf_quantize_q8_args){1, RF_Q8_BLOCK, RF_Q8_BLOCK});
         for (int e = 0; e < RF_Q8_BLOCK; e++) values[i + (uint64_t)e] = (double)block.scale * (double)block.quants[e];
     }
     return values;

@@ -28,15 +28,18 @@ static size_t odd_k(struct rf_random *random, enum rf_dtype dtype, size_t most_b
 }
 
 static struct rf_ref_matmul operation(const struct product *p) {
-    return (struct rf_ref_matmul){.weight_type = p->dtype,
-                                  .weights = p->weights.at,
-                                  .type = RF_F32,
-                                  .x = p->x.at,
-                                  .m = p->m,
-                                  .n = p->n,
-                                  .k = p->k,
-                                  .x_stride = p->k + 3,
-                                  .out_stride = p->n + 1};
+    return (struct rf_ref_matmul){
+        .weight_type = p->dtype,
+        .weights = p->weights.at,
+        .type = RF_F32,
+        .x = p->x.at,
+        .args = {.m = p->m, .n = p->n, .k = p->k, .x_stride = p->k + 3, .out_stride = p->n + 1}};
+}
+
+static void take_q8(struct rf_ref_matmul *op, const void *blocks) {
+    op->x = blocks;
+    op->args.x_q8 = 1;
+    op->args.x_stride = op->args.k;
 }
 
 /* The sum of |w| |x| for each output: what rounding errors are measured by. */
@@ -78,11 +81,8 @@ static struct product product_new(struct rf_random *random, enum rf_dtype dtype,
     rf_ref_matmul(&op);
     if (in_8_bits(dtype)) {
         p.q8 = array_new(m * k / RF_Q8_BLOCK * sizeof(struct rf_q8_block), 4);
-        for (size_t c = 0; c < m; c++)
-            rf_ref_quantize_q8(RF_F32, (const float *)p.x.at + c * (k + 3),
-                               (struct rf_q8_block *)p.q8.at + c * k / RF_Q8_BLOCK, k);
-        op.x = NULL;
-        op.x_q8 = p.q8.at;
+        rf_ref_quantize_q8(p.q8.at, RF_F32, p.x.at, &(struct rf_quantize_q8_args){m, k, k + 3});
+        take_q8(&op, p.q8.at);
     }
     op.out = p.want;
     rf_ref_matmul(&op);
@@ -149,18 +149,16 @@ static void check_halves(const struct product *p, enum rf_dtype type, struct rf_
     uint16_t *want = calloc(outputs, 2), *got = calloc(outputs, 2);
     struct rf_ref_matmul op = operation(p);
     op.type = type;
-    op.x_stride = p->k;
+    op.args.x_stride = p->k;
     op.x = x.at;
     op.out = want;
+    struct rf_ref_matmul rounded = op;
     if (in_8_bits(p->dtype)) {
         q8 = array_new(p->m * p->k / RF_Q8_BLOCK * sizeof(struct rf_q8_block), 4);
-        rf_ref_quantize_q8(type, x.at, q8.at, p->m * p->k);
-        op.x = NULL;
-        op.x_q8 = q8.at;
+        rf_ref_quantize_q8(q8.at, type, x.at, &(struct rf_quantize_q8_args){p->m, p->k, p->k});
+        take_q8(&rounded, q8.at);
     }
-    rf_ref_matmul(&op);
-    op.x = x.at;
-    op.x_q8 = NULL;
+    rf_ref_matmul(&rounded);
     op.out = got;
     double relative = type == RF_F16 ? 1.1e-3 : 8.2e-3;
     EACH_CPU(cpu) {
@@ -189,7 +187,7 @@ RF_TEST_LABELLED_CASES(cpu, matmul_fused, struct type_case, type_cases, .timeout
         float *added = calloc(outputs, sizeof *added), *gated = calloc(outputs, sizeof *gated);
         float *out = calloc(outputs, sizeof *out);
         struct rf_ref_matmul add = operation(&p), gate;
-        if (in_8_bits(c->dtype)) add.x = NULL, add.x_q8 = p.q8.at;
+        if (in_8_bits(c->dtype)) take_q8(&add, p.q8.at);
         gate = add;
         add.bias = p.bias.at;
         add.residual = p.residual.at;
@@ -324,13 +322,12 @@ RF_TEST(cpu, quantize_q8_has_the_references_bits) {
             rf_element_set(type, x.at, at + b % 32, b % 3 == 0 ? 127 : b % 3 == 1 ? (double)NAN : -(double)INFINITY);
             if (type == RF_F32) rf_element_set(type, x.at, 4 * STRIDE + 32 * b, 3e38);
         }
-        for (size_t r = 0; r < ROWS; r++)
-            rf_ref_quantize_q8(type, (const char *)x.at + r * STRIDE * float_bytes(type),
-                               (struct rf_q8_block *)want.at + r * COLUMNS / RF_Q8_BLOCK, COLUMNS);
+        const struct rf_quantize_q8_args args = {ROWS, COLUMNS, STRIDE};
+        rf_ref_quantize_q8(want.at, type, x.at, &args);
         EACH_CPU(cpu) {
             RF_TRACE("%s, %s, %u threads", rf_dtype_name(type), rf_cpu_simd(cpu)->name, rf_cpu_threads(cpu));
             memset(got.at, 0xa5, got.bytes);
-            RF_ASSERT_OK(rf_cpu_quantize_q8(cpu, type, x.at, STRIDE, got.at, ROWS, COLUMNS));
+            RF_ASSERT_OK(rf_cpu_quantize_q8(cpu, got.at, type, x.at, &args));
             for (size_t b = 0; b < ROWS * COLUMNS / RF_Q8_BLOCK; b++) {
                 struct rf_q8_block *one = (struct rf_q8_block *)got.at + b,
                                    *expected = (struct rf_q8_block *)want.at + b;
@@ -355,38 +352,30 @@ RF_TEST(cpu, matmul_of_nothing_and_refusals) {
                                .type = RF_F32,
                                .x = x,
                                .out = y,
-                               .m = 1,
-                               .n = 4,
-                               .k = 0,
-                               .x_stride = 0,
-                               .out_stride = 4};
+                               .args = {.m = 1, .n = 4, .out_stride = 4}};
     RF_ASSERT_OK(rf_cpu_matmul(cpu, &op)); /* an empty sum is 0 */
     for (int i = 0; i < 4; i++) RF_ASSERT(y[i] == 0);
-    op.m = 0;
+    op.args.m = 0;
     RF_ASSERT_OK(rf_cpu_matmul(cpu, &op));
     struct rf_ref_matmul good = {.weight_type = RF_Q8_0,
                                  .weights = w,
                                  .type = RF_F32,
                                  .x = x,
                                  .out = y,
-                                 .m = 1,
-                                 .n = 4,
-                                 .k = 32,
-                                 .x_stride = 32,
-                                 .out_stride = 4};
+                                 .args = {.m = 1, .n = 4, .k = 32, .x_stride = 32, .out_stride = 4}};
     RF_ASSERT_OK(rf_cpu_matmul(cpu, &good));
     struct rf_ref_matmul bad[9];
     for (int i = 0; i < 9; i++) bad[i] = good;
     bad[0].weight_type = RF_I8;
     bad[1].type = RF_Q8_0;
-    bad[2].k = 33;
+    bad[2].args.k = 33;
     bad[3].weights = NULL;
     bad[4].out = NULL;
-    bad[5].out_stride = 3;
-    bad[6].x_stride = 31;
+    bad[5].args.out_stride = 3;
+    bad[6].args.x_stride = 31;
     bad[7].gate = w;
     bad[7].bias = x;
-    bad[8].n = bad[8].out_stride = SIZE_MAX / 2;
+    bad[8].args.n = bad[8].args.out_stride = SIZE_MAX / 2;
     for (int i = 0; i < 9; i++) {
         y[0] = 42;
         RF_ASSERT_STATUS(rf_cpu_matmul(cpu, &bad[i]), RF_E_INVALID);
@@ -412,6 +401,8 @@ RF_TEST(cpu, dequantize_and_embedding) {
     struct rf_random random = {rf_test_seed() + 400};
     enum { ROWS = 11, K = 768, COUNT = 7 };
     static const int32_t indices[COUNT] = {0, 10, -1, 3, 11, 3, INT32_MAX};
+    const struct rf_dequantize_args all = {ROWS * K};
+    const struct rf_embedding_args named = {.count = COUNT, .columns = K, .table_rows = ROWS};
     for (size_t t = 0; t < RF_COUNT(weight_types); t++) {
         struct array table =
             array_weights(&random, weight_types[t], ROWS, K, rf_dtype_block(weight_types[t]) == 1 ? 4 : 3);
@@ -420,11 +411,11 @@ RF_TEST(cpu, dequantize_and_embedding) {
             struct array want = array_new(ROWS * K * float_bytes(type), float_bytes(type)), got = array_like(&want);
             EACH_CPU(cpu) {
                 RF_TRACE("%s, %s to %s", rf_cpu_simd(cpu)->name, rf_dtype_name(weight_types[t]), rf_dtype_name(type));
-                rf_ref_dequantize(weight_types[t], table.at, type, want.at, ROWS * K);
-                RF_ASSERT_OK(rf_cpu_dequantize(cpu, weight_types[t], table.at, type, got.at, ROWS * K));
+                rf_ref_dequantize(type, want.at, weight_types[t], table.at, &all);
+                RF_ASSERT_OK(rf_cpu_dequantize(cpu, type, got.at, weight_types[t], table.at, &all));
                 RF_ASSERT_ARRAY(type, got.at, want.at, ROWS * K, rf_ulp(0));
-                rf_ref_embedding(weight_types[t], table.at, ROWS, K, indices, COUNT, type, want.at);
-                RF_ASSERT_OK(rf_cpu_embedding(cpu, weight_types[t], table.at, ROWS, K, indices, COUNT, type, got.at));
+                rf_ref_embedding(type, want.at, weight_types[t], table.at, indices, &named);
+                RF_ASSERT_OK(rf_cpu_embedding(cpu, type, got.at, weight_types[t], table.at, indices, &named));
                 RF_ASSERT_ARRAY(type, got.at, want.at, COUNT * K, rf_ulp(0));
             }
             array_free(&want), array_free(&got);

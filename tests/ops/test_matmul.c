@@ -72,7 +72,7 @@ struct unit_case {
 static float *rounded_weights(enum rf_dtype dtype, const void *weights, uint64_t count) {
     uint16_t *halves = malloc(count * sizeof *halves);
     float *rounded = malloc(count * sizeof *rounded);
-    rf_ref_dequantize(dtype, weights, RF_F16, halves, count);
+    rf_ref_dequantize(RF_F16, halves, dtype, weights, &(struct rf_dequantize_args){count});
     rf_dequantize_row(RF_F16, halves, rounded, count);
     free(halves);
     return rounded;
@@ -146,8 +146,7 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
     for (uint64_t r = 0; dots && !kind.q8 && r < shape.m; r++) round_to_q8((float *)x + r * x_stride, shape.k);
     for (uint64_t i = 0; i < out_count; i++) rf_element_set(kind.type, residual, i, rf_random_normal(random));
     rf_random_normals(random, bias, shape.n, 0, 1);
-    for (uint64_t r = 0; kind.q8 && r < shape.m; r++)
-        rf_ref_quantize_q8(kind.type, (char *)x + r * x_stride * element, q8 + r * (shape.k / 32), shape.k);
+    if (kind.q8) rf_ref_quantize_q8(q8, kind.type, x, &(struct rf_quantize_q8_args){shape.m, shape.k, x_stride});
 
     struct rf_buffer *on_weights = upload(gpu, weights, weight_bytes),
                      *on_gate = gate ? upload(gpu, gate, gate_bytes) : NULL;
@@ -161,36 +160,33 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
         with_residual && extra != IN_PLACE ? upload(gpu, residual, out_count * element) : NULL;
     memcpy(out, residual, out_count * element);
 
-    struct rf_matmul_args args = {.weight_type = kind.weight,
-                                  .type = kind.type,
-                                  .x_q8 = kind.q8,
-                                  .path = path,
-                                  .m = shape.m,
-                                  .n = shape.n,
-                                  .k = shape.k};
-    args.out = (struct rf_rows_view){on_out, 0, out_stride};
-    args.weights.buffer = on_weights;
-    args.x = (struct rf_rows_view){on_x, 0, kind.q8 ? 0 : x_stride};
-    args.gate.buffer = on_gate;
-    args.bias.buffer = on_bias;
-    if (with_residual) args.residual = (struct rf_rows_view){extra == IN_PLACE ? on_out : on_residual, 0, out_stride};
+    struct rf_gpu_matmul call = {.args = {.m = shape.m,
+                                          .n = shape.n,
+                                          .k = shape.k,
+                                          .x_stride = kind.q8 ? shape.k : x_stride,
+                                          .out_stride = out_stride,
+                                          .x_q8 = kind.q8},
+                                 .weight_type = kind.weight,
+                                 .type = kind.type,
+                                 .path = path,
+                                 .out.buffer = on_out,
+                                 .weights.buffer = on_weights,
+                                 .x.buffer = on_x,
+                                 .gate.buffer = on_gate,
+                                 .bias.buffer = on_bias};
+    if (with_residual) call.residual.buffer = extra == IN_PLACE ? on_out : on_residual;
     uint64_t workspace_bytes;
-    RF_ASSERT_OK(rf_gpu_matmul_workspace(&args, &workspace_bytes));
-    if (workspace_bytes) args.workspace.buffer = gpu_buffer(gpu, workspace_bytes);
-    RF_ASSERT_OK(rf_gpu_matmul(gpu->queue, &args));
+    RF_ASSERT_OK(rf_gpu_matmul_workspace(&call, &workspace_bytes));
+    if (workspace_bytes) call.workspace.buffer = gpu_buffer(gpu, workspace_bytes);
+    RF_ASSERT_OK(rf_gpu_matmul(gpu->queue, &call));
 
-    struct rf_ref_matmul reference = {.weight_type = kind.weight,
+    struct rf_ref_matmul reference = {.args = call.args,
+                                      .weight_type = kind.weight,
                                       .weights = weights,
                                       .gate = gate,
                                       .type = kind.type,
-                                      .out = out,
-                                      .m = shape.m,
-                                      .n = shape.n,
-                                      .k = shape.k,
-                                      .x_stride = x_stride,
-                                      .out_stride = out_stride};
-    if (kind.q8) reference.x_q8 = q8;
-    if (!kind.q8) reference.x = x;
+                                      .x = kind.q8 ? (const void *)q8 : x,
+                                      .out = out};
     if (with_bias) reference.bias = bias;
     if (with_residual) reference.residual = residual;
     float *rounded = NULL;
@@ -212,7 +208,7 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
         RF_ASSERT_BUFFER(gpu->queue, on_out, kind.type, out, out_count, how);
     }
 
-    struct rf_buffer *buffers[] = {on_weights, on_gate, on_x, on_bias, on_residual, on_out, args.workspace.buffer};
+    struct rf_buffer *buffers[] = {on_weights, on_gate, on_x, on_bias, on_residual, on_out, call.workspace.buffer};
     for (size_t i = 0; i < 7; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
     void *memory[] = {weights, gate, x, out, residual, bias, q8, rounded};
     for (size_t i = 0; i < 8; i++) free(memory[i]);
@@ -355,24 +351,22 @@ RF_TEST(matmul, not_a_number_stays_in_its_row, .gpu = true) {
     struct rf_buffer *on_out = gpu_buffer(&gpu, sizeof out),
                      *on_q8 = gpu_buffer(&gpu, M * K / 32 * sizeof(struct rf_q8_block)),
                      *on_workspace = gpu_buffer(&gpu, 2 * (M + N) * K);
-    struct rf_quantize_q8_args quantize = {RF_F32, M, K, {on_q8, 0, 0}, {on_x, 0, 0}};
-    RF_ASSERT_OK(rf_gpu_quantize_q8(gpu.queue, &quantize));
+    RF_ASSERT_OK(rf_gpu_quantize_q8(gpu.queue, (struct rf_operand){on_q8, 0}, RF_F32, (struct rf_operand){on_x, 0},
+                                    &(struct rf_quantize_q8_args){M, K, K}));
     for (int round = 0; round < 5; round++) {
-        struct rf_matmul_args args = {.weight_type = RF_Q4_K,
-                                      .type = RF_F32,
-                                      .x_q8 = round == 1,
-                                      .m = M,
-                                      .n = N,
-                                      .k = K,
-                                      .path = round == 4   ? RF_MATMUL_DOTS
-                                              : round == 3 ? RF_MATMUL_MATRIX
-                                              : round == 2 ? RF_MATMUL_TILED
-                                                           : RF_MATMUL_MATVEC};
-        args.out.buffer = on_out;
-        args.weights.buffer = on_weights;
-        args.x.buffer = round == 1 ? on_q8 : on_x;
-        if (round == 3) args.workspace.buffer = on_workspace;
-        RF_ASSERT_OK(rf_gpu_matmul(gpu.queue, &args));
+        struct rf_gpu_matmul call = {
+            .args = {.m = M, .n = N, .k = K, .x_stride = K, .out_stride = N, .x_q8 = round == 1},
+            .weight_type = RF_Q4_K,
+            .type = RF_F32,
+            .path = round == 4   ? RF_MATMUL_DOTS
+                    : round == 3 ? RF_MATMUL_MATRIX
+                    : round == 2 ? RF_MATMUL_TILED
+                                 : RF_MATMUL_MATVEC,
+            .out.buffer = on_out,
+            .weights.buffer = on_weights,
+            .x.buffer = round == 1 ? on_q8 : on_x};
+        if (round == 3) call.workspace.buffer = on_workspace;
+        RF_ASSERT_OK(rf_gpu_matmul(gpu.queue, &call));
         RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, out, on_out, 0, sizeof out));
         for (int i = 0; i < M * N; i++) RF_EXPECT((isnan(out[i]) != 0) == (i / N == 1));
     }
@@ -386,15 +380,13 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
     struct rf_buffer *w = gpu_buffer(&gpu, 4096), *x = gpu_buffer(&gpu, 4096), *out = gpu_buffer(&gpu, 4096);
-    const struct rf_matmul_args good = {.weight_type = RF_Q8_0,
-                                        .type = RF_F32,
-                                        .m = 2,
-                                        .n = 3,
-                                        .k = 64,
-                                        .out.buffer = out,
-                                        .weights.buffer = w,
-                                        .x.buffer = x};
-    struct rf_matmul_args a = good;
+    const struct rf_gpu_matmul good = {.args = {.m = 2, .n = 3, .k = 64, .x_stride = 64, .out_stride = 3},
+                                       .weight_type = RF_Q8_0,
+                                       .type = RF_F32,
+                                       .out.buffer = out,
+                                       .weights.buffer = w,
+                                       .x.buffer = x};
+    struct rf_gpu_matmul a = good;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
 #define REFUSED(status, text)                                                                                        \
     do {                                                                                                             \
@@ -403,36 +395,41 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
         RF_EXPECT_CONTAINS(rf_error_text(), text);                                                                   \
         a = good;                                                                                                    \
     } while (0)
-    a.k = 63;
+    a.args.k = 63;
     REFUSED(RF_E_INVALID, "multiple of 32");
     a.type = RF_F16;
     REFUSED(RF_E_UNSUPPORTED, "F32");
     a.weight_type = RF_I8;
     REFUSED(RF_E_UNSUPPORTED, "weights of");
     a.weight_type = RF_F16;
-    a.x_q8 = true;
+    a.args.x_q8 = 1;
     REFUSED(RF_E_UNSUPPORTED, "8-bit");
+    a.args.x_q8 = 1;
+    a.args.x_stride = 96;
+    REFUSED(RF_E_UNSUPPORTED, "8-bit activations are dense");
     a.weights.offset_bytes = 34;
-    REFUSED(RF_E_INVALID, "weights starts at");
+    REFUSED(RF_E_INVALID, "weights is at an address that is no multiple of 16");
     a.x.offset_bytes = 4;
-    REFUSED(RF_E_INVALID, "x starts at");
+    REFUSED(RF_E_INVALID, "x is at an address that is no multiple of 16");
     a.weight_type = RF_F16;
     a.path = RF_MATMUL_DOTS;
     REFUSED(RF_E_UNSUPPORTED, "products of bytes");
-    a.x.stride = 65;
+    a.args.x_stride = 65;
     REFUSED(RF_E_INVALID, "multiple of 4");
-    a.x.stride = 60;
+    a.args.x_stride = 60;
     REFUSED(RF_E_INVALID, "stride");
-    a.n = 1000;
-    REFUSED(RF_E_INVALID, "weights needs");
-    a.m = 20;
-    REFUSED(RF_E_INVALID, "x needs");
-    a.n = UINT64_MAX / 2;
+    a.args.out_stride = 2;
+    REFUSED(RF_E_INVALID, "stride");
+    a.args.n = a.args.out_stride = 1000;
+    REFUSED(RF_E_INVALID, "weights takes");
+    a.args.m = 20;
+    REFUSED(RF_E_INVALID, "x takes");
+    a.args.n = a.args.out_stride = UINT64_MAX / 2;
     REFUSED(RF_E_INVALID, "overflow");
     a.out.buffer = x;
     REFUSED(RF_E_INVALID, "out overlaps x");
     a.out.buffer = NULL;
-    REFUSED(RF_E_INVALID, "out has no buffer");
+    REFUSED(RF_E_INVALID, "no buffer for out");
     a.gate.buffer = w;
     a.bias.buffer = x;
     REFUSED(RF_E_UNSUPPORTED, "gate");
@@ -446,20 +443,20 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     REFUSED(RF_E_INVALID, "workspace overlaps x");
     /* A row of x that no block's shared memory holds goes another way, unless this one is asked for. */
     struct rf_buffer *long_row = gpu_buffer(&gpu, (uint64_t)4 << 18);
-    a.m = a.n = 1;
-    a.k = 1 << 18;
+    a.args.m = a.args.n = 1;
+    a.args.k = a.args.x_stride = 1 << 18;
     a.weights.buffer = a.x.buffer = long_row;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     a.path = RF_MATMUL_DOTS;
     REFUSED(RF_E_UNSUPPORTED, "shared memory");
     RF_ASSERT_OK(rf_buffer_destroy(&long_row));
-    a.m = 0;
+    a.args.m = 0;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     a = good;
-    a.n = 0;
+    a.args.n = 0;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     a = good;
-    a.k = 0; /* sums of nothing */
+    a.args.k = 0; /* sums of nothing */
     a.weights.buffer = NULL;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     float zeros[6];

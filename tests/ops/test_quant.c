@@ -256,9 +256,10 @@ static void dequantize_all(struct gpu *gpu) {
                                  *out = gpu_buffer(gpu, count * rf_dtype_bytes(types[o]));
                 random_blocks(&random, quantized[t], host, blocks_of[b]);
                 RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, in, 0, host, bytes));
-                struct rf_dequantize_args args = {quantized[t], types[o], count, {out, 0, 0}, {in, 0, 0}};
-                RF_ASSERT_OK(rf_gpu_dequantize(gpu->queue, &args));
-                rf_ref_dequantize(quantized[t], host, types[o], want, count);
+                const struct rf_dequantize_args args = {count};
+                RF_ASSERT_OK(rf_gpu_dequantize(gpu->queue, types[o], (struct rf_operand){out, 0}, quantized[t],
+                                               (struct rf_operand){in, 0}, &args));
+                rf_ref_dequantize(types[o], want, quantized[t], host, &args);
                 RF_ASSERT_BUFFER(gpu->queue, out, types[o], want, count, rf_exact());
                 RF_ASSERT_OK(rf_buffer_destroy(&in));
                 RF_ASSERT_OK(rf_buffer_destroy(&out));
@@ -283,9 +284,14 @@ static void embed(struct gpu *gpu, struct rf_random *random, enum rf_dtype from,
     }
     RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, table, 0, host, bytes));
     RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, index, 0, indices, sizeof indices));
-    struct rf_embedding_args args = {from, type, COUNT, columns, TABLE, {out, 0, 0}, {table, 0, 0}, {index, 0, 0}};
-    RF_ASSERT_OK(rf_gpu_embedding(gpu->queue, &args));
-    rf_ref_embedding(from, host, TABLE, columns, indices, COUNT, type, want);
+    struct rf_gpu_embedding call = {.args = {.count = COUNT, .columns = columns, .table_rows = TABLE},
+                                    .table_type = from,
+                                    .type = type,
+                                    .out.buffer = out,
+                                    .table.buffer = table,
+                                    .indices.buffer = index};
+    RF_ASSERT_OK(rf_gpu_embedding(gpu->queue, &call));
+    rf_ref_embedding(type, want, from, host, indices, &call.args);
     RF_ASSERT_BUFFER(gpu->queue, out, type, want, COUNT * columns, rf_exact());
     RF_ASSERT_OK(rf_buffer_destroy(&table));
     RF_ASSERT_OK(rf_buffer_destroy(&index));
@@ -332,11 +338,11 @@ static void quantize_all(struct gpu *gpu) {
                 rf_element_set(floats[t], host, stride + 40, NAN);
             }
             RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, x, 0, host, elements * element));
-            struct rf_quantize_q8_args args = {floats[t], rows, columns, {out, 0, 0}, {x, 0, stride}};
-            RF_ASSERT_OK(rf_gpu_quantize_q8(gpu->queue, &args));
+            const struct rf_quantize_q8_args args = {rows, columns, stride};
+            RF_ASSERT_OK(rf_gpu_quantize_q8(gpu->queue, (struct rf_operand){out, 0}, floats[t],
+                                            (struct rf_operand){x, 0}, &args));
             RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, got, out, 0, out_bytes));
-            for (uint64_t r = 0; r < rows; r++)
-                rf_ref_quantize_q8(floats[t], host + r * stride * element, want + r * columns / 32, columns);
+            rf_ref_quantize_q8(want, floats[t], host, &args);
             for (uint64_t b = 0; b < rows * columns / 32; b++) {
                 RF_ASSERT(isnan(want[b].scale) == isnan(got[b].scale));
                 if (isnan(want[b].scale)) continue;
@@ -382,44 +388,40 @@ RF_TEST(quant, bad_calls_are_refused_by_name, .gpu = true) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
     struct rf_buffer *in = gpu_buffer(&gpu, 4096), *out = gpu_buffer(&gpu, 4096);
-    struct rf_dequantize_args d = {RF_Q4_0, RF_F32, 64, {out, 0, 0}, {in, 0, 0}};
-    RF_EXPECT_OK(rf_gpu_dequantize(gpu.queue, &d));
-    d.count = 65;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_INVALID);
+    const struct rf_operand on_in = {in, 0}, on_out = {out, 0};
+#define DEQUANTIZE(type, from, count)                                                                                \
+    rf_gpu_dequantize(gpu.queue, type, on_out, RF_Q4_0, from, &(struct rf_dequantize_args){count})
+    RF_EXPECT_OK(DEQUANTIZE(RF_F32, on_in, 64));
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_F32, on_in, 65), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "dequantize");
-    d.count = 0;
-    RF_EXPECT_OK(rf_gpu_dequantize(gpu.queue, &d));
-    d.count = 2048;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_INVALID); /* out is too small */
-    d.count = UINT64_MAX - 31;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_INVALID);
-    d.count = 64;
-    d.in.offset_bytes = 18;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_INVALID);
-    d.in = d.out;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_INVALID);
+    RF_EXPECT_OK(DEQUANTIZE(RF_F32, on_in, 0));
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_F32, on_in, 2048), RF_E_INVALID); /* out is too small */
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_F32, on_in, UINT64_MAX - 31), RF_E_INVALID);
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_F32, rf_operand_later(on_in, 18), 64), RF_E_INVALID);
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_F32, on_out, 64), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "overlaps");
-    d.in = (struct rf_rows_view){in, 0, 0};
-    d.type = RF_I32;
-    RF_EXPECT_STATUS(rf_gpu_dequantize(gpu.queue, &d), RF_E_UNSUPPORTED);
-    struct rf_embedding_args e = {RF_Q6_K, RF_F32, 1, 256, 2, {out, 0, 0}, {in, 0, 0}, {in, 512, 0}};
+    RF_EXPECT_STATUS(DEQUANTIZE(RF_I32, on_in, 64), RF_E_UNSUPPORTED);
+    struct rf_gpu_embedding e = {.args = {.count = 1, .columns = 256, .table_rows = 2},
+                                 .table_type = RF_Q6_K,
+                                 .type = RF_F32,
+                                 .out = on_out,
+                                 .table = on_in,
+                                 .indices = rf_operand_later(on_in, 512)};
     RF_EXPECT_OK(rf_gpu_embedding(gpu.queue, &e));
-    e.columns = 128;
+    e.args.columns = 128;
     RF_EXPECT_STATUS(rf_gpu_embedding(gpu.queue, &e), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "embedding");
-    e.columns = 256;
+    e.args.columns = 256;
     e.indices.buffer = NULL;
     RF_EXPECT_STATUS(rf_gpu_embedding(gpu.queue, &e), RF_E_INVALID);
     e.indices.buffer = in;
-    e.count = UINT64_C(1) << 62;
+    e.args.count = UINT64_C(1) << 62;
     RF_EXPECT_STATUS(rf_gpu_embedding(gpu.queue, &e), RF_E_INVALID);
-    struct rf_quantize_q8_args q = {RF_F32, 1, 96, {out, 0, 0}, {in, 0, 0}};
-    RF_EXPECT_OK(rf_gpu_quantize_q8(gpu.queue, &q));
-    q.columns = 95;
-    RF_EXPECT_STATUS(rf_gpu_quantize_q8(gpu.queue, &q), RF_E_INVALID);
-    q.columns = 96;
-    q.x.stride = 64;
-    RF_EXPECT_STATUS(rf_gpu_quantize_q8(gpu.queue, &q), RF_E_INVALID);
+#define QUANTIZE(columns, stride)                                                                                    \
+    rf_gpu_quantize_q8(gpu.queue, on_out, RF_F32, on_in, &(struct rf_quantize_q8_args){1, columns, stride})
+    RF_EXPECT_OK(QUANTIZE(96, 96));
+    RF_EXPECT_STATUS(QUANTIZE(95, 96), RF_E_INVALID);
+    RF_EXPECT_STATUS(QUANTIZE(96, 64), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "quantize_q8");
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
     RF_ASSERT_OK(rf_buffer_destroy(&in));
