@@ -61,7 +61,8 @@ struct rf_backend_table {
 };
 struct rf_backend {
     const struct rf_backend_table *table;
-    char name[96]; /* "Simulated GPU 0 (gfx1100)", "CPU, avx512, 2 threads" */
+    struct rf_device *device; /* of a GPU backend, borrowed; else NULL */
+    char name[96];            /* "Simulated GPU 0 (gfx1100)", "CPU, avx512, 2 threads" */
 };
 
 rf_status rf_backend_create_gpu(struct rf_device *device, struct rf_backend **out);
@@ -71,7 +72,5 @@ rf_status rf_backend_create_cpu(struct rf_runtime *runtime, unsigned threads, co
                                 struct rf_backend **out);
 rf_status rf_backend_create_dummy(struct rf_dummy *dummy, struct rf_backend **out);
 void rf_backend_destroy(struct rf_backend **backend);
-/* The device of a GPU backend, else NULL. */
-struct rf_device *rf_backend_device(struct rf_backend *backend);
 
 #endif

@@ -14,7 +14,6 @@ enum { GPU_ALIGNMENT = 256 };
 
 struct gpu_backend {
     struct rf_backend base;
-    struct rf_device *device; /* borrowed */
     struct rf_queue *queue;
     struct rf_event **marks;
     size_t mark_count;
@@ -26,8 +25,6 @@ struct rf_transfer {
     void *plain;              /* then */
     struct rf_event *event;
 };
-
-static const struct rf_backend_table table;
 
 static struct gpu_backend *self(struct rf_backend *backend) {
     return (struct gpu_backend *)backend;
@@ -71,7 +68,7 @@ static rf_status arena_create(struct rf_backend *backend, uint64_t bytes, const 
     params.direct = true;
     params.queue = self(backend)->queue;
     params.label = label;
-    rf_status status = rf_buffer_create_safe(self(backend)->device, &params, &out->buffer);
+    rf_status status = rf_buffer_create_safe(backend->device, &params, &out->buffer);
     if (!status) out->bytes = bytes;
     return status;
 }
@@ -111,7 +108,7 @@ static void transfer_destroy(struct rf_backend *backend, struct rf_transfer *tra
 }
 
 static rf_status transfer_create(struct rf_backend *backend, uint64_t bytes, struct rf_transfer **out) {
-    struct rf_device *device = self(backend)->device;
+    struct rf_device *device = backend->device;
     struct rf_transfer *transfer = calloc(1, sizeof *transfer);
     if (!transfer) return rf_fail(RF_E_NO_MEMORY, "no host memory for a copy between places");
     transfer->bytes = bytes;
@@ -177,7 +174,7 @@ static rf_status marks_create(struct rf_backend *backend, size_t count) {
     gpu->marks = calloc(count ? count : 1, sizeof(struct rf_event *));
     if (!gpu->marks) return rf_fail(RF_E_NO_MEMORY, "no host memory for %zu marks", count);
     for (rf_status status; gpu->mark_count < count; gpu->mark_count++)
-        if ((status = rf_event_create(gpu->device, true, &gpu->marks[gpu->mark_count]))) return status;
+        if ((status = rf_event_create(gpu->base.device, true, &gpu->marks[gpu->mark_count]))) return status;
     return RF_OK;
 }
 
@@ -231,7 +228,7 @@ rf_status rf_backend_create_gpu(struct rf_device *device, struct rf_backend **ou
     struct gpu_backend *gpu = calloc(1, sizeof *gpu);
     if (!gpu) return rf_fail(RF_E_NO_MEMORY, "no host memory for the GPU backend");
     gpu->base.table = &table;
-    gpu->device = device;
+    gpu->base.device = device;
     snprintf(gpu->base.name, sizeof gpu->base.name, "%d: %.88s", info.index, info.name);
     params.label = "graph";
     status = rf_queue_create(device, &params, &gpu->queue);
@@ -241,10 +238,6 @@ rf_status rf_backend_create_gpu(struct rf_device *device, struct rf_backend **ou
     }
     *out = &gpu->base;
     return RF_OK;
-}
-
-struct rf_device *rf_backend_device(struct rf_backend *backend) {
-    return backend->table == &table ? self(backend)->device : NULL;
 }
 
 void rf_backend_destroy(struct rf_backend **backend) {

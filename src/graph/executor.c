@@ -250,7 +250,7 @@ static int source_place(const struct rf_assembly *assembly, uint32_t root) {
     if (plan->graph->tensors[root].role == RF_ROLE_RESULT)
         return plan->maker[root] == RF_NO_INDEX ? -1 : plan->node_place[plan->maker[root]];
     for (int p = 0; p < plan->place_count; p++) {
-        struct rf_device *device = rf_backend_device(rf_assembly_backend(assembly, p));
+        struct rf_device *device = rf_assembly_backend(assembly, p)->device;
         if (!rf_plan_home(plan, root, p)->present) continue;
         if (found < 0 || (!device || !rf_device_status(device))) found = p;
     }
@@ -304,7 +304,7 @@ rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id
     if (place < 0) return rf_fail(RF_E_INVALID, "rf_executor_locate: tensor '%s' is nowhere", tensor->name);
     uint64_t offset;
     struct rf_arena arena = rf_assembly_locate(&executor->assembly, tensor->root, place, &offset);
-    *device = rf_backend_device(rf_assembly_backend(&executor->assembly, place));
+    *device = rf_assembly_backend(&executor->assembly, place)->device;
     *binding = (struct rf_binding){
         .host = arena.host, .buffer = arena.buffer, .offset_bytes = offset + tensor->desc.byte_offset};
     return RF_OK;
@@ -321,7 +321,7 @@ static rf_status save_contents(struct rf_executor *executor) {
         int place = is_kept_by_caller(tensor) ? source_place(assembly, v) : -1;
         if (place < 0 || rf_plan_home(assembly->plan, v, place)->bound) continue;
         struct rf_backend *backend = rf_assembly_backend(assembly, place);
-        struct rf_device *device = rf_backend_device(backend);
+        struct rf_device *device = backend->device;
         if (device && rf_device_status(device)) continue;
         if (!executor->saved[v]) executor->saved[v] = malloc((size_t)tensor->bytes);
         if (!executor->saved[v])

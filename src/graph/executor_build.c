@@ -291,7 +291,7 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
         if (!place->node_count && !place->kept_bytes) continue;
         status = place->backend->table->arena_create(place->backend, rf_plan_arena_bytes(place), label,
                                                      &assembly->arenas[p]);
-        if (status && rf_backend_device(place->backend)) *failed_place = p;
+        if (status && place->backend->device) *failed_place = p;
         if (!status) status = tell_assigned(assembly, p);
     }
     if (status) return status;

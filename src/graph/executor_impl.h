@@ -107,8 +107,11 @@ rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembl
 
 /* executor_run.c */
 rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *assembly);
-/* Waits for what is still under way. */
-rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly);
+/* Waits for what a run left unfinished. */
+rf_status rf_assembly_finish_run(struct rf_executor *executor, struct rf_assembly *assembly);
+static inline rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly) {
+    return executor->unfinished ? rf_assembly_finish_run(executor, assembly) : RF_OK;
+}
 /* check: writes the band after a tensor. */
 rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t tensor, int place);
 

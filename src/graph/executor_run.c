@@ -42,9 +42,9 @@ static rf_status wait_all(struct rf_executor *executor, struct rf_assembly *asse
     return first;
 }
 
-rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly) {
+rf_status rf_assembly_finish_run(struct rf_executor *executor, struct rf_assembly *assembly) {
     struct deadline deadline = begin_deadline(executor);
-    return executor->unfinished ? wait_all(executor, assembly, &deadline) : RF_OK;
+    return wait_all(executor, assembly, &deadline);
 }
 
 rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *assembly) {

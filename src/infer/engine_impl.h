@@ -189,6 +189,8 @@ struct rf_session {
 void rf_session_retire(struct rf_session *session, bool all);
 /* The last token's logits to the host, if they are not there; RF_OK where there are none. */
 rf_status rf_session_keep_logits(struct rf_session *session);
+/* rf_session_sample with parameters that were read already. */
+rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 /* RF_E_CANCELLED where it was; asks once. */
 rf_status rf_session_take_cancel(struct rf_session *session);
 /* Whether the run that is under way should end: as rf_executor_params.stop, of the session whose runner it is. */

@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+#include "tokenizer/tokenizer.h"
+
 /* Text that was made and not given out yet. */
 struct tail {
     char *text;
@@ -143,11 +145,6 @@ static rf_status say_again(struct speech *speech, bool *ended) {
     return RF_OK;
 }
 
-static bool ends_text(const struct rf_tokenizer *tokenizer, int32_t token) {
-    RF_PARAMS(struct rf_token_info, info);
-    return tokenizer && rf_tokenizer_token(tokenizer, token, &info) == RF_OK && info.ends_text;
-}
-
 static rf_status go_on(struct speech *speech) {
     struct rf_session *session = speech->session;
     const struct rf_generate_params *params = speech->params;
@@ -157,10 +154,10 @@ static rf_status go_on(struct speech *speech) {
     for (;;) {
         int32_t token;
         bool ended;
-        status = rf_session_sample(session, params->sampling, &token);
+        status = rf_session_draw(session, params->sampling, &token);
         if (status) break;
         if (!result->tokens) result->first_ns = rf_now_ns() - start;
-        if (!params->ignore_end && ends_text(session->engine->tokenizer, token)) {
+        if (!params->ignore_end && rf_tokenizer_ends_text(session->engine->tokenizer, token)) {
             result->end = RF_END_TOKEN;
             break;
         }

@@ -102,15 +102,18 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     return RF_OK;
 }
 
+rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
+    rf_ladder_enter_quietly(session->engine);
+    rf_status status = sample(session, params, token);
+    rf_ladder_leave(session->engine);
+    return status;
+}
+
 rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
     RF_PARAMS(struct rf_sample_params, own); /* as it is: the best token */
     if (!session || !token) return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL");
     rf_status status = params ? RF_PARAMS_READ(struct rf_sample_params, &own, params, "rf_session_sample") : RF_OK;
-    if (status) return status;
-    rf_ladder_enter_quietly(session->engine);
-    status = sample(session, &own, token);
-    rf_ladder_leave(session->engine);
-    return status;
+    return status ? status : rf_session_draw(session, &own, token);
 }
 
 rf_status rf_session_keep_logits(struct rf_session *session) {

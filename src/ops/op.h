@@ -143,7 +143,11 @@ static inline bool rf_op_given(const struct rf_op_tensor *tensor) {
 static inline void *rf_op_host(const struct rf_op_tensor *tensor) {
     return tensor->host ? (char *)tensor->host + tensor->desc.byte_offset : NULL;
 }
-uint64_t rf_op_elements(const struct rf_tensor_desc *desc);
+static inline uint64_t rf_op_elements(const struct rf_tensor_desc *desc) {
+    uint64_t count = 1;
+    for (int i = 0; i < desc->rank; i++) count *= desc->shape[i];
+    return count;
+}
 bool rf_op_contiguous(const struct rf_tensor_desc *desc);
 bool rf_op_same_shape(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b);
 bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */

@@ -95,12 +95,6 @@ rf_status rf_op_check(struct rf_op_call *call) {
     return status ? rf_fail_within(status, "%s", op->name) : RF_OK;
 }
 
-uint64_t rf_op_elements(const struct rf_tensor_desc *desc) {
-    uint64_t count = 1;
-    for (int i = 0; i < desc->rank; i++) count *= desc->shape[i];
-    return count;
-}
-
 bool rf_op_contiguous(const struct rf_tensor_desc *desc) {
     uint64_t dense = 1;
     if (!rf_op_elements(desc)) return true;

@@ -150,6 +150,10 @@ rf_status rf_tokenizer_token(const struct rf_tokenizer *tokenizer, int32_t id, s
     return RF_OK;
 }
 
+bool rf_tokenizer_ends_text(const struct rf_tokenizer *tokenizer, int32_t id) {
+    return tokenizer && id >= 0 && (uint32_t)id < tokenizer->token_count && tokenizer->tokens[id].ends_text;
+}
+
 int32_t rf_tokenizer_find(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes) {
     if (!tokenizer || (!text && bytes)) return -1;
     uint32_t id = rf_text_index_find(tokenizer, &tokenizer->by_text, true, bytes ? text : "", bytes);

@@ -39,6 +39,9 @@ struct rf_vocab {
  * pre-tokenizer is unknown; the error text has its name and the known ones. */
 rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out);
 
+/* Whether generation ends with this token; false without a tokenizer, and for an id that is not in the vocabulary. */
+bool rf_tokenizer_ends_text(const struct rf_tokenizer *tokenizer, int32_t id);
+
 /* Encodes and counts the steps that this took: positions looked at, merge candidates made and taken.
  * For tests of the bound; any pointer but the first may be NULL. */
 rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,

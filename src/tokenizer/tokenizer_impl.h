@@ -117,7 +117,10 @@ struct rf_encoding {
 };
 
 /* Grows an array to hold at least count elements (doubling); RF_E_NO_MEMORY leaves it as it was. */
-rf_status rf_grow(void **array, size_t *capacity, size_t count, size_t element_bytes);
+rf_status rf_grow_array(void **array, size_t *capacity, size_t count, size_t element_bytes);
+static inline rf_status rf_grow(void **array, size_t *capacity, size_t count, size_t element_bytes) {
+    return count <= *capacity ? RF_OK : rf_grow_array(array, capacity, count, element_bytes);
+}
 #define RF_GROW(array, capacity, count) rf_grow((void **)&(array), &(capacity), (count), sizeof *(array))
 
 rf_status rf_encoding_emit(struct rf_encoding *encoding, uint32_t id);

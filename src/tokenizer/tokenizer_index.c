@@ -7,8 +7,7 @@
 
 #include <stdlib.h>
 
-rf_status rf_grow(void **array, size_t *capacity, size_t count, size_t element_bytes) {
-    if (count <= *capacity) return RF_OK;
+rf_status rf_grow_array(void **array, size_t *capacity, size_t count, size_t element_bytes) {
     uint64_t wanted = RF_MAX(count, (uint64_t)16), bytes;
     if (wanted < *capacity + *capacity / 2) wanted = *capacity + *capacity / 2;
     void *grown = rf_mul_overflows(wanted, element_bytes, &bytes) || bytes > SIZE_MAX ? NULL : realloc(*array, bytes);

@@ -61,7 +61,7 @@ RF_TEST_LABELLED_CASES(backend, has_what_all_have, struct kind, kinds, .gpu = tr
     uint64_t alignment = s.table->alignment(s.backend);
     RF_ASSERT(alignment >= 8 && !(alignment & (alignment - 1)));
     RF_ASSERT_OK(s.table->wait(s.backend, INT64_C(1000000000)));
-    RF_ASSERT((rf_backend_device(s.backend) != NULL) == (s.gpu.device != NULL));
+    RF_ASSERT((s.backend->device != NULL) == (s.gpu.device != NULL));
     subject_close(&s);
 }
 
