@@ -10,8 +10,8 @@
  * u64), and where the file has factors they are in it already. Output: "logits" f32 [rows, vocabulary]. A layer's
  * result is "blk.N", of the last layer in the wanted rows only. Groups: 1 is the embedding, 2 + N layer N, 2 + layers
  * the output: a group is placed on one backend. */
-#ifndef RF_MODEL_ARCH_H
-#define RF_MODEL_ARCH_H
+#ifndef RF_INFER_ARCH_H
+#define RF_INFER_ARCH_H
 
 #include <rocmforge/graph.h>
 

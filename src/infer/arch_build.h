@@ -6,8 +6,8 @@
  *
  * The last layer computes queries, attention and feed-forward for the wanted rows alone, and where no logits are
  * wanted it ends with its caches: rf_build_attention then gives 0 without a failure. */
-#ifndef RF_MODEL_ARCH_BUILD_H
-#define RF_MODEL_ARCH_BUILD_H
+#ifndef RF_INFER_ARCH_BUILD_H
+#define RF_INFER_ARCH_BUILD_H
 
 #include "infer/arch.h"
 

@@ -17,8 +17,8 @@
  *   3. nobody takes the gate twice, or calls the user's functions while he holds it
  * ladder.c checks 2 before each move. 1 and 3 are about who holds a lock, which a lock does not tell: the thread
  * sanitizer sees a breach of 1, and a breach of 3 would hang the tests of tests/infer/test_ladder.c. */
-#ifndef RF_MODEL_ENGINE_IMPL_H
-#define RF_MODEL_ENGINE_IMPL_H
+#ifndef RF_INFER_ENGINE_IMPL_H
+#define RF_INFER_ENGINE_IMPL_H
 
 #include <rocmforge/infer.h>
 

@@ -4,8 +4,8 @@
  * Callable for any weights at any time, while sessions run too. It holds nothing of the device or the host between
  * calls, and no weights in host memory but the few pieces under way: the file is read, its map is not touched, so
  * what the kernel keeps of the file is its cache alone, which it may drop. */
-#ifndef RF_MODEL_LOAD_H
-#define RF_MODEL_LOAD_H
+#ifndef RF_INFER_LOAD_H
+#define RF_INFER_LOAD_H
 
 #include <rocmforge/gpu.h>
 
