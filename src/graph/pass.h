@@ -1,6 +1,6 @@
-/* The internals of the optimizer. A pass changes a clone (graph_impl.h) whose nodes stand in an order they can run
- * in; it leaves them in such an order and counts its changes. Passes are independent: any set of them, in any order,
- * keeps the results.
+/* The internals of the optimizer. A pass changes a clone (graph_impl.h) with its nodes in an order they can run in;
+ * it leaves them in an order they can run in, and counts its changes. Passes are independent: any set of them, in any
+ * order, keeps the results.
  *
  * A root (here: an input, a state or an output) keeps its name, its descriptor, its position in a node and a
  * storage of its own. */

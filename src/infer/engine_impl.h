@@ -134,7 +134,7 @@ rf_status rf_engine_raise_cache(struct rf_engine *engine, uint32_t layer);
 
 rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params *params);
 /* Must be called around everything that uses the placement, runners or logits. enter checks the device's memory if
- * a check is due, and makes the step that is needed first. */
+ * a check is due; if a step is needed, enter makes it before it returns. */
 void rf_ladder_enter(struct rf_engine *engine);
 void rf_ladder_leave(struct rf_engine *engine);
 /* As enter, but never checks the memory: for calls that must be quick. */

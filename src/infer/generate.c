@@ -248,8 +248,8 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
     if (!status && !ended) status = go_on(&speech);
     /* A cancellation that arrived after the last token is consumed here: it was not meant for the next call. */
     if (!status) status = rf_session_take_cancel(session);
-    /* Gives out text that was held back and turned out not to be a stop text; an incomplete character is shown as
-     * such. Not after a failure: then the generation is not over, and may continue from the tokens generated. */
+    /* Gives out text that was held back and turned out not to be a stop text; an incomplete character becomes
+     * U+FFFD. Not after a failure: then the generation is not over, and may continue from the tokens generated. */
     bool over = !status || status == RF_E_CANCELLED;
     if (over && speech.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
         const char *text;

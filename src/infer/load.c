@@ -59,7 +59,7 @@ struct loader {
     struct rf_queue *queue;
     struct slot slots[SLOTS_MAX];
     unsigned slot_count, slots_most;
-    bool grown; /* a slot was added in this step */
+    bool grown; /* this step has already tried to add a slot */
     uint64_t piece_bytes, plain_charged;
     struct slots free, copying;
 
