@@ -16,8 +16,8 @@
  * other way. rf_gguf_read() does not touch the map and fails cleanly instead; rf_gguf_unchanged() says
  * whether the file changed. If somebody overwrites the file in place, weights and strings are whatever
  * is there then; lengths of strings in arrays are checked again at each step. */
-#ifndef RF_MODEL_GGUF_H
-#define RF_MODEL_GGUF_H
+#ifndef RF_GGUF_GGUF_H
+#define RF_GGUF_GGUF_H
 
 #include <rocmforge/gpu.h>
 #include <rocmforge/model.h>

@@ -1,6 +1,6 @@
 /* What the GGUF reader's files share: gguf.c parses, gguf_file.c maps, gguf_get.c looks up. */
-#ifndef RF_MODEL_GGUF_IMPL_H
-#define RF_MODEL_GGUF_IMPL_H
+#ifndef RF_GGUF_GGUF_IMPL_H
+#define RF_GGUF_GGUF_IMPL_H
 
 #include <sys/types.h>
 #include <time.h>

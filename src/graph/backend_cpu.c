@@ -1,8 +1,8 @@
-/* The CPU as a backend: fast ops where the table has them, the reference for the rest.
+/* The CPU as a backend: fast ops where the op table has them, the scalar reference for the rest.
  *
- * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to the runtime's
- * host budget. The runtime's threads start with the first arena, so that a plan that never uses the CPU never starts
- * them. Scratch memory of the fast ops grows with the first call of each size and stays. */
+ * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to the
+ * runtime's host budget. The runtime's threads start with the first arena, so that a plan that never uses the CPU
+ * never starts them. The scratch memory of the fast ops grows with the first call of each size and is then kept. */
 #include "graph/backend.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct cpu_backend {
     struct rf_runtime *runtime;
     unsigned threads;
     enum rf_simd_level level;
-    struct rf_cpu *cpu; /* NULL: not started */
+    struct rf_cpu *cpu; /* NULL until the threads are started */
 };
 
 static struct cpu_backend *self(struct rf_backend *backend) {
@@ -35,7 +35,7 @@ static rf_status execute(struct rf_backend *backend, const struct rf_op_call *ca
     return RF_OK;
 }
 
-/* The reference takes every call that passed the check. */
+/* The reference handles every call that passed the op's check. */
 static rf_status supports(struct rf_backend *backend, const struct rf_op_call *call) {
     (void)backend, (void)call;
     return RF_OK;

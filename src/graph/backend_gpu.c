@@ -1,8 +1,9 @@
-/* A GPU as a backend: one queue, on which everything is ordered.
+/* A GPU as a backend. It has one queue, and all its work is ordered on that queue.
  *
- * supports is cheap: whether the op has a kernel at all. What a kernel refuses for its shapes shows in rehearse,
- * which needs the arenas to be there and launches nothing. Arenas go straight to and from the driver, not through the
- * pool: they are large, live long, and their bytes must be free for others when they are given back. */
+ * supports is cheap: it only asks whether the op has a kernel at all. Whether a kernel accepts the shapes is found
+ * by rehearse, which needs the arenas to exist and launches nothing. Arenas are allocated from the driver and
+ * returned to it directly, not through the pool: they are large, live long, and their bytes must be free for
+ * others once they are given back. */
 #include "graph/backend.h"
 
 #include <stdio.h>
@@ -21,8 +22,8 @@ struct gpu_backend {
 
 struct rf_transfer {
     uint64_t bytes;
-    struct rf_pinned *pinned; /* NULL: the host budget had none to give, and the copy waits */
-    void *plain;              /* then */
+    struct rf_pinned *pinned; /* NULL: the host budget refused it, and the copy waits */
+    void *plain;              /* used when pinned is NULL */
     struct rf_event *event;
 };
 
@@ -39,7 +40,7 @@ static rf_status rehearse(struct rf_backend *backend, const struct rf_op_call *c
     rf_queue_rehearse(queue, true);
     rf_status status = call->op->gpu(queue, call);
     rf_queue_rehearse(queue, false);
-    /* A device that was opened with some modules only has not all kernels. */
+    /* A device that was opened with only some modules does not have all kernels. */
     return status == RF_E_NOT_FOUND ? rf_fail_within(RF_E_UNSUPPORTED, "%s", call->op->name) : status;
 }
 

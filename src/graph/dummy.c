@@ -1,12 +1,13 @@
 /* The dummy: a backend with fake memory that executes nothing, for tests of graphs, plans and placements.
  *
- * The struct rf_dummy is the user's and counts; a struct rf_backend stands on it while a graph is executed.
+ * The struct rf_dummy belongs to the user and keeps the counts; a struct rf_backend uses it while a graph is
+ * executed.
  * Invariants:
- *   - an address is a number from 16 on, a multiple of the alignment, and is never followed
- *   - alloc_count counts tensors that were given a buffer, not arenas; total is what those took, each rounded up to
- *     the alignment
+ *   - an address is a number from 16 on, a multiple of the alignment, and is never dereferenced
+ *   - alloc_count counts tensors that were given a buffer, not arenas; total is the sum of their bytes, each rounded
+ *     up to the alignment
  *   - a refused allocation counts nothing
- * Addresses and sums are asserted where they change. An address that was followed would end the process.
+ * Addresses and sums are asserted where they change. Dereferencing an address would end the process.
  * One thread at a time. */
 #include "graph/backend.h"
 
@@ -16,12 +17,12 @@
 enum { BASE = 16 };
 
 struct rf_dummy {
-    uint64_t max_bytes, alignment; /* of a buffer */
-    uint64_t next;                 /* address of the next arena */
+    uint64_t max_bytes, alignment; /* max_bytes of one buffer, and its alignment */
+    uint64_t next;                 /* the address of the next arena */
     uint64_t total;
     struct rf_dummy_stats stats;
-    size_t fail_in; /* allocations until one fails, itself counted; 0: none will */
-    bool *buffers;  /* by id - 1: has one, in the graph last executed */
+    size_t fail_in; /* the allocation that fails, counted from 1 for the next one; 0: none fails */
+    bool *buffers;  /* [id - 1] whether the tensor has a buffer, in the graph executed last */
     size_t buffer_count;
 };
 
@@ -80,7 +81,7 @@ void rf_dummy_fail_at(struct rf_dummy *dummy, size_t nth) {
 /* ---- as a backend ---- */
 
 struct dummy_backend {
-    struct rf_backend base; /* first */
+    struct rf_backend base; /* must be the first member */
     struct rf_dummy *dummy;
 };
 static struct rf_dummy *dummy_of(struct rf_backend *backend) {
@@ -88,7 +89,7 @@ static struct rf_dummy *dummy_of(struct rf_backend *backend) {
 }
 
 static rf_status dummy_supports(struct rf_backend *backend, const struct rf_op_call *call) {
-    (void)backend, (void)call; /* what rf_op_check passed; it computes nothing */
+    (void)backend, (void)call; /* rf_op_check accepted the call, and the dummy computes nothing */
     return RF_OK;
 }
 static rf_status dummy_workspace(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes) {
@@ -105,10 +106,10 @@ static rf_status dummy_arena_create(struct rf_backend *backend, uint64_t bytes, 
     struct rf_dummy *dummy = dummy_of(backend);
     uint64_t address, next;
     if (rf_round_up_overflows(dummy->next, dummy->alignment, &address) || rf_add_overflows(address, bytes, &next) ||
-        next > INT64_MAX) /* no memory reaches further */
+        next > INT64_MAX) /* no address space reaches further */
         return rf_fail(RF_E_DEVICE_MEMORY, "dummy: no addresses are left for %llu bytes of %s",
                        (unsigned long long)bytes, label ? label : "an arena");
-    dummy->next = RF_MAX(next, address + 1); /* no two arenas at one address, empty ones neither */
+    dummy->next = RF_MAX(next, address + 1); /* no two arenas have the same address, not even empty ones */
     rf_assert(address >= BASE && address % dummy->alignment == 0 && dummy->next > address);
     *out = (struct rf_arena){.bytes = bytes, .host = (void *)(uintptr_t)address};
     return RF_OK;
@@ -163,7 +164,7 @@ static rf_status dummy_upload(struct rf_backend *backend, struct rf_arena *arena
     (void)backend, (void)data;
     return check_range(arena, offset, bytes);
 }
-/* Nothing was kept: zeros, so that nobody reads what was there before. */
+/* Uploaded data was not kept. The caller gets zeros, so that nobody reads the previous contents of its memory. */
 static rf_status dummy_download(struct rf_backend *backend, struct rf_arena *arena, uint64_t offset, void *data,
                                 uint64_t bytes) {
     (void)backend;
@@ -201,7 +202,8 @@ static const struct rf_backend_table table = {
     .destroy = dummy_destroy,
 };
 
-/* A new backend, a new graph: who had a buffer in the last one is forgotten, what was counted is not. */
+/* A new backend means a new graph: which tensors had a buffer in the last one is forgotten, but the counts are
+ * kept. */
 rf_status rf_backend_create_dummy(struct rf_dummy *dummy, struct rf_backend **out) {
     if (!dummy || !out) return rf_fail(RF_E_INVALID, "rf_backend_create_dummy: dummy or out is NULL");
     struct dummy_backend *backend = calloc(1, sizeof *backend);

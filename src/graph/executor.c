@@ -1,8 +1,8 @@
-/* The executor: a graph with a plan and the memory of it. What the public functions promise is kept here; how an
- * assembly is made and run is in executor_build.c and executor_run.c.
+/* The executor: a graph with a plan and the memory for it. This file has the public functions and keeps what they
+ * promise; how an assembly is made and run is in executor_build.c and executor_run.c.
  *
- * When plans change, inputs and states travel through host memory: what was saved stays saved until a new assembly
- * has it, so a replan that fails loses nothing. Constants are never saved: the graph has them. */
+ * When the plan changes, inputs and states move through host memory. Saved contents are kept until a new assembly
+ * holds them, so a replan that fails loses nothing. Constants are never saved, because the graph has them. */
 #include "graph/executor_impl.h"
 
 #include <stdio.h>
@@ -122,7 +122,8 @@ static rf_status set_devices(struct rf_executor *executor, struct rf_device *con
     return RF_OK;
 }
 
-/* The caller's runtime, else that of its devices; a graph on the CPU alone may do without either. */
+/* Takes the caller's runtime, else that of its devices. A graph that runs on the CPU alone needs neither: it gets
+ * a runtime of its own. */
 static rf_status find_runtime(struct rf_executor *executor, const struct rf_executor_params *params) {
     executor->runtime = params->runtime;
     if (!executor->runtime && params->device_count) executor->runtime = rf_device_runtime(params->devices[0]);
@@ -139,7 +140,7 @@ static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor
     return rf_backend_create_cpu(executor->runtime, params->cpu_threads, params->cpu_simd, &executor->cpu);
 }
 
-/* Optimizes if asked, and finds the caller's tensors in the result. */
+/* Optimizes the graph if asked to, and finds the caller's tensors in the result. */
 static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     const struct rf_graph *source = executor->source;
     if (passes) {
@@ -242,8 +243,8 @@ rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const
     return status;
 }
 
-/* The place where a root's contents are the newest; -1: nowhere. Of several that are as good, one that can be asked.
- */
+/* The place that has the newest contents of a root; -1: none has. If several places have them, one is preferred
+ * that has no device or a working one. */
 static int source_place(const struct rf_assembly *assembly, uint32_t root) {
     const struct rf_plan *plan = assembly->plan;
     int found = -1;
@@ -312,7 +313,7 @@ rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id
 
 /* ---- planning again ---- */
 
-/* Copies inputs and states out. What was on a lost device only is gone: zeros again. */
+/* Copies inputs and states to the host. Contents that were only on a lost device are gone and become zeros again. */
 static rf_status save_contents(struct rf_executor *executor) {
     struct rf_assembly *assembly = &executor->assembly;
     const struct rf_graph *graph = executor->graph;
@@ -364,7 +365,7 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
     if (executor->dummy) return rf_fail(RF_E_INVALID, "rf_executor_replan: a dummy has no other place to go");
     if (!device_count && executor->no_cpu)
         return rf_fail(RF_E_INVALID, "rf_executor_replan: neither a device nor the CPU to run on");
-    struct rf_executor asked = *executor; /* to see whether they can be taken */
+    struct rf_executor asked = *executor; /* a copy, to check the devices before anything changes */
     rf_status status = set_devices(&asked, devices, device_count, device_bytes);
     if (!status && has_assembly(executor)) {
         status = rf_assembly_drain(executor, &executor->assembly);
@@ -375,7 +376,7 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
         return status;
     }
     if (has_assembly(executor)) {
-        /* What is lost cannot be given back in order, and that is no news. */
+        /* Destroying what is on a lost device fails, and the loss was reported before: the status is ignored. */
         rf_assembly_destroy(executor, &executor->assembly);
         executor->unfinished = false;
         for (size_t i = 0; i < executor->device_count; i++) rf_device_trim(executor->devices[i], RF_TIMEOUT_DEFAULT);
@@ -401,7 +402,7 @@ rf_status rf_executor_replan(struct rf_executor *executor, struct rf_device *con
     return status;
 }
 
-/* ---- what the plan says ---- */
+/* ---- plan information ---- */
 
 rf_status rf_executor_plan_info(const struct rf_executor *executor, struct rf_plan_info *info) {
     if (!executor) return rf_fail(RF_E_INVALID, "rf_executor_plan_info: executor is NULL");

@@ -1,17 +1,19 @@
-/* What the layers above may know of an executor besides its public functions. */
+/* What the layers above may use of an executor besides its public functions. */
 #ifndef RF_GRAPH_EXECUTOR_H
 #define RF_GRAPH_EXECUTOR_H
 
 #include <rocmforge/graph.h>
 
-/* Where a tensor that can be read lies after a run: *device NULL for the CPU. Borrowed until the executor plans again
- * or is destroyed. */
+/* Where a tensor that can be read lies after a run. *device is NULL for the CPU. The binding is borrowed until the
+ * executor replans or is destroyed. */
 rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id, struct rf_device **device,
                              struct rf_binding *binding);
 
-/* From now on runs take the time of each node on a device; a little slower. Not where runs are replayed. */
+/* From now on runs measure the time of each node on a device, which makes them a little slower. RF_E_INVALID where
+ * runs are replayed. */
 rf_status rf_executor_time_nodes(struct rf_executor *executor);
-/* The longest of the last run that was timed so; 0: there was none, or nothing ran on a device. */
+/* The longest time of one node in the last run that was measured; 0: there was no such run, or nothing ran on a
+ * device. */
 int64_t rf_executor_longest_ns(const struct rf_executor *executor);
 
 #endif

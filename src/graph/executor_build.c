@@ -1,8 +1,9 @@
-/* Putting an assembly together: measure, plan, charge and allocate, rehearse, upload, record.
+/* Builds an assembly: measure, plan, charge and allocate, rehearse, upload, record.
  *
- * Order matters: arenas first, since a refusal is cheap then; nothing is uploaded before all memory is there. What a
- * device grants is asked before planning and may be gone when it is taken, for others ask too: then the plan is made
- * again for less, and in the end without that device. Likewise for a node that a device turns out to refuse. */
+ * The order matters. Arenas come first, because a refusal is cheap at that point, and nothing is uploaded before
+ * all memory is allocated. What a device can grant is asked before planning and may be gone when it is allocated,
+ * because others allocate too. Then the plan is made again for less memory, and in the end without that device.
+ * The same happens for a node that a device turns out to refuse. */
 #include "graph/executor_impl.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ static uint64_t bytes_to_give(struct rf_executor *executor) {
     return sum;
 }
 
-/* What others gave back may still wait for a quiet moment, and counts as held until then. */
+/* Memory that others freed may still wait for a quiet moment, and counts as held until then. */
 static bool trim_gains(struct rf_executor *executor) {
     uint64_t before = bytes_to_give(executor);
     for (size_t i = 0; i < executor->device_count; i++) rf_device_trim(executor->devices[i], RF_TIMEOUT_DEFAULT);
@@ -58,10 +59,11 @@ rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *o
         struct rf_saved_error saved;
         rf_error_save(&saved);
         rf_assembly_destroy(executor, &assembly);
-        /* What was given back must be back before it is asked for again. */
+        /* The freed memory must be back with the driver before it is requested again. */
         if (again && failed >= 0) rf_device_trim(executor->devices[failed], RF_TIMEOUT_DEFAULT);
         if (first) {
-            /* Without a caller's placement it may fit with less, else only if there is more now. */
+            /* If the caller did not place the nodes, a smaller plan may fit; otherwise only more free memory
+             * helps. */
             trimmed = true;
             again = trim_gains(executor) || (failed >= 0 && !executor->place);
         }
@@ -113,10 +115,11 @@ rf_status rf_assembly_destroy(struct rf_executor *executor, struct rf_assembly *
 
 /* ---- places ---- */
 
-/* Rough figures, by kind and number of units; only their proportions matter, and only where something must move. */
+/* Rough figures by the kind of GPU and its number of compute units. Only their proportions matter, and only where
+ * something must move. */
 static void guess_rates(const struct rf_device_info *info, struct rf_plan_place *place) {
     double units = info->compute_units > 0 ? info->compute_units : 32;
-    bool server = info->total_bytes >= UINT64_C(40) << 30; /* stacked memory */
+    bool server = info->total_bytes >= UINT64_C(40) << 30; /* a server GPU with stacked memory */
     place->bytes_per_ns = units * (server ? 30 : 9);
     place->flops_per_ns = units * (server ? 2000 : 400);
     place->link_bytes_per_ns = info->integrated ? 20 : server ? 40 : 20;
@@ -140,7 +143,7 @@ static rf_status describe_device(struct rf_executor *executor, size_t index, uin
     guess_rates(&info, place);
     place->limit = RF_MIN(memory.available_bytes, cap);
     if (executor->device_bytes[index]) {
-        /* The driver rounds up to its granularity, and that is what is held. */
+        /* The driver rounds up to its granularity, and the rounded size is what is held. */
         uint64_t granularity = info.granularity_bytes ? info.granularity_bytes : 1;
         place->limit = RF_MIN(place->limit, executor->device_bytes[index] / granularity * granularity);
     }
@@ -148,7 +151,7 @@ static rf_status describe_device(struct rf_executor *executor, size_t index, uin
 }
 
 static void describe_cpu(struct rf_executor *executor, struct rf_plan_place *place) {
-    /* Asked for, else one per core; a thread more does not help where memory is the limit. */
+    /* As many as were asked for, else one per core. More threads do not help where memory bandwidth is the limit. */
     double threads = executor->cpu_threads;
     place->cpu = true;
     place->limit = rf_host_room(&executor->runtime->host, false);
@@ -250,7 +253,7 @@ static rf_status rehearse(struct rf_assembly *assembly, uint8_t **refused, int *
     return first;
 }
 
-/* The dummy counts tensors, by the caller's numbers where they have one. */
+/* The dummy counts tensors by the caller's ids where they have one. */
 static rf_status tell_assigned(struct rf_assembly *assembly, int place) {
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
     const struct rf_graph *graph = assembly->plan->graph;
@@ -340,7 +343,7 @@ static rf_status make_transfers(struct rf_assembly *assembly) {
 static rf_status make_actions(struct rf_assembly *assembly) {
     const struct rf_plan *plan = assembly->plan;
     uint32_t nodes = (uint32_t)plan->graph->node_count, next = 0;
-    uint32_t *first = calloc((size_t)nodes + 1, sizeof *first); /* [position] copy + 1 that leaves after it */
+    uint32_t *first = calloc((size_t)nodes + 1, sizeof *first); /* [position] 1 + the first copy leaving after it */
     uint32_t *more = calloc(plan->copy_count + 1, sizeof *more);
     assembly->actions = calloc(nodes + 2 * plan->copy_count + 1, sizeof *assembly->actions);
     if (!first || !more || !assembly->actions) {
@@ -371,8 +374,8 @@ static rf_status make_actions(struct rf_assembly *assembly) {
     return RF_OK;
 }
 
-/* Records nodes first to last of the actions, all on one place; without a recording they are executed one by one, as
- * they would be where the driver cannot record or has no memory for it. */
+/* Records the nodes of actions first to last, all on one place. Without a recording they are executed one by one,
+ * which is also what happens where the driver cannot record or has no memory for it. */
 static rf_status record(struct rf_assembly *assembly, size_t first, size_t last, void **recording) {
     int place = assembly->actions[first].place;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
@@ -417,7 +420,7 @@ static rf_status make_recordings(struct rf_assembly *assembly) {
     return RF_OK;
 }
 
-/* Two marks for each node on a place that has marks, and one for the beginning of a run. */
+/* Makes two marks for each node on a place that has marks, and one for the beginning of a run. */
 rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembly *assembly) {
     const struct rf_plan *plan = assembly->plan;
     uint32_t counts[RF_PLACES_MAX];

@@ -1,12 +1,12 @@
 /* A run: the actions of an assembly, one after the other, then a wait for all places.
  *
- * The calling thread is the CPU's place: devices get their work ahead of it and compute meanwhile. Nothing is
- * allocated. Before each action it is asked whether to stop; what was handed to a device by then is not taken back.
- * After a stop or a failure everything that is under way is waited for, by the same deadline, before it is reported;
- * what cannot be waited for leaves the executor 'unfinished'. */
+ * The calling thread does the CPU's work: devices get their work ahead of it and compute meanwhile. Nothing is
+ * allocated. Before each action the run asks whether to stop; work that was already submitted to a device is not
+ * taken back. After a stop or a failure, the run waits for all work that is under way, by the same deadline,
+ * before it reports. If that wait times out, the executor is left 'unfinished'. */
 #include "graph/executor_impl.h"
 
-/* The deadline of a run; RF_TIMEOUT_DEFAULT has each wait use its own. */
+/* The deadline of a run. If it is not set, each wait uses RF_TIMEOUT_DEFAULT. */
 struct deadline {
     bool set;
     int64_t at_ns;
@@ -67,7 +67,7 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
     return status;
 }
 
-/* ---- check: bands of a known byte after each tensor ---- */
+/* ---- check: guard bands, bytes of a known value after each tensor ---- */
 
 static bool has_guard(const struct rf_plan *plan, uint32_t tensor, int place) {
     const struct rf_plan_home *home = rf_plan_home(plan, tensor, place);
@@ -85,7 +85,7 @@ rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t tensor, int p
                                   band, sizeof band);
 }
 
-/* Before a node, the bands after what it makes. */
+/* Before a node runs: writes the guard bands after its outputs. */
 static rf_status guard_outputs(struct rf_assembly *assembly, uint32_t at) {
     const struct rf_node_row *row = &assembly->plan->graph->nodes[assembly->plan->order[at]];
     int place = assembly->plan->node_place[assembly->plan->order[at]];
@@ -98,7 +98,7 @@ static rf_status guard_outputs(struct rf_assembly *assembly, uint32_t at) {
     return status;
 }
 
-/* After a node, the bands of all that is alive on its place. */
+/* After a node ran: checks the guard bands of all tensors that are alive on its place. */
 static rf_status check_guards(struct rf_assembly *assembly, uint32_t at) {
     const struct rf_plan *plan = assembly->plan;
     const struct rf_graph *graph = plan->graph;
@@ -186,7 +186,7 @@ static rf_status act(struct rf_executor *executor, struct rf_assembly *assembly,
 
 /* ---- times ---- */
 
-/* A mark on each place that has them, and when the host saw it done. */
+/* Sets a mark on each place that has marks, and notes when the host saw it done. */
 static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *assembly, int64_t *base_ns) {
     (void)executor;
     for (int p = 0; p < assembly->plan->place_count; p++) {

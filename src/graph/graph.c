@@ -3,11 +3,11 @@
  * Invariants: see graph_impl.h. Beyond those, while a graph is built:
  *   - a name is in the table of names exactly once
  *   - a node was checked by its op with the descriptors in the table, and descriptors never change
- *   - a failed call leaves the graph as it was (not checked while it runs: that would take a copy for every call;
- *     tests/graph/test_no_memory.c fails each call and repeats it)
- * rf_graph_is_valid looks at the first two when the graph is cloned, compacted and finished: looking after each
- * addition would take the square of the time.
- * Must not: know of devices or memory of tensors. The order of the nodes is graph_order.c's. */
+ *   - a failed call leaves the graph as it was (not checked at run time, because that would take a copy for every
+ *     call; tests/graph/test_no_memory.c makes each call fail and repeats it)
+ * rf_graph_is_valid checks the first two when the graph is cloned, compacted and finished; checking after each
+ * addition would make building quadratic.
+ * Must not: know about devices or the memory of tensors. graph_order.c decides the order of the nodes. */
 #include "graph/graph_impl.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool build_names(struct rf_graph *graph, size_t slots) {
     return true;
 }
 
-/* What may be printed in a dump as it is, but for quotes. */
+/* A valid name can be printed in a dump as it is, except for its quotes. */
 static rf_status check_name(const char *what, const char *name) {
     size_t length = strlen(name);
     if (!length) return rf_fail(RF_E_INVALID, "%s: its name is empty", what);
@@ -57,7 +57,7 @@ static rf_status no_memory(const char *what, const char *name) {
     return rf_fail(RF_E_NO_MEMORY, "%s '%s': the host has no memory left for it", what, name);
 }
 
-/* Room for one more in a table. */
+/* Makes room for one more element in a table. */
 static bool grow(void **table, size_t count, size_t *capacity, size_t element) {
     if (count < *capacity) return true;
     size_t more = *capacity ? 2 * *capacity : 64;
@@ -97,7 +97,7 @@ static rf_status check_roles(const struct rf_graph *graph, const struct rf_graph
     return RF_OK;
 }
 
-/* Fills what the descriptor says of its place. */
+/* Checks the descriptor and fills in the row's role, storage, size and group. */
 static rf_status describe(const struct rf_graph *graph, const struct rf_graph_tensor *tensor,
                           struct rf_tensor_row *row) {
     rf_status status = check_roles(graph, tensor);
@@ -127,7 +127,7 @@ static rf_status describe(const struct rf_graph *graph, const struct rf_graph_te
     return RF_OK;
 }
 
-/* A copy of the name; where none is given "tN", with as many '_' as make it unique. */
+/* A copy of the name; without one "tN", followed by as many '_' as make it unique. */
 static char *name_for(const struct rf_graph *graph, const char *given) {
     char text[64];
     if (given) return strdup(given);
@@ -155,7 +155,7 @@ rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tens
         return rf_fail(RF_E_INVALID, "tensor '%s': the name is taken", shown);
     status = describe(graph, tensor, &row);
     if (status) return rf_fail_within(status, "tensor '%s'", shown);
-    /* Addresses and differences of them are at most this. */
+    /* Addresses and their differences are at most INT64_MAX. */
     uint64_t sum;
     if (!tensor->view_of && (rf_add_overflows(graph->bytes, row.bytes, &sum) || sum > INT64_MAX))
         return rf_fail(RF_E_INVALID, "tensor '%s': with its %llu bytes the graph is larger than memory can be", shown,
@@ -229,7 +229,7 @@ static rf_status check_outputs(const struct rf_graph *graph, const struct rf_nod
     return RF_OK;
 }
 
-/* What is changed in place must be changeable, and nothing else the node reads. */
+/* A tensor that the node changes in place must not be constant, and must not overlap anything else the node reads. */
 static rf_status check_updates(const struct rf_graph *graph, const struct rf_node_row *node) {
     for (int u = 0; u < node->op->inputs; u++) {
         if (!(node->op->updates >> u & 1) || node->tensors[u] == RF_NO_INDEX) continue;
@@ -255,7 +255,7 @@ void rf_graph_call(const struct rf_graph *graph, const struct rf_node_row *node,
     }
 }
 
-/* By position first, then by name, so that a name wins. */
+/* Sets attributes by position first, then by name, so that a name overrides a position. */
 static rf_status take_attributes(const struct rf_graph_node *node, struct rf_node_row *row) {
     static const struct rf_op_attribute none[] = {{NULL, 0, false, 0}};
     const struct rf_op_attribute *known = row->op->attributes ? row->op->attributes : none, *found;
@@ -311,7 +311,7 @@ rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *
     if (status) return rf_fail_within(status, "node '%s'", name);
     for (int i = 0; i < RF_OP_TENSORS_MAX; i++) row.tensors[i] = RF_NO_INDEX, row.in_place[i] = -1;
     status = check_node(graph, node, &row);
-    if (status) /* what an op does not support no backend does: here it is an argument that is wrong */
+    if (status) /* no backend runs what the op itself does not support: here it is an invalid argument */
         return rf_fail_within(status == RF_E_UNSUPPORTED ? RF_E_INVALID : status, "node '%s'", name);
     if (!grow((void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof row) ||
         !(row.name = strdup(name)))
@@ -337,7 +337,7 @@ rf_status rf_graph_add_output(struct rf_graph *graph, rf_tensor_id id) {
         return rf_fail(RF_E_INVALID, "output '%s' is an input, a constant or a state: those are kept anyway",
                        row->name);
     row->output = true;
-    /* Whoever wants a view wants its storage. */
+    /* A caller who wants a view also wants its storage. */
     if (graph->tensors[row->root].role == RF_ROLE_RESULT) graph->tensors[row->root].output = true;
     return RF_OK;
 }
@@ -419,7 +419,7 @@ rf_tensor_id rf_graph_find(const struct rf_graph *graph, const char *tensor_name
     return graph && tensor_name ? *name_slot(graph, tensor_name) : 0;
 }
 
-/* Takes out tensors that nobody uses; map gives the new index of each. */
+/* Removes tensors that nobody uses; map receives the new index of each that is kept. */
 static void drop_tensors(struct rf_graph *graph, const bool *used, uint32_t *map) {
     size_t kept = 0;
     for (size_t i = 0; i < graph->tensor_count; i++) {

@@ -1,7 +1,7 @@
 /* A graph as text for people and as a Graphviz file.
  *
- * Text: a line per tensor and per node, in the order of the tables; the same graph gives the same text. Works on a
- * graph that is not finished too. Must not: fail half-way for a reason other than the reader's. */
+ * The text has a line per tensor and per node, in the order of the tables; the same graph gives the same text. A
+ * graph that is not finished can be dumped too. Must not: stop half-way unless the reader asks for it. */
 #include "graph/graph_impl.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void print_shape(struct rf_writer *writer, const struct rf_tensor_desc *d
         rf_writer_print(writer, "%s%llu", i ? "," : " strides ", (unsigned long long)desc->strides[i]);
 }
 
-/* Attributes that are not 0. */
+/* Prints the attributes that are not 0. */
 static void print_attributes(struct rf_writer *writer, const struct rf_node_row *node) {
     struct rf_op_attributes attributes = node->attributes;
     for (const struct rf_op_attribute *row = node->op->attributes; row && row->name; row++) {
@@ -74,7 +74,7 @@ static void dump_text(const struct rf_graph *graph, struct rf_writer *writer) {
     }
 }
 
-/* A quoted string of Graphviz; names have no control characters. */
+/* Escapes text for a quoted string of Graphviz; names have no control characters. */
 static void print_quoted(struct rf_writer *writer, const char *text) {
     char quoted[2 * RF_GRAPH_NAME_MAX + 1];
     size_t used = 0;
@@ -86,7 +86,7 @@ static void print_quoted(struct rf_writer *writer, const char *text) {
     rf_writer_print(writer, "%s", quoted);
 }
 
-/* Tensors that are kept are boxes, nodes ellipses; an edge is a tensor, named on it. */
+/* Tensors that are kept are boxes and nodes are ellipses. An edge is a tensor and has its name. */
 static void dump_dot(const struct rf_graph *graph, struct rf_writer *writer) {
     rf_writer_print(writer, "digraph \"");
     print_quoted(writer, graph->name);
@@ -124,7 +124,7 @@ static void dump_dot(const struct rf_graph *graph, struct rf_writer *writer) {
             if (graph->tensors[node->tensors[o]].output)
                 rf_writer_print(writer, "  n%zu -> t%u;\n", s + 1, node->tensors[o] + 1);
     }
-    /* Views that are wanted hang on their storage. */
+    /* Views that are outputs are drawn as hanging from their storage. */
     for (size_t i = 0; i < graph->tensor_count; i++)
         if (graph->tensors[i].output && graph->tensors[i].view_of != RF_NO_INDEX)
             rf_writer_print(writer, "  t%u -> t%zu [style=dotted];\n", graph->tensors[i].root + 1, i + 1);

@@ -1,8 +1,9 @@
-/* Finishing a graph: the order of its nodes and the checks of the whole.
+/* Finishing a graph: the order of its nodes, and the checks that need the whole graph.
  *
- * Order. A node waits for the makers of what it reads, and around a change in place nothing moves: a node that
- * updates storage waits for all that were added before it and use that storage, and those added after it wait for it.
- * Steps keep the order they were added in wherever they can, so a graph that was built in order is left as it is.
+ * Order: a node waits for the nodes that make what it reads. Nothing moves across a change in place: a node that
+ * updates storage waits for all nodes that use that storage and were added before it, and those added after it wait
+ * for it. Nodes keep the order in which they were added wherever they can, so a graph that was built in order is left
+ * as it is.
  * Must not: recurse (a chain may be a million nodes long). */
 #include "graph/graph_impl.h"
 
@@ -18,7 +19,7 @@ struct edges {
 };
 
 static bool add_edge(struct edges *edges, uint32_t from, uint32_t to) {
-    if (from == to) return true; /* a node that uses a storage twice */
+    if (from == to) return true; /* the node uses the same storage twice */
     if (edges->count == edges->capacity) {
         size_t capacity = edges->capacity ? 2 * edges->capacity : 256;
         if (capacity > SIZE_MAX / sizeof *edges->list) return false;
@@ -31,13 +32,13 @@ static bool add_edge(struct edges *edges, uint32_t from, uint32_t to) {
     return true;
 }
 
-/* What is known of a storage while the nodes are walked in the order they were added. */
+/* What is known about a storage while the nodes are visited in the order they were added. */
 struct storage {
-    uint32_t updater; /* the last one, or RF_NO_INDEX */
-    uint32_t reader;  /* the last link of the chain of uses since then, or RF_NO_INDEX */
+    uint32_t updater; /* the last node that updated it, or RF_NO_INDEX */
+    uint32_t reader;  /* the last link in the chain of reads since then, or RF_NO_INDEX */
 };
 struct use {
-    uint32_t node, earlier; /* links of that chain */
+    uint32_t node, earlier; /* a link of that chain */
 };
 
 static size_t count_inputs(const struct rf_graph *graph) {
@@ -81,8 +82,8 @@ static rf_status cycle_at(const struct rf_graph *graph, uint32_t a, uint32_t b) 
                    graph->name, graph->nodes[a].name, graph->nodes[b].name);
 }
 
-/* needs[first[s]] to needs[first[s + 1] - 1]: what node s waits for. Fills order, depth first: what a node waits for,
- * then the node, over the nodes as they were added. */
+/* needs[first[s]] to needs[first[s + 1] - 1] are the nodes that node s waits for. Fills order depth first,
+ * visiting the nodes as they were added: first the nodes that a node waits for, then the node. */
 static rf_status walk(const struct rf_graph *graph, const size_t *first, const uint32_t *needs, uint32_t *order,
                       uint32_t *stack, size_t *at, unsigned char *state) {
     size_t ordered = 0;
@@ -124,11 +125,11 @@ static void apply(struct rf_graph *graph, const uint32_t *order, struct rf_node_
 struct ordered {
     const struct edges *edges;
     const uint32_t *order;
-    uint32_t *position; /* room for as many */
+    uint32_t *position; /* [count] scratch memory for the check */
     size_t count;
 };
 #if RF_CHECKS >= 2
-/* Each node once, and every one after those it waits for: invariants 1 and 5. */
+/* Each node is in the order once, after all nodes it waits for: invariants 1 and 5. */
 static bool order_is_valid(const struct ordered *ordered, const char **why) {
     for (size_t i = 0; i < ordered->count; i++) ordered->position[i] = RF_NO_INDEX;
     for (uint32_t i = 0; i < ordered->count; i++) {
@@ -157,8 +158,8 @@ rf_status rf_graph_order(struct rf_graph *graph) {
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to order it", graph->name);
         goto done;
     }
-    /* Sorted by 'to', in the order of adding: first[t + 1] is where those of t go on, and in the end where they end.
-     */
+    /* Sorts the edges by 'to', in the order they were added. While they are filled in, first[t + 1] is where the
+     * next edge of t goes; in the end it is where the edges of t end. */
     for (size_t i = 0; i < edges.count; i++) first[edges.list[i].to + 2]++;
     for (size_t i = 1; i < count + 2; i++) first[i] += first[i - 1];
     for (size_t i = 0; i < edges.count; i++) needs[first[edges.list[i].to + 1]++] = edges.list[i].from;
@@ -188,7 +189,7 @@ static rf_status check_values(const struct rf_graph *graph) {
     return RF_OK;
 }
 
-/* A tensor whose last use changes it, or that has none, is what the graph is for. */
+/* A tensor becomes an output if nothing reads it, or if nothing reads it after its last change in place. */
 static rf_status mark_outputs(struct rf_graph *graph) {
     bool *read = calloc(graph->tensor_count + 1, sizeof *read);
     if (!read) return rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to finish it", graph->name);

@@ -1,7 +1,7 @@
-/* Whether a graph keeps the invariants of graph_impl.h; compiled with checks at level 2 only.
+/* Checks whether a graph keeps the invariants of graph_impl.h; compiled only with checks at level 2.
  *
- * Walks everything once. Must not allocate with malloc: tests refuse allocations one by one, and a check must not be
- * one of them. */
+ * Visits everything once. Must not allocate with malloc: tests make allocations fail one by one, and those of a
+ * check must not be among them. */
 #include "graph/graph_impl.h"
 
 static bool tensor_is_valid(const struct rf_graph *graph, uint32_t index, const char **why) {
@@ -37,7 +37,7 @@ static bool tensor_is_valid(const struct rf_graph *graph, uint32_t index, const 
     return true;
 }
 
-/* in_place says of output o that it takes the storage of an input. */
+/* Checks an output o that takes the storage of an input. */
 static bool in_place_is_valid(const struct rf_graph *graph, const struct rf_node_row *node, int o, const char **why) {
     int input = node->in_place[o];
     if (input < 0) return true;

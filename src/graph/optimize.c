@@ -1,4 +1,5 @@
-/* The optimizer: clones a graph, runs the passes asked for over the clone, finishes it. What passes share. */
+/* The optimizer: clones a graph, runs the requested passes over the clone, and finishes it. Also has what passes
+ * share. */
 #include "graph/pass.h"
 
 #include <stdlib.h>
@@ -32,7 +33,7 @@ rf_status rf_graph_optimize(const struct rf_graph *graph, unsigned passes, struc
     struct rf_graph *clone = NULL;
     rf_status status = rf_graph_clone(graph, &clone);
     if (status) return status;
-    /* What an earlier optimizing put in place may not fit what passes make of it now. */
+    /* In-place marks of an earlier optimization may not fit the graph that the passes make now. */
     for (size_t i = 0; i < clone->node_count; i++)
         memset(clone->nodes[i].in_place, -1, sizeof clone->nodes[i].in_place);
     struct rf_pass_report reports[RF_COUNT(passes_in_order)];

@@ -1,8 +1,9 @@
-/* The optimizer's inside. A pass changes a clone (graph_impl.h) whose nodes stand in an order they can run in, and
- * leaves it so; it counts what it changed. Each stands alone: any set of them, in any order, keeps the results.
+/* The internals of the optimizer. A pass changes a clone (graph_impl.h) with its nodes in an order they can run in;
+ * it leaves them in an order they can run in, and counts its changes. Passes are independent: any set of them, in any
+ * order, keeps the results.
  *
- * What is a root (an input, a state, an output) keeps its name, its descriptor, its place in a node and a storage of
- * its own. */
+ * A root (here: an input, a state or an output) keeps its name, its descriptor, its position in a node and a
+ * storage of its own. */
 #ifndef RF_GRAPH_PASS_H
 #define RF_GRAPH_PASS_H
 
@@ -15,18 +16,18 @@ rf_status rf_pass_view(struct rf_graph *graph, size_t *changes);
 rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes);
 rf_status rf_pass_in_place(struct rf_graph *graph, size_t *changes);
 
-/* How each storage is used; by the index of its root. Views count as what they are a view of. */
+/* How each storage is used, by the index of its root. A use of a view counts as a use of its root. */
 struct rf_pass_use {
-    uint32_t reads;    /* inputs of nodes that it is, updates included */
+    uint32_t reads;    /* how many inputs of nodes it is, updates included */
     uint32_t reader;   /* the last node that has it as an input, or RF_NO_INDEX */
-    bool updated;      /* changed in place by some node */
+    bool updated;      /* some node changes it in place */
     bool through_view; /* some node has a view of it as an input */
 };
-/* The caller frees it; NULL, with the reason set, where there is no memory. */
+/* The caller frees the result. NULL, with the error set: there is no memory. */
 struct rf_pass_use *rf_pass_uses(const struct rf_graph *graph);
-/* A flag for each node; likewise. */
+/* A flag for each node. The caller frees the result. NULL, with the error set: there is no memory. */
 bool *rf_pass_flags(const struct rf_graph *graph);
-/* rf_op_check of a node as it stands. */
+/* Whether a node, as it stands, passes rf_op_check. Leaves the thread's error as it was. */
 bool rf_pass_fits(const struct rf_graph *graph, const struct rf_node_row *node);
 
 static inline int rf_node_tensors(const struct rf_node_row *node) {

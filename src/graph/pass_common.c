@@ -1,8 +1,8 @@
-/* Common subexpressions: a node that does what an earlier one did gives way to it.
+/* Common subexpressions: a node that does the same as an earlier one is replaced by it.
  *
- * The same is the same op with the same attributes over the same bytes of the same storage, making tensors of the
- * same descriptor. Storage that any node changes in place is left alone, read or made: what it holds depends on when.
- */
+ * Two nodes are the same if they have the same op, the same attributes and the same bytes of the same storage as
+ * inputs, and make tensors of the same descriptor. A node that reads or makes storage which any node changes in
+ * place is left alone, because its contents depend on when it is read. */
 #include "graph/pass.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static bool same_node(const struct rf_graph *graph, const struct rf_node_row *a,
     return true;
 }
 
-/* What it reads and makes holds one thing throughout. */
+/* Whether no node changes what this node reads and makes. */
 static bool steady(const struct rf_graph *graph, const struct rf_node_row *node, const struct rf_pass_use *uses) {
     if (node->op->updates || !node->op->outputs) return false;
     for (int i = 0; i < rf_node_tensors(node); i++)
@@ -47,7 +47,7 @@ static bool makes_root(const struct rf_graph *graph, const struct rf_node_row *n
     return false;
 }
 
-/* Uses of 'old' are uses of 'new' from node 'from' on; views of it too. */
+/* From node 'from' on, replaces uses of 'old' by 'new'; views of 'old' become views of 'new'. */
 static void replace(struct rf_graph *graph, uint32_t old, uint32_t new, size_t from) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         if (graph->tensors[i].root == old && i != old) graph->tensors[i].root = new;
@@ -63,7 +63,7 @@ rf_status rf_pass_common(struct rf_graph *graph, size_t *changes) {
     while (slots < 2 * graph->node_count) slots *= 2;
     struct rf_pass_use *uses = rf_pass_uses(graph);
     bool *gone = rf_pass_flags(graph);
-    uint32_t *table = calloc(slots, sizeof *table); /* node + 1 */
+    uint32_t *table = calloc(slots, sizeof *table); /* node + 1, or 0 in a free slot */
     rf_status status = RF_OK;
     if (!uses || !gone || !table) {
         status = rf_fail(RF_E_NO_MEMORY, "graph '%s': the host has no memory left to optimize it", graph->name);

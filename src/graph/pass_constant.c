@@ -1,13 +1,14 @@
-/* Constant folding: a node whose inputs are constants is computed now, by the op's reference, and what it makes
- * becomes a constant.
+/* Constant folding: a node with only constant inputs is computed now, by the op's reference, and its outputs become
+ * constants.
  *
- * A constant is kept for good where a tensor's storage is reused, and the reference is slow: folded is only what is
- * small, by the limits below. Must not: fold what is a root, or what a node changes in place. */
+ * A constant stays in memory for good, where the storage of a computed tensor would be reused, and the reference
+ * is slow. So only small nodes are folded, by the limits below. Must not: fold a root, or a tensor that a node
+ * changes in place. */
 #include "graph/pass.h"
 
 #include <stdlib.h>
 
-enum { BYTES_MAX = 1 << 20, FLOPS_MAX = 1 << 24 }; /* of what a node makes, and computes */
+enum { BYTES_MAX = 1 << 20, FLOPS_MAX = 1 << 24 }; /* limits on a node's outputs and on its operations */
 
 static bool foldable(const struct rf_graph *graph, const struct rf_node_row *node, const struct rf_pass_use *uses,
                      const struct rf_op_call *call) {
@@ -25,13 +26,13 @@ static bool foldable(const struct rf_graph *graph, const struct rf_node_row *nod
     return bytes <= BYTES_MAX && flops <= FLOPS_MAX;
 }
 
-/* Nothing is changed where memory is short. */
+/* If memory runs out, nothing is changed. */
 static rf_status fold(struct rf_graph *graph, const struct rf_node_row *node, struct rf_op_call *call) {
     for (int i = 0; i < call->count; i++) {
         if (node->tensors[i] == RF_NO_INDEX) continue;
         const struct rf_tensor_row *root = &graph->tensors[graph->tensors[node->tensors[i]].root];
         if (i < node->op->inputs) {
-            call->tensors[i].host = (void *)(uintptr_t)root->data; /* read only */
+            call->tensors[i].host = (void *)(uintptr_t)root->data; /* it is only read */
             continue;
         }
         uint64_t bytes;

@@ -1,5 +1,5 @@
-/* Dead nodes: a node stays if it makes what is wanted, changes what is kept or wanted, or makes what a node that
- * stays uses. Walked from the end, where "wanted" only ever grows. */
+/* Dead nodes: a node stays if it makes a wanted tensor, changes a kept or wanted tensor in place, or makes a
+ * tensor that a node which stays uses. The nodes are visited from the end, so that "wanted" only ever grows. */
 #include "graph/pass.h"
 
 #include <stdlib.h>

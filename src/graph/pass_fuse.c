@@ -8,16 +8,18 @@
  *   silu(x w1^T) * (x w2^T)                            -> matmul_gate
  *   a + b, rms_norm of it                              -> add_norm
  *   rms_norm of a row, matmul_gate or 3 matmuls of it  -> norm_gate, norm_qkv
- *   kv_append(rope(k))                                 -> kv_append with nodes
+ *   kv_append(rope(k))                                 -> kv_append with rotation steps
+ *   rope(q) after the kv_append of its keys            -> rope_append
+ *   copy to f32, matmul of it                          -> cast_matmul
  *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
  *
- * A pattern is tried at its last node and takes the place of it (with a norm: of its first). What it no longer makes
- * was read by nothing else and is no root. What it reads later than before is not changed by any node. The op's own
- * check has the last word on shapes and types. Nodes of different groups are never fused: a group is placed as one.
- * Fused results differ by roundings that no longer happen.
+ * A pattern is tried at its last node, and the fused node takes the place of that node (with a norm: of the first).
+ * Tensors that are no longer made had no other reader and are no roots. Tensors that are now read later than before
+ * are not changed by any node. The op's own check decides whether shapes and types fit. Nodes of different groups are
+ * never fused, because a group is placed as one. Fused results differ by roundings that no longer happen.
  *
- * The nodes of one round do not overlap, so that the counts of uses stay true; rounds follow until one finds nothing.
- */
+ * The patterns found in one round do not overlap, so that the counts of uses stay true; rounds repeat until one
+ * finds nothing. */
 #include "graph/pass.h"
 
 #include <float.h>
@@ -30,11 +32,11 @@
 struct fusing {
     struct rf_graph *graph;
     struct rf_pass_use *uses;
-    bool *gone;    /* nodes taken out */
+    bool *gone;    /* nodes that were removed */
     bool *touched; /* nodes that took part in this round */
 };
 
-/* Inputs by name, as the rows have them. */
+/* Names for the inputs and outputs of ops, in the order of the op table's rows. */
 enum {
     MATMUL_X,
     MATMUL_WEIGHTS,
@@ -44,7 +46,7 @@ enum {
     GATE_WEIGHTS = 1,
     GATE_GATE,
     GATE_OUT,
-    NORM_WEIGHTS = 2, /* of norm_qkv and norm_gate */
+    NORM_WEIGHTS = 2, /* the first one, of norm_qkv and norm_gate */
     KV_K = 0,
     KV_POSITIONS = 2,
     KV_SEQUENCES,
@@ -64,7 +66,7 @@ static bool is(const struct rf_node_row *node, const char *op) {
     return !strcmp(node->op->name, op);
 }
 
-/* The node that makes this very tensor for one reader alone; NULL: none, or it cannot be taken out. */
+/* The node that makes exactly this tensor, for a single reader. NULL: there is none, or it cannot be removed. */
 static struct rf_node_row *only_for_here(struct fusing *f, uint32_t tensor) {
     if (tensor == RF_NO_INDEX) return NULL;
     const struct rf_tensor_row *made = &f->graph->tensors[tensor];
@@ -74,7 +76,7 @@ static struct rf_node_row *only_for_here(struct fusing *f, uint32_t tensor) {
     if (f->touched[made->producer]) return NULL;
     return &f->graph->nodes[made->producer];
 }
-/* The first inputs, so many, hold the same when they are read later. */
+/* Whether the first 'inputs' inputs of the node still have the same contents when they are read later. */
 static bool steady_but(struct fusing *f, const struct rf_node_row *node, int inputs) {
     for (int i = 0; i < inputs; i++)
         if (node->tensors[i] != RF_NO_INDEX && f->uses[rf_node_root(f->graph, node, i)].updated) return false;
@@ -86,7 +88,7 @@ static bool steady(struct fusing *f, const struct rf_node_row *node) {
 static size_t index_of(struct fusing *f, const struct rf_node_row *node) {
     return (size_t)(node - f->graph->nodes);
 }
-/* A node like this one, of another op and without tensors. */
+/* A copy of this node with another op, without tensors and attributes. */
 static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
     struct rf_node_row fused = *node;
     fused.op = rf_op_find(op);
@@ -94,7 +96,7 @@ static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
     for (int i = 0; i < RF_OP_TENSORS_MAX; i++) fused.tensors[i] = RF_NO_INDEX;
     return fused;
 }
-/* Puts the fused node in place of 'at' and takes out the others (NULL: none), if the op accepts it. */
+/* Replaces 'at' by the fused node and removes the others (NULL: none), if the op accepts it. */
 static bool settle(struct fusing *f, struct rf_node_row *at, const struct rf_node_row *fused,
                    struct rf_node_row *const *others, int count) {
     for (int i = 0; i < count; i++)
@@ -114,7 +116,7 @@ static bool settle(struct fusing *f, struct rf_node_row *at, const struct rf_nod
 
 /* ---- scales ---- */
 
-/* Of two in turn. False where one f32 cannot stand for both. */
+/* The product of two scales. False: one f32 cannot stand for both. */
 static bool joined_scale(const struct rf_node_row *a, const struct rf_node_row *b, double *scale) {
     *scale = (double)(float)a->attributes.scale * (double)(float)b->attributes.scale;
     return fabs(*scale) >= (double)FLT_MIN && fabs(*scale) <= (double)FLT_MAX;
@@ -124,7 +126,7 @@ static bool fuse_scale(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "scale")) return false;
     struct rf_node_row *from = only_for_here(f, node->tensors[0]);
     if (!from || !(is(from, "scale") || is(from, "qkt_matmul")) || !steady(f, from)) return false;
-    /* Of 16 bits what is in between may be infinite where the result is not. */
+    /* A 16-bit intermediate may be infinite where the fused result is not. */
     if (f->graph->tensors[node->tensors[0]].desc.dtype != RF_F32) return false;
     struct rf_node_row fused = form(node, from->op->name);
     fused.attributes = from->attributes;
@@ -183,7 +185,7 @@ static bool fuse_activation(struct fusing *f, struct rf_node_row *node) {
         struct rf_node_row *act = only_for_here(f, node->tensors[side]);
         if (!act || !is(act, "activation") || act->tensors[1] != RF_NO_INDEX || !steady(f, act)) continue;
         const struct rf_tensor_desc *up = &f->graph->tensors[node->tensors[!side]].desc;
-        if (up->shape[0] > 1 && !up->strides[0]) continue; /* a repeated row: multiply's alone */
+        if (up->shape[0] > 1 && !up->strides[0]) continue; /* a repeated row: only multiply supports it */
         struct rf_node_row fused = form(node, "activation");
         fused.attributes = act->attributes;
         fused.tensors[0] = act->tensors[0];
@@ -197,7 +199,7 @@ static bool plain_product(const struct rf_node_row *node) {
     return is(node, "matmul") && node->tensors[MATMUL_BIAS] == RF_NO_INDEX &&
            node->tensors[MATMUL_RESIDUAL] == RF_NO_INDEX && !node->attributes.path;
 }
-/* Few rows only: with many, two products in tiles are faster than the gate, which reads its weights row by row. */
+/* For few rows only: with many, two tiled products are faster than the gate, which reads its weights row by row. */
 static bool fuse_gate(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "activation") || node->attributes.kind != RF_ACTIVATION_SILU ||
         f->graph->tensors[node->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
@@ -216,7 +218,7 @@ static bool fuse_gate(struct fusing *f, struct rf_node_row *node) {
 
 /* ---- norms ---- */
 
-/* The sum may have other readers, the norm's weight must be there when it is made. */
+/* The sum may have other readers. The norm's weight must exist when the sum is made. */
 static bool fuse_add_norm(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "rms_norm")) return false;
     uint32_t sum = node->tensors[0];
@@ -238,13 +240,13 @@ static bool fuse_add_norm(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, add, &fused, node);
 }
 
-/* Whether a weight is there where the norm is, and of a type that a kernel takes together with the norm. */
+/* Whether a weight exists when the norm runs, and has a type that a kernel takes together with the norm. */
 static bool early_weight(struct fusing *f, const struct rf_node_row *product, int input) {
     uint32_t root = rf_node_root(f->graph, product, input);
     const struct rf_tensor_row *weight = &f->graph->tensors[product->tensors[input]];
     return f->graph->tensors[root].producer == RF_NO_INDEX && !f->uses[root].updated && weight->desc.dtype != RF_F32;
 }
-/* One row of x: for more there is no kernel that does all of it. What is normalized may have other readers. */
+/* For one row of x only: no kernel does all of it for more. The normalized row may have other readers. */
 static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
     enum { PRODUCTS_MAX = 3 };
     if (!is(node, "rms_norm") || node->tensors[1] == RF_NO_INDEX) return false;
@@ -278,9 +280,9 @@ static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, node, &fused, found[0], found[1], found[2]);
 }
 
-/* ---- the cache ---- */
+/* ---- the KV cache ---- */
 
-/* rope's positions must be those of kv_append, which turns k by them as it stores it. */
+/* rope's positions must be those of kv_append, which rotates k by them as it stores it. */
 static bool fuse_rope(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "kv_append") || node->tensors[KV_STEPS] != RF_NO_INDEX) return false;
     struct rf_node_row *rope = only_for_here(f, node->tensors[KV_K]);
@@ -293,8 +295,8 @@ static bool fuse_rope(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, node, &fused, rope);
 }
 
-/* The kv_append of the keys that belong to these queries: same positions, same rotation; between the two nobody reads
- * or changes what it appends to. */
+/* The kv_append of the keys that belong to these queries: it has the same positions and the same rotation, and
+ * between the two no node reads or changes the cache it appends to. */
 static struct rf_node_row *append_for(struct fusing *f, const struct rf_node_row *rope) {
     for (size_t s = index_of(f, rope); s-- > 0;) {
         struct rf_node_row *append = &f->graph->nodes[s];
@@ -310,7 +312,7 @@ static struct rf_node_row *append_for(struct fusing *f, const struct rf_node_row
     }
     return NULL;
 }
-/* Few tokens only: the queries of many are rotated by themselves, in place. */
+/* For few tokens only: the queries of many tokens are rotated by themselves, in place. */
 static bool fuse_rope_append(struct fusing *f, struct rf_node_row *node) {
     enum { TOKENS_MAX = 16 };
     if (!is(node, "rope") || f->graph->tensors[node->tensors[0]].desc.shape[0] > TOKENS_MAX) return false;
@@ -326,7 +328,7 @@ static bool fuse_rope_append(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, node, &fused, append);
 }
 
-/* A row that is cast to f32 for a product alone: one kernel reads it as it is. */
+/* A row that is cast to f32 only for a product: one kernel reads it as it is. */
 static bool fuse_cast(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "matmul") || node->tensors[MATMUL_BIAS] != RF_NO_INDEX || node->attributes.path ||
         f->graph->tensors[node->tensors[MATMUL_X]].desc.shape[0] != 1 || !early_weight(f, node, MATMUL_WEIGHTS))
@@ -344,13 +346,13 @@ static bool fuse_cast(struct fusing *f, struct rf_node_row *node) {
 
 /* ---- attention ---- */
 
-/* Whether a tensor is the whole of a dense storage, in whatever shape. */
+/* Whether a tensor is the whole of a dense storage, in any shape. */
 static bool whole(const struct rf_graph *graph, uint32_t tensor) {
     const struct rf_tensor_row *part = &graph->tensors[tensor], *root = &graph->tensors[part->root];
     return part->desc.dtype == root->desc.dtype && part->desc.byte_offset == root->desc.byte_offset &&
            part->bytes == root->bytes && rf_op_contiguous(&part->desc) && rf_op_contiguous(&root->desc);
 }
-/* The maker of a storage all of whose readers, so many, are in the pattern. */
+/* The node that makes a storage, if it has exactly 'readers' readers, all of them in the pattern. */
 static struct rf_node_row *maker(struct fusing *f, uint32_t tensor, uint32_t readers) {
     uint32_t root = f->graph->tensors[tensor].root;
     const struct rf_tensor_row *made = &f->graph->tensors[root];
@@ -359,7 +361,8 @@ static struct rf_node_row *maker(struct fusing *f, uint32_t tensor, uint32_t rea
         return NULL;
     return &f->graph->nodes[made->producer];
 }
-/* The one node that changes a storage between two nodes; it is there if readers are 2. */
+/* The first node between two nodes that uses a storage. If the storage has 2 readers, this is the one that changes
+ * it. */
 static struct rf_node_row *changer(struct fusing *f, uint32_t root, size_t after, size_t before) {
     for (size_t s = after + 1; s < before; s++)
         for (int i = 0; i < f->graph->nodes[s].op->inputs; i++)
@@ -367,8 +370,8 @@ static struct rf_node_row *changer(struct fusing *f, uint32_t root, size_t after
     return NULL;
 }
 
-/* The mask of a softmax_mask, [batch or 1, rows, columns], as flash_attention has it: one for all heads. 0: there is
- * no memory for the view, which is no failure of the graph. */
+/* A view of the mask of a softmax_mask, [batch or 1, rows, columns], in flash_attention's form: one for all heads.
+ * 0: there is no memory for the view, which is not a failure of the graph. */
 static rf_tensor_id mask_of_heads(struct rf_graph *graph, uint32_t mask) {
     RF_PARAMS(struct rf_graph_tensor, view);
     const struct rf_tensor_desc *desc = &graph->tensors[mask].desc;
@@ -379,8 +382,8 @@ static rf_tensor_id mask_of_heads(struct rf_graph *graph, uint32_t mask) {
     return rf_graph_add_tensor(graph, &view, &id) ? 0 : id;
 }
 
-/* softmax of rows that are rows of the scores (the last dimension is the same), with a causal_mask in between or
- * without; or softmax_mask. */
+/* The softmax must be over rows of the scores (the last dimension is the same), with or without a causal_mask in
+ * between; or it is a softmax_mask. */
 static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     struct rf_graph *graph = f->graph;
     if (!is(node, "weighted_matmul")) return false;
@@ -411,7 +414,7 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     fused.tensors[FLASH_OUT] = rf_node_out(node, 0);
     if (scaled && !joined_scale(qkt, softmax, &fused.attributes.scale)) return false;
     if (scaled && softmax->tensors[1] != RF_NO_INDEX) {
-        /* Looked at before the view is made: a mask in f16 has no place there. */
+        /* Checked before the view is made: flash_attention does not take an f16 mask. */
         if (graph->tensors[softmax->tensors[1]].desc.dtype != RF_F32 ||
             f->uses[rf_node_root(graph, softmax, 1)].updated)
             return false;
@@ -426,7 +429,7 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
 
 typedef bool (*pattern)(struct fusing *f, struct rf_node_row *node);
 
-/* One kind of pattern over the whole graph; better forms come first in the list below. */
+/* Tries one pattern over the whole graph. Better forms come first in the list below. */
 static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) {
     struct fusing f = {graph, rf_pass_uses(graph), rf_pass_flags(graph), rf_pass_flags(graph)};
     rf_status status = f.uses && f.gone && f.touched ? RF_OK : RF_E_NO_MEMORY;
@@ -434,7 +437,7 @@ static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) 
     for (size_t s = 0; !status && s < graph->node_count; s++)
         if (!f.gone[s] && !f.touched[s] && try(&f, &graph->nodes[s])) found++;
     if (!status && found) {
-        /* The names of nodes that are gone are freed with them. */
+        /* This also frees the names of the removed nodes. */
         status = rf_graph_compact(graph, f.gone);
     }
     *changes += found;

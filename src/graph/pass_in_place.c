@@ -1,8 +1,9 @@
-/* In place: an output takes the storage of an input that dies there.
+/* In place: an output takes the storage of an input that is not used afterwards.
  *
- * Where: the op's row allows it (in_place), the input has a storage of its own with the very descriptor of the
- * output, no later node uses that storage, no other input of the node lies in it except where the row allows that one
- * too, and neither is a root. The pass only says so in the node; the plan lays the two on one place. */
+ * The conditions: the op's row allows it (in_place); the input is the whole of a storage and has exactly the
+ * descriptor of the output; no later node uses that storage; no other input of the node lies in it, unless the row
+ * allows that one too; and neither is a root. The pass only marks the node; the plan gives the two tensors the
+ * same offset. */
 #include "graph/pass.h"
 
 #include <stdlib.h>

@@ -1,15 +1,16 @@
 /* View folding: a copy that changes neither type nor layout becomes a view of what it copied.
  *
- * That holds where both storages hold one thing throughout: a storage that some node changes in place keeps its
- * copies. Steps that read the copy see another byte offset, so each is checked again; the shift is a multiple of 16,
- * which keeps what alignment kernels ask for. Must not: make a view of a root, which has a storage of its own. */
+ * That is correct only where neither storage is changed in place by any node; otherwise the copy stays. Nodes that
+ * read the copy see another byte offset, so each is checked again; the offset changes by a multiple of 16, which
+ * keeps the alignment that kernels need. Must not: turn a root into a view, because a root has a storage of its
+ * own. */
 #include "graph/pass.h"
 
 #include <stdlib.h>
 
 enum { SHIFT = 16 };
 
-/* Elements in the same order and distance. */
+/* Whether the elements have the same order and the same distances. */
 static bool same_layout(const struct rf_tensor_desc *a, const struct rf_tensor_desc *b) {
     if (a->dtype != b->dtype || !rf_op_same_shape(a, b)) return false;
     for (int i = 0; i < a->rank; i++)
@@ -21,21 +22,21 @@ static bool only_copies(const struct rf_graph *graph, const struct rf_node_row *
     if (strcmp(node->op->name, "copy") && strcmp(node->op->name, "transpose") && strcmp(node->op->name, "concat"))
         return false;
     for (int i = 1; i < node->op->inputs; i++)
-        if (node->tensors[i] != RF_NO_INDEX) return false; /* of concat: joined with something */
+        if (node->tensors[i] != RF_NO_INDEX) return false; /* a concat that joins it with something else */
     return same_layout(&graph->tensors[node->tensors[0]].desc, &graph->tensors[rf_node_out(node, 0)].desc);
 }
 
-/* Moves a tensor and its views to another storage; by 'shift' bytes there. */
+/* Moves a tensor and its views to another storage, 'shift' bytes further in. */
 static void move(struct rf_graph *graph, uint32_t from, uint32_t to, uint64_t shift) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         struct rf_tensor_row *tensor = &graph->tensors[i];
         if (tensor->root != from) continue;
         tensor->root = to;
-        tensor->desc.byte_offset += shift; /* wraps where it moves back */
+        tensor->desc.byte_offset += shift; /* unsigned: a negative shift wraps around */
         tensor->bytes += shift;
     }
 }
-/* Whether every node that has something of this storage as an input still passes its check. */
+/* Whether every node that has a tensor in this storage as an input still passes its check. */
 static bool readers_fit(const struct rf_graph *graph, uint32_t root, size_t from) {
     for (size_t s = from; s < graph->node_count; s++)
         for (int i = 0; i < graph->nodes[s].op->inputs; i++)
@@ -52,7 +53,8 @@ static bool fold(struct rf_graph *graph, size_t s, const struct rf_pass_use *use
     uint32_t in = node->tensors[0], out = rf_node_out(node, 0), root = graph->tensors[in].root;
     if (graph->tensors[out].output || uses[out].updated || uses[root].updated) return false;
     uint64_t shift = graph->tensors[in].desc.byte_offset - graph->tensors[out].desc.byte_offset, end;
-    /* What lies before the copy in its storage, or behind it, may have no counterpart. */
+    /* Views of the copy's storage may reach before or behind the copy, where the source's storage may have
+     * nothing. */
     if (graph->tensors[in].desc.byte_offset < graph->tensors[out].desc.byte_offset || shift % SHIFT ||
         rf_add_overflows(graph->tensors[out].bytes, shift, &end) || end > graph->tensors[root].bytes)
         return false;
@@ -63,7 +65,7 @@ static bool fold(struct rf_graph *graph, size_t s, const struct rf_pass_use *use
         graph->bytes -= bytes;
         return true;
     }
-    /* Back again: only what came from 'out' hangs on it. */
+    /* Undo the move, for 'out' and its views only. */
     graph->tensors[out].view_of = RF_NO_INDEX;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         uint32_t at = (uint32_t)i;

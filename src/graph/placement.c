@@ -1,9 +1,9 @@
 /* Placement: which place each node goes to.
  *
- * Steps are moved in clusters: nodes of one group, and all nodes that use a tensor which some node updates.
- * Everything begins on the first place that runs it. While a place is over its limit, one of its clusters moves on to
- * the next place that runs it, the CPU being the last: the one with the least added time per byte saved. Time is an
- * estimate from bytes, operations and copies; it decides between clusters and nothing else: what fits on a device
+ * Nodes are moved in clusters: the nodes of one group, and all nodes that use a tensor which some node updates. Every
+ * cluster begins on the first place that runs it. While a place is over its limit, one of its clusters moves on to
+ * the next place that runs it, the CPU being the last: the cluster with the least added time per byte saved. Time is
+ * an estimate from traffic bytes, operations and copies. It only decides between clusters: whatever fits on a device
  * stays there.
  *
  * Invariant: a move only goes forward in the list of places, so the search ends. */
@@ -19,14 +19,14 @@ static const char WHY_NEIGHBOURS[] = "all it works with is on the CPU";
 static const char WHY_ASKED[] = "placed by the caller";
 
 struct cluster {
-    uint32_t first, count; /* members: nodes[first], … */
-    uint32_t allowed;      /* a bit for each place */
+    uint32_t first, count; /* its members are nodes[first] and those after it */
+    uint32_t allowed;      /* a bit for each place that runs all its nodes */
     int place;
     const char *why;
-    bool dirty;     /* score is not of the present placement */
+    bool dirty;     /* the score is not up to date with the placement */
     double score;   /* added time per byte saved */
-    uint64_t kept;  /* bytes of what is kept and no other cluster on the place uses */
-    uint64_t saved; /* kept, and the tensors it makes */
+    uint64_t kept;  /* bytes of kept tensors that no other cluster on the place uses */
+    uint64_t saved; /* kept, plus the bytes of the tensors it makes */
     int64_t added_ns;
 };
 
@@ -35,9 +35,9 @@ struct search {
     struct cluster *clusters;
     size_t cluster_count;
     uint32_t *cluster_of; /* [node] */
-    uint32_t *nodes;      /* by cluster */
+    uint32_t *nodes;      /* the nodes, sorted by cluster */
     uint32_t *allowed;    /* [node] */
-    uint32_t *stamps;     /* [tensor] the last visit */
+    uint32_t *stamps;     /* [tensor] the stamp of the last visit */
     uint32_t stamp;
 };
 
@@ -80,7 +80,7 @@ rf_status rf_plan_place_nodes(struct rf_plan *plan, const struct rf_plan_params 
     return status;
 }
 
-/* ---- what may go where ---- */
+/* ---- which places a node may go to ---- */
 
 static rf_status find_supported(struct search *search, const struct rf_plan_params *params) {
     const struct rf_plan *plan = search->plan;
@@ -140,7 +140,7 @@ static rf_status make_clusters(struct search *search) {
         parents[s] = s;
         members[s] = (struct member){graph->nodes[s].group, search->allowed[s], s};
     }
-    /* A group's nodes stay together, but for those that fewer places run: the rest must not suffer for them. */
+    /* A group's nodes stay together, except those that fewer places run: the rest must not move because of them. */
     qsort(members, nodes, sizeof *members, compare_members);
     for (size_t i = 1; i < nodes; i++)
         if (members[i].group && members[i].group == members[i - 1].group &&
@@ -150,7 +150,7 @@ static rf_status make_clusters(struct search *search) {
         for (size_t u = plan->use_start[v] + 1; u < plan->use_start[v + 1] && plan->updated[v]; u++)
             join(parents, plan->uses[u].node, plan->uses[u - 1].node);
     for (uint32_t s = 0; s < nodes; s++) {
-        uint32_t set = find_set(parents, s); /* its smallest node */
+        uint32_t set = find_set(parents, s); /* the smallest node of its set */
         if (set == s)
             search->clusters[search->cluster_count] = (struct cluster){.allowed = UINT32_MAX, .dirty = true};
         uint32_t index = set == s ? (uint32_t)search->cluster_count++ : search->cluster_of[set];
@@ -179,7 +179,7 @@ static void put(struct search *search, struct cluster *cluster, int place, const
     for (uint32_t i = 0; i < cluster->count; i++) search->plan->node_place[search->nodes[cluster->first + i]] = place;
 }
 
-/* Where each begins. */
+/* Chooses where each cluster begins. */
 static rf_status choose(struct search *search, const struct rf_plan_params *params) {
     const struct rf_plan *plan = search->plan;
     int last = plan->place_count - 1, devices = plan->place_count - (plan->places[last].cpu ? 1 : 0);
@@ -206,7 +206,7 @@ static rf_status choose(struct search *search, const struct rf_plan_params *para
     return RF_OK;
 }
 
-/* ---- what it costs ---- */
+/* ---- estimated times ---- */
 
 int64_t rf_plan_node_ns(const struct rf_plan *plan, uint32_t node, int place) {
     const struct rf_plan_place *at = &plan->places[place];
@@ -224,7 +224,7 @@ int64_t rf_plan_copy_ns(const struct rf_plan *plan, uint64_t bytes, int from, in
     return (int64_t)ns;
 }
 
-/* The copies of a tensor per run, were cluster c on 'place'. */
+/* The time that copies of a tensor would take per run if cluster c were on 'place'. */
 static int64_t copies_ns(const struct search *search, uint32_t root, size_t c, int place) {
     const struct rf_plan *plan = search->plan;
     uint32_t maker = plan->maker[root], needed = 0;
@@ -241,7 +241,7 @@ static int64_t copies_ns(const struct search *search, uint32_t root, size_t c, i
     return ns;
 }
 
-/* The roots that a cluster uses, one after the other, each once; RF_NO_INDEX at the end. */
+/* Returns the roots that a cluster uses, one per call and each once; RF_NO_INDEX at the end. */
 struct cursor {
     uint32_t member;
     int tensor;
@@ -297,7 +297,7 @@ static void score(struct search *search, size_t c) {
         if (alone) cluster->kept += tensor->bytes;
     }
     cluster->saved += cluster->kept;
-    /* What saves nothing goes last, but it goes: a tenth of a byte. */
+    /* A cluster that saves nothing goes last but can still move: it counts as a tenth of a byte. */
     cluster->score = (double)cluster->added_ns / (cluster->saved ? (double)cluster->saved : 0.1);
 }
 
@@ -312,7 +312,7 @@ static void move(struct search *search, size_t c, int to, const char *why) {
             search->clusters[search->cluster_of[search->plan->uses[u].node]].dirty = true;
 }
 
-/* Moves clusters away from a place until what they kept makes up for the excess; false: there is none to move. */
+/* Moves clusters away from a place until their kept bytes make up for the excess. False: there is none to move. */
 static bool spill(struct search *search, int place, uint64_t excess) {
     const struct rf_plan *plan = search->plan;
     uint64_t saved = 0;
@@ -329,7 +329,8 @@ static bool spill(struct search *search, int place, uint64_t excess) {
         if (best == search->cluster_count) break;
         struct cluster *cluster = &search->clusters[best];
         int to = next_place(search, cluster);
-        /* Values count only where nothing is kept: how far they shorten the arena shows when it is laid out. */
+        /* The tensors it makes count only if it keeps nothing: how far they shorten the arena is known when the
+         * arena is laid out. */
         saved += cluster->kept ? cluster->kept : cluster->saved ? cluster->saved : 1;
         move(search, best, to, plan->places[to].cpu ? WHY_SPILLED : cluster->why);
         moved = true;
@@ -337,7 +338,8 @@ static bool spill(struct search *search, int place, uint64_t excess) {
     return moved;
 }
 
-/* Steps that keep nothing and work only with what is on the CPU gain nothing from a device. */
+/* Moves clusters to the CPU that keep nothing and work only with tensors on the CPU: they gain nothing from a
+ * device. */
 static void follow(struct search *search) {
     const struct rf_plan *plan = search->plan;
     int cpu = plan->place_count - 1;
@@ -375,7 +377,7 @@ static rf_status fit(struct search *search, bool may_move) {
         rf_status status = rf_plan_order(plan, true);
         if (!status) status = rf_plan_memory(plan, &over);
         if (status == RF_E_BUDGET && over >= 0) {
-            /* Eagerness may cost memory: without it, perhaps it fits. */
+            /* The eager order may need more memory: without it the graph may fit. */
             status = rf_plan_order(plan, false);
             if (!status) status = rf_plan_memory(plan, &over);
         }
@@ -386,15 +388,15 @@ static rf_status fit(struct search *search, bool may_move) {
     }
 }
 
-/* ---- how long a run takes ---- */
+/* ---- estimated time of a run ---- */
 
-/* Follows the order with a clock for each place; the host's is the CPU's. */
+/* Follows the order with a clock for each place; the CPU's clock is the host's. */
 static void estimate(struct rf_plan *plan) {
     int64_t clocks[RF_PLACES_MAX] = {0}, host = 0, end = 0;
     size_t next_copy = 0;
     int64_t *done = calloc(plan->graph->node_count + 1, sizeof *done);
     plan->expected_ns = 0;
-    if (!done) return; /* an estimate is no reason to fail */
+    if (!done) return; /* a missing estimate is no reason to fail */
     for (uint32_t at = 0; at < plan->graph->node_count; at++) {
         uint32_t node = plan->order[at];
         int place = plan->node_place[node];

@@ -1,7 +1,8 @@
-/* Making a plan: what the graph alone says (who uses which storage), then placement, order and memory.
+/* Making a plan: first what follows from the graph alone (which nodes use which storage), then placement, order and
+ * memory.
  *
- * The order of nodes may differ from the graph's, never against a dependency: a node comes after whatever wrote what
- * it reads, and a node that writes comes after all that read what was there before. */
+ * The order of nodes may differ from the graph's, but never violates a dependency: a node comes after the nodes
+ * that wrote what it reads, and a node that writes comes after all nodes that read the previous contents. */
 #include "graph/plan.h"
 
 #include <stdlib.h>
@@ -71,7 +72,8 @@ void rf_plan_destroy(struct rf_plan **pointer) {
     *pointer = NULL;
 }
 
-/* Whether tensor i of a node is written: an output, an input it updates, an input whose storage an output takes. */
+/* Whether a node writes its tensor i: an output, an input it updates, or an input of which an output takes the
+ * storage. */
 static bool writes(const struct rf_node_row *node, int i) {
     const struct rf_op *op = node->op;
     if (i >= op->inputs || (op->updates >> i & 1)) return true;
@@ -80,7 +82,7 @@ static bool writes(const struct rf_node_row *node, int i) {
     return false;
 }
 
-/* Calls note for each root a node uses, once. */
+/* Calls note once for each root that a node uses. */
 static void visit_roots(const struct rf_plan *plan, uint32_t index,
                         void (*note)(void *user, uint32_t root, struct rf_plan_use use), void *user) {
     const struct rf_node_row *node = &plan->graph->nodes[index];
@@ -111,8 +113,8 @@ static void add_use(void *user, uint32_t root, struct rf_plan_use use) {
     plan->uses[plan->use_start[root]++] = use; /* shifted back afterwards */
 }
 
-/* Whether the node changes contents that were there: not where it makes them or only takes the storage of a tensor
- * that dies. */
+/* Whether the node changes contents that existed before: false if it makes them or only takes the storage of a
+ * tensor that is no longer used. */
 static bool changes(const struct rf_plan *plan, uint32_t index, uint32_t root) {
     const struct rf_node_row *node = &plan->graph->nodes[index];
     for (int i = 0; i < node->op->inputs; i++)
@@ -160,7 +162,7 @@ static rf_status read_graph(struct rf_plan *plan) {
 
 /* ---- the order ---- */
 
-/* How soon a node should be submitted: the smaller the sooner. */
+/* How soon a node should be submitted: smaller is sooner. */
 static uint32_t urgency(const struct rf_plan *plan, uint32_t node) {
     int place = plan->node_place[node];
     const struct rf_node_row *row = &plan->graph->nodes[node];
@@ -196,7 +198,7 @@ static uint64_t heap_pop(struct heap *heap) {
     return top;
 }
 
-/* Edges from node to node; counted first (to NULL), then filled in. */
+/* Edges from node to node; they are counted first (while 'to' is NULL), then filled in. */
 struct edges {
     size_t *start;
     uint32_t *to;

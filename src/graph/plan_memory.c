@@ -1,8 +1,9 @@
-/* Where everything lies: homes on each place, copies between them, offsets by lifetime.
+/* Where everything lies: homes on each place, copies between them, and offsets by lifetime.
  *
- * What is kept lies one after the other. Values are packed by lifetime: the largest first, each into the smallest gap
- * that is free for as long as it lives; other orders are tried where that leaves more than a little unused. A tensor
- * and the one that takes its storage in place are one item, as is a node's workspace for the one node it is used.
+ * What is kept lies in sequence. Computed tensors are packed by lifetime: the largest first, each into the smallest
+ * gap that is free for as long as it lives. Other orders are tried if that leaves more than a little unused. A tensor
+ * and the one that takes its storage in place are one item; a node's workspace is an item that lives only while the
+ * node runs.
  *
  * Must not: look at devices, or depend on anything but the plan. */
 #include "graph/plan.h"
@@ -14,17 +15,17 @@ enum { KEEP_ALIGNED = 16, RETRIES = 48 };
 
 struct item {
     uint64_t bytes;
-    uint32_t first, last; /* positions, both included */
+    uint32_t first, last; /* the first and last position it is alive at, both included */
     uint64_t offset;
 };
 
 struct work {
     struct rf_plan *plan;
-    /* Of the place under way: */
+    /* For the place that is being laid out: */
     struct item *items;
     size_t count;
-    uint32_t *item_of;  /* [tensor] the item it lies in */
-    uint32_t *owner_of; /* [item] the tensor whose it is now, while in-place chains are followed */
+    uint32_t *item_of;  /* [tensor] the item in which it lies */
+    uint32_t *owner_of; /* [item] the tensor that holds it now, while in-place chains are followed */
     uint64_t *within;   /* [tensor] offset in its item */
     /* Packing: */
     uint32_t *order, *placed;
@@ -118,7 +119,7 @@ static rf_status find_homes(struct rf_plan *plan) {
             used = true;
         }
         if (kept) {
-            /* Nobody reads it, but it can be written and read by the caller. */
+            /* No node reads it, but the caller can still write and read it. */
             if (!used && tensor->role != RF_ROLE_CONSTANT)
                 *rf_plan_home(plan, v, plan->place_count - 1) = (struct rf_plan_home){.present = true, .kept = true};
             for (int p = 0; p < plan->place_count; p++) {
@@ -142,7 +143,7 @@ static rf_status find_homes(struct rf_plan *plan) {
                 plan, &capacity,
                 (struct rf_plan_copy){.tensor = v, .from = from, .to = p, .after = after, .before = home->first});
             if (status) return status;
-            /* From the CPU it is sent as soon as it is there, so that it travels while the CPU goes on. */
+            /* The CPU sends a tensor as soon as it is made, so that the copy runs while the CPU goes on. */
             if (plan->places[from].cpu) home->first = after;
         }
     }
@@ -156,7 +157,7 @@ static bool meet(const struct item *a, const struct item *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* Puts the items at offsets in work->order; the end of the last is the result. */
+/* Gives the items offsets, in the order of work->order. Returns the highest end of an item. */
 static uint64_t pack(struct work *work, uint32_t *highest) {
     uint64_t peak = 0;
     size_t placed = 0;
@@ -206,7 +207,7 @@ static rf_status sort_items(struct work *work, enum rule rule) {
     for (uint32_t i = 0; i < work->count; i++) {
         const struct item *item = &work->items[i];
         uint64_t span = (uint64_t)RF_MIN(item->last, (uint32_t)work->plan->graph->node_count) - item->first + 1;
-        uint64_t area = item->bytes / 64 * span; /* an order only: what overflows is merely sorted oddly */
+        uint64_t area = item->bytes / 64 * span; /* only for sorting: an overflow merely sorts the item oddly */
         keys[i] = (struct sort_key){rule == BY_SIZE   ? item->bytes
                                     : rule == BY_AREA ? area
                                                       : UINT32_MAX - item->first,
@@ -218,9 +219,9 @@ static rf_status sort_items(struct work *work, enum rule rule) {
     return RF_OK;
 }
 
-/* The largest sum of what is alive at once. */
+/* The largest sum of bytes that are alive at once. */
 static uint64_t live_sum(struct work *work) {
-    /* Sizes come and go at positions; items that go at a position still count there. */
+    /* Bytes are added and removed at positions; an item still counts at its last position. */
     const struct rf_plan *plan = work->plan;
     size_t nodes = plan->graph->node_count;
     uint64_t *come = work->offsets, *go = calloc(nodes + 2, sizeof *go), live = 0, most = 0;
@@ -252,7 +253,8 @@ static rf_status pack_best(struct work *work, uint64_t *live, uint64_t *bytes) {
                 best = peak;
                 for (size_t i = 0; i < work->count; i++) work->offsets[i] = work->items[i].offset;
             }
-            /* Within a twentieth is good enough; else what sticks out most is put down earlier, and again. */
+            /* Within a twentieth is good enough; otherwise the item that ends highest is placed earlier, and
+             * packing is retried. */
             if (best - *live <= *live / 20 || retry == RETRIES || work->count > 2000 || !highest) break;
             uint32_t moved = work->order[highest];
             size_t to = highest / 2;
@@ -277,7 +279,7 @@ static bool padded(const struct rf_plan *plan, int place, uint64_t bytes, uint64
            !rf_round_up_overflows(*out, plan->places[place].alignment, out) && *out < UINT64_MAX / 4;
 }
 
-/* Gives output o of a node the item of the input whose storage it may take, if nothing stands against it. */
+/* Gives output o of a node the item of the input that it may take the storage of, if nothing prevents it. */
 static bool take_storage(struct work *work, int place, uint32_t node, int o) {
     const struct rf_plan *plan = work->plan;
     const struct rf_graph *graph = plan->graph;
@@ -327,7 +329,8 @@ static rf_status lay_out(struct work *work, int p) {
         if (rf_add_overflows(kept, bytes, &kept) || kept > UINT64_MAX / 4) return too_large(plan);
     }
     place->kept_bytes = kept;
-    /* Values in the order they are made: what a node takes in place has its item by then. */
+    /* Tensors are visited in the order they are made, so that an input which a node takes in place already has its
+     * item. */
     for (uint32_t at = 0; at < graph->node_count && !status; at++) {
         uint32_t node = plan->order[at];
         const struct rf_node_row *row = &graph->nodes[node];

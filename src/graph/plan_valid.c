@@ -1,14 +1,14 @@
-/* Whether a plan keeps the invariants of plan.h; compiled with checks at level 2 only.
+/* Checks whether a plan keeps the invariants of plan.h; compiled only with checks at level 2.
  *
- * Works from the graph's nodes and the plan's results, not from what the planner worked with, so that it finds the
- * planner's mistakes. Must not allocate with malloc: tests refuse allocations one by one, and a check must not be one
- * of them. */
+ * Works from the graph's nodes and the plan's results, not from the planner's intermediate data, so that it finds
+ * the planner's mistakes. Must not allocate with malloc: tests make allocations fail one by one, and those of a
+ * check must not be among them. */
 #include "graph/plan.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Something that lies in an arena from one position to another. */
+/* A range of an arena that is in use from one position to another. */
 struct extent {
     uint64_t begin, end;
     uint32_t first, last;
@@ -26,7 +26,7 @@ static uint64_t padded(const struct rf_plan *plan, int place, uint64_t bytes) {
     return rf_round_up_overflows(out, plan->places[place].alignment, &out) ? UINT64_MAX : out;
 }
 
-/* Whether 'later' was made by a node that takes the storage of 'earlier' as it dies. */
+/* Whether 'later' was made by a node that takes the storage of 'earlier' at its last use. */
 static bool took_storage(const struct rf_plan *plan, int place, uint32_t earlier, uint32_t later) {
     if (earlier == RF_NO_INDEX || later == RF_NO_INDEX || !rf_plan_home(plan, later, place)->in_place) return false;
     uint32_t maker = plan->maker[later];
@@ -41,10 +41,11 @@ static bool took_storage(const struct rf_plan *plan, int place, uint32_t earlier
     return false;
 }
 
-/* Invariant 1: in order of their beginnings, each is held against those that are still alive. */
+/* Invariant 1: the extents are visited in the order they begin, and each is compared with those that are still
+ * alive. */
 static bool extents_are_apart(const struct rf_plan *plan, int place, struct extent *extents, size_t count,
                               const char **why) {
-    struct extent *alive = extents + count; /* as many places again */
+    struct extent *alive = extents + count; /* the second half of the array */
     size_t alive_count = 0;
     qsort(extents, count, sizeof *extents, by_first);
     for (size_t i = 0; i < count; i++) {
@@ -112,10 +113,11 @@ static bool place_is_valid(const struct rf_plan *plan, int p, struct extent *ext
     return extents_are_apart(plan, p, extents, count, why);
 }
 
-/* Homes where nodes use a root, alive for as long as they do; the output's to the end. */
+/* A root must have a home on every place where nodes use it, alive for as long as they do; an output's home to the
+ * end. */
 static bool root_is_valid(const struct rf_plan *plan, uint32_t root, const char **why) {
     const struct rf_graph *graph = plan->graph;
-    uint32_t written = 0, used = 0; /* 1 + the last position of a write, of any use */
+    uint32_t written = 0, used = 0; /* 1 + the last position of a write, and of any use */
     int homes = 0;
     for (int p = 0; p < plan->place_count; p++) homes += rf_plan_home(plan, root, p)->present;
     RF_INVALID_UNLESS(!plan->updated[root] || homes <= 1, "a tensor that is updated has homes on several places");
@@ -125,7 +127,8 @@ static bool root_is_valid(const struct rf_plan *plan, uint32_t root, const char 
         RF_INVALID_UNLESS(home->present, "a node uses a tensor that has no home on its place");
         RF_INVALID_UNLESS(home->kept || (home->first <= at && at <= home->last),
                           "a node uses a tensor that is not alive then");
-        /* Uses stand in the graph's order: a read after all writes before it, a write after all uses before it. */
+        /* Uses are in the graph's order: a read must come after all earlier writes, a write after all earlier
+         * uses. */
         RF_INVALID_UNLESS(at >= (plan->uses[u].writes ? used : written), "nodes run against a dependency");
         if (plan->uses[u].writes) written = at + 1;
         used = RF_MAX(used, at + 1);
@@ -176,7 +179,7 @@ bool rf_plan_is_valid(const struct rf_plan *plan, const char **why) {
     if (!copies_are_valid(plan, why)) return false;
     size_t bytes = 2 * (graph->tensor_count + graph->node_count + 1) * sizeof(struct extent);
     struct extent *extents = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (extents == MAP_FAILED) return true; /* no memory to look: no reason to end the program */
+    if (extents == MAP_FAILED) return true; /* no memory for the check is no reason to end the program */
     bool valid = true;
     for (int p = 0; p < plan->place_count && valid; p++) valid = place_is_valid(plan, p, extents, why);
     munmap(extents, bytes);

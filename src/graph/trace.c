@@ -1,6 +1,6 @@
 /* The times of nodes in Chrome's trace format (chrome://tracing, Perfetto): one row for each place, complete events.
  *
- * Events are kept in memory while graphs run, at most a million, and written at the end. */
+ * Events are kept in memory while graphs run, at most a million, and are written at the end. */
 #include "graph/executor_impl.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ rf_status rf_trace_create(const char *path, struct rf_trace **out) {
     struct rf_trace *trace = calloc(1, sizeof *trace);
     if (!trace) return rf_fail(RF_E_NO_MEMORY, "no host memory for a trace");
     trace->path = strdup(path);
-    /* Opened now, so that a path that cannot be written is refused before the work and not after it. */
+    /* The file is opened now, so that a path that cannot be written is refused before the work and not after it. */
     trace->file = trace->path ? fopen(path, "we") : NULL;
     if (!trace->file) {
         rf_status status = trace->path ? rf_fail(RF_E_IO, "trace '%s' cannot be written: %s", path, strerror(errno))

@@ -1,10 +1,10 @@
-/* Text in pieces, for dumps of graphs and plans. */
+/* Writes text in pieces, for dumps of graphs and plans. */
 #include "graph/graph_impl.h"
 
 #include <stdio.h>
 
 void rf_writer_print(struct rf_writer *writer, const char *format, ...) {
-    /* Names are at most RF_GRAPH_NAME_MAX long: a piece has a few of them. */
+    /* Names are at most RF_GRAPH_NAME_MAX bytes long, and a piece has only a few of them. */
     char text[4096];
     if (writer->stopped) return;
     va_list args;

@@ -1,6 +1,6 @@
-/* What programs that were built for 0.1.0 call: functions whose structs had no size then. The header of today leads
- * to others (see rf_session_generate and rf_chat_encode in infer.h); these keep the old names and the old layouts,
- * and tests/abi runs such programs. */
+/* The functions that programs built for 0.1.0 call, with structs that had no size yet. Today's header maps the
+ * same names to other functions (see rf_session_generate and rf_chat_encode in infer.h); these keep the old names
+ * and the old layouts. tests/abi runs programs that were built for 0.1.0. */
 #include "infer/engine_impl.h"
 
 #undef rf_session_generate
@@ -24,7 +24,7 @@ RF_API rf_status rf_chat_encode(const struct rf_engine *engine, enum rf_chat_for
 rf_status rf_session_generate(struct rf_session *session, const struct rf_generate_params *params,
                               struct generate_result_0_1_0 *result) {
     if (!result) return rf_fail(RF_E_INVALID, "rf_session_generate: result is NULL");
-    /* Where the arguments are wrong the result stays as it was. */
+    /* If the arguments are wrong, the result stays as it was. */
     struct rf_generate_result sized = {.struct_size = sizeof sized,
                                        .end = result->end,
                                        .tokens = result->tokens,

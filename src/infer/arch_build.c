@@ -1,9 +1,10 @@
-/* See arch_build.h. A graph says what is computed, in plain ops; what is done at once is decided by the passes
- * (graph/pass_fuse.c), and where it runs by the planner, by group.
+/* See arch_build.h. A graph says what is computed, in plain ops. The passes (graph/pass_fuse.c) decide what is fused,
+ * and the planner decides where each group runs.
  *
  * Invariants:
- *   - what rf_arch_read passed is here by name and shape; nothing is checked twice but by the graph
- *   - tensors have builder->rows rows: all tokens from the embedding to the last layer's attention, then those wanted
+ *   - what rf_arch_read accepted exists here with its name and shape; only the graph checks anything again
+ *   - tensors have builder->rows rows: all tokens from the embedding to the last layer's attention, then only the
+ *     wanted ones
  *   - a layer's keys are appended before its attention, so the graph keeps that order
  * Must not: read the data of a weight. */
 #include "infer/arch_build.h"
@@ -24,7 +25,7 @@ static bool last_layer(const struct rf_builder *builder) {
     return in_layer(builder) && builder->layer + 1 == builder->hparams->layers;
 }
 
-/* "blk.N.name" in a layer, else the name itself. */
+/* "blk.N.name" in a layer, otherwise the name itself. */
 static const char *full_name(const struct rf_builder *builder, const char *name, const char *end,
                              char text[NAME_BYTES]) {
     if (in_layer(builder))
@@ -52,7 +53,7 @@ static rf_tensor_id add_tensor(struct rf_builder *builder, struct rf_graph_tenso
     return builder->status ? 0 : id;
 }
 
-/* Notes what a tensor stands for. */
+/* Records what a tensor stands for. */
 static rf_tensor_id bind(struct rf_builder *builder, rf_tensor_id id, struct rf_bound_tensor what) {
     struct rf_model_graph *model = builder->model;
     if (!id) return 0;
@@ -87,14 +88,14 @@ static rf_tensor_id view_heads(struct rf_builder *builder, rf_tensor_id x, uint3
                     describe(RF_F32, 3, (uint64_t[]){builder->rows, heads, builder->hparams->head_width}));
 }
 
-/* The last of [rows, columns], as many as are wanted. */
+/* The last 'wanted' rows of [rows, columns]. */
 static rf_tensor_id view_last(struct rf_builder *builder, rf_tensor_id x, uint64_t columns, uint64_t wanted) {
     struct rf_tensor_desc desc = matrix(RF_F32, wanted, columns);
     desc.byte_offset = (builder->rows - wanted) * columns * sizeof(float);
     return add_view(builder, x, desc);
 }
 
-/* Queries and what attention makes of them: [sequences, heads, rows, head_width] in the memory of
+/* The layout of queries and of attention's output: [sequences, heads, rows, head_width] in the memory of
  * [sequences * rows, heads * head_width]. */
 static struct rf_tensor_desc describe_heads(const struct rf_builder *builder, enum rf_dtype dtype) {
     uint64_t sequences = builder->shape->sequences, rows = builder->rows / sequences;
@@ -104,7 +105,7 @@ static struct rf_tensor_desc describe_heads(const struct rf_builder *builder, en
     return desc;
 }
 
-/* A weight of the file; added when it is first used. rank 1: a vector. */
+/* A weight of the file; it is added when it is first used. rank 1: a vector. */
 static rf_tensor_id add_weight(struct rf_builder *builder, const char *name, int rank, uint64_t *rows) {
     if (builder->status) return 0;
     const struct rf_gguf_tensor *weight = rf_gguf_find_tensor(builder->gguf, name);
@@ -124,14 +125,14 @@ static rf_tensor_id add_weight(struct rf_builder *builder, const char *name, int
             .name = name, .role = RF_ROLE_CONSTANT, .desc = desc, .data = weight->data, .group = builder->group});
     return bind(builder, id, (struct rf_bound_tensor){.weight = weight});
 }
-/* 0 without a failure where the file has none. */
+/* Returns 0 without a failure if the file has no such bias. */
 static rf_tensor_id add_bias(struct rf_builder *builder, const char *name) {
     char text[NAME_BYTES];
     full_name(builder, name, ".bias", text);
     return rf_gguf_find_tensor(builder->gguf, text) ? add_weight(builder, text, 1, NULL) : 0;
 }
 
-/* A layer's cache of keys, or of values. */
+/* Adds a layer's cache of keys, or of values. */
 static rf_tensor_id add_cache(struct rf_builder *builder, bool values) {
     const struct rf_graph_shape *shape = builder->shape;
     const struct rf_hparams *hparams = builder->hparams;
@@ -147,7 +148,7 @@ static rf_tensor_id add_cache(struct rf_builder *builder, bool values) {
 
 /* ---- nodes ---- */
 
-/* An op with its attributes; the name stands after "blk.N." in a layer. */
+/* An op with its attributes; in a layer, "blk.N." is put before the name. */
 struct node {
     const char *op, *name;
     struct rf_attribute attributes[3];
@@ -171,10 +172,10 @@ static void add_node(struct rf_builder *builder, struct node what, const rf_tens
     builder->status = rf_graph_add_node(builder->graph, &node, NULL);
 }
 
-/* A node with one output, described and perhaps named. */
+/* Adds a node with one output, with the given descriptor and perhaps a name. */
 static rf_tensor_id add_result(struct rf_builder *builder, struct node what, const rf_tensor_id *inputs, size_t count,
                                struct rf_tensor_desc desc, const char *result) {
-    if (!inputs[0]) return 0; /* what came before failed, or was left out */
+    if (!inputs[0]) return 0; /* an earlier call failed, or its tensor was left out */
     rf_tensor_id out =
         add_tensor(builder, (struct rf_graph_tensor){.name = result, .layout = RF_LAYOUT_STRIDED, .desc = desc});
     add_node(builder, what, inputs, count, &out, 1);
@@ -194,7 +195,7 @@ rf_tensor_id rf_build_norm(struct rf_builder *builder, rf_tensor_id x, const cha
     return norm_rows(builder, x, name, builder->rows);
 }
 
-/* The product with a weight by its whole name. */
+/* The product with a weight, given by its full name. */
 static rf_tensor_id multiply(struct rf_builder *builder, rf_tensor_id x, const char *weight_name, const char *name,
                              rf_tensor_id bias, const char *result) {
     uint64_t columns = 0;
@@ -218,7 +219,7 @@ rf_tensor_id rf_build_sum(struct rf_builder *builder, rf_tensor_id a, rf_tensor_
 
 /* ---- attention ---- */
 
-/* Each head of each row by itself. */
+/* Normalizes each head of each row by itself. */
 static rf_tensor_id norm_heads(struct rf_builder *builder, rf_tensor_id x, const char *name, uint32_t heads) {
     uint64_t width = builder->hparams->head_width, rows = (uint64_t)builder->rows * heads;
     if (!builder->hparams->qk_norm) return x;
@@ -226,18 +227,19 @@ static rf_tensor_id norm_heads(struct rf_builder *builder, rf_tensor_id x, const
     return add_view(builder, normed, matrix(RF_F32, builder->rows, heads * width));
 }
 
-/* Attention is over one type, or over blocks of 8 bits with f32. */
+/* Attention takes queries of the cache's type, except that they are f32 for a cache of 8-bit blocks. */
 static enum rf_dtype attention_type(const struct rf_builder *builder) {
     return builder->shape->kv_dtype == RF_F16 ? RF_F16 : RF_F32;
 }
 
-/* Rotated, as attention takes them. */
+/* The descriptor of rotated queries, as attention takes them. */
 static struct rf_tensor_desc describe_queries(const struct rf_builder *builder) {
     const struct rf_hparams *hparams = builder->hparams;
     return describe(attention_type(builder), 3, (uint64_t[]){builder->rows, hparams->heads, hparams->head_width});
 }
 
-/* Queries or keys turned by their tokens' positions: the builder's rows, which are the last ones. */
+/* Rotates queries or keys by their tokens' positions. x has the builder's rows, which are the last ones of the
+ * tokens. */
 static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id x, const char *name, struct rf_tensor_desc desc) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t wanted = builder->rows, skipped = builder->shape->tokens - wanted;
@@ -255,7 +257,7 @@ static rf_tensor_id rotate(struct rf_builder *builder, rf_tensor_id x, const cha
     return add_result(builder, rope, (rf_tensor_id[]){x, positions, builder->steps}, 3, desc, NULL);
 }
 
-/* Keys, rotated, and values of all tokens into the layer's cache. */
+/* Appends the rotated keys and the values of all tokens to the layer's cache. */
 static void append(struct rf_builder *builder, rf_tensor_id k, rf_tensor_id v, const rf_tensor_id caches[2]) {
     const struct rf_hparams *hparams = builder->hparams;
     k = view_heads(builder, norm_heads(builder, k, "attn_k_norm", hparams->kv_heads), hparams->kv_heads);
@@ -266,7 +268,7 @@ static void append(struct rf_builder *builder, rf_tensor_id k, rf_tensor_id v, c
     add_node(builder, (struct node){.op = "kv_append", .name = "kv_append"}, inputs, RF_COUNT(inputs), NULL, 0);
 }
 
-/* From rotated queries to what attention gives, as f32 rows. */
+/* Computes attention from rotated queries. The result has f32 rows. */
 static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, const rf_tensor_id caches[2]) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t columns = (uint64_t)hparams->heads * hparams->head_width;
@@ -326,7 +328,7 @@ rf_tensor_id rf_build_block(struct rf_builder *builder, rf_tensor_id x) {
     return rf_build_feed_forward(builder, rf_build_attention(builder, x));
 }
 
-/* ---- the whole ---- */
+/* ---- the whole graph ---- */
 
 static rf_status check_shape(const struct rf_hparams *hparams, const struct rf_graph_shape *shape) {
     uint64_t room = (uint64_t)shape->page_rows * shape->table_width;

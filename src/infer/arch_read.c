@@ -1,9 +1,9 @@
-/* From a file's metadata to numbers, for every row of the table of architectures.
+/* From a file's metadata to hyperparameters, for every row of the table of architectures.
  *
- * A file that opened is right in form; here every value that a graph would be built from is checked for sense, and
- * every tensor for presence, type and shape, so that building cannot fail for the file's sake. What would change the
- * result and is not offered (experts, other rotations, other sizes in each layer) is refused by name rather than left
- * out. Must not: read the data of tensors, but for the rotation's few factors. */
+ * A file that could be opened is well-formed. Here every value that a graph would be built from is checked for
+ * plausibility, and every tensor for presence, type and shape, so that building cannot fail because of the file.
+ * Anything that would change the result and is not supported (experts, other rotations, sizes that differ between
+ * layers) is refused by name, not ignored. Must not: read the data of tensors, except the rotation's few factors. */
 #include "infer/arch.h"
 
 #include <math.h>
@@ -16,10 +16,10 @@ static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h);
 static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h);
 
 enum { SHOWN_BYTES = 64 };
-/* Text of a file for an error's one line. */
+/* Text from a file, made fit for a one-line error message. */
 static const char *shown(const char *from, size_t bytes, char *text, size_t size) {
     size_t length = RF_MIN(bytes, size - 1);
-    /* Not in the middle of a character. */
+    /* Do not cut in the middle of a character. */
     while (length && length < bytes && ((unsigned char)from[length] & 0xc0) == 0x80) length--;
     for (size_t i = 0; i < length; i++) text[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
     text[length] = 0;
@@ -35,7 +35,7 @@ static rf_status unknown_arch(const struct rf_gguf *gguf, struct rf_gguf_string 
                    rf_gguf_path(gguf), shown(name.text, name.bytes, text, sizeof text), list);
 }
 
-/* general.name, where there is one, as one line. */
+/* Reads general.name, if there is one, as one line. */
 static void read_name(const struct rf_gguf *gguf, char name[128]) {
     const struct rf_gguf_value *value = rf_gguf_find(gguf, "general.name");
     name[0] = 0;
@@ -87,14 +87,14 @@ static void check_range(struct reader *reader, const char *key, uint64_t value, 
                 key, (unsigned long long)value, (unsigned long long)least, (unsigned long long)most);
 }
 
-/* Required, and from 1 on. */
+/* A required key with a value of at least 1. */
 static void need_u32(struct reader *reader, const char *name, uint32_t *out, uint32_t most) {
     char key[KEY_BYTES];
     if (reader->status) return;
     reader->status = rf_gguf_get_u32(reader->gguf, key_of(reader, name, key), out);
     check_range(reader, key, *out, 1, most);
 }
-/* Left as it is where the file does not say. */
+/* Leaves *out as it is if the file does not have the key. */
 static void want_u32(struct reader *reader, const char *name, uint32_t *out, uint32_t least, uint32_t most) {
     char key[KEY_BYTES];
     if (reader->status || !has(reader, name)) return;
@@ -105,12 +105,12 @@ static void want_f64(struct reader *reader, const char *name, double *out, doubl
     char key[KEY_BYTES];
     if (reader->status || !has(reader, name)) return;
     reader->status = rf_gguf_get_f64(reader->gguf, key_of(reader, name, key), out);
-    if (reader->status || (*out >= least && *out <= most)) return; /* a NaN is not */
+    if (reader->status || (*out >= least && *out <= most)) return; /* false for a NaN */
     reader->status = rf_fail(RF_E_SYNTAX, "%s: the key \"%s\" is %g, it must be from %g to %g",
                              rf_gguf_path(reader->gguf), key, *out, least, most);
 }
 
-/* One number, or one for each layer; these must agree. */
+/* One number, or one for each layer; these must all be equal. */
 static void need_each(struct reader *reader, const char *name, uint32_t *out, uint32_t most) {
     char key[KEY_BYTES];
     struct rf_gguf_array array;
@@ -143,7 +143,7 @@ static void need_each(struct reader *reader, const char *name, uint32_t *out, ui
     *out = (uint32_t)first;
 }
 
-/* Keys that say the model computes what no graph here does. */
+/* Refuses a key which says that the model computes something no graph here does. */
 static void refuse(struct reader *reader, const char *name, const char *why) {
     char key[KEY_BYTES];
     if (reader->status) return;
@@ -190,12 +190,12 @@ static void read_attention(struct reader *reader, struct rf_hparams *h) {
                     key_of(reader, "attention.value_length", key), h->value_width, h->head_width);
     if (!reader->status && !has(reader, "attention.layer_norm_rms_epsilon"))
         reader->status = rf_gguf_get_f64(reader->gguf, key_of(reader, "attention.layer_norm_rms_epsilon", key),
-                                         &epsilon); /* says that it is missing */
+                                         &epsilon); /* reports that the key is missing */
     want_f64(reader, "attention.layer_norm_rms_epsilon", &epsilon, 0, 1);
     h->norm_epsilon = (float)epsilon;
 }
 
-/* Scaling of positions: none, by a factor, or YaRN's. */
+/* Scaling of positions: none, by a factor, or with YaRN. */
 static void read_scaling(struct reader *reader, struct rf_hparams *h) {
     static const char type_key[] = "rope.scaling.type";
     char key[KEY_BYTES], text[SHOWN_BYTES];
@@ -245,8 +245,8 @@ static void read_rotation(struct reader *reader, struct rf_hparams *h) {
     read_scaling(reader, h);
 }
 
-/* What is read in the same way for all, from "ARCH.key"; the rotation's steps come with check_weights, as the file's
- * factors are a tensor. */
+/* Reads what all architectures have in common, from "ARCH.key". The rotation's steps are computed in
+ * check_weights, because the file's factors are a tensor. */
 static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h) {
     struct reader reader = {.gguf = gguf, .hparams = h};
     char key[KEY_BYTES];
@@ -260,7 +260,8 @@ static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h) {
     refuse(&reader, "use_parallel_residual", "attention beside the feed-forward");
     read_attention(&reader, h);
     read_rotation(&reader, h);
-    /* Within a window attention to the window is attention to all: the model's context ends there. */
+    /* Within the sliding window, attention to the window is attention to everything: the model's context ends
+     * there. */
     uint32_t window = 0;
     want_u32(&reader, "attention.sliding_window", &window, 0, INT32_MAX);
     if (window) h->trained_context = RF_MIN(h->trained_context, window);
@@ -339,7 +340,7 @@ static rf_status check_tensor(const struct rf_gguf *gguf, const struct rf_hparam
     if (vector ? tensor->dtype != RF_F32 : !is_weight_type(tensor->dtype))
         return rf_fail(RF_E_UNSUPPORTED, "%s: the tensor \"%s\" is %s, it must be %s", path, name,
                        rf_dtype_name(tensor->dtype), vector ? "f32" : "a type of weights");
-    /* Writers leave dimensions of 1 out: a matrix of one row may come as a vector. */
+    /* Writers may leave out dimensions of 1: a matrix of one row may be stored as a vector. */
     uint64_t last = tensor->shape[tensor->rank - 1];
     bool fits = vector ? tensor->elements == rows && last == rows
                        : tensor->elements / columns == rows && tensor->elements % columns == 0 && last == columns;
@@ -366,7 +367,7 @@ static rf_status check_list(const struct rf_gguf *gguf, const struct rf_hparams 
     return RF_OK;
 }
 
-/* The part after "blk.N." of a layer that there is; else the name itself and layer is false. */
+/* The part of the name after "blk.N." if the model has layer N; otherwise the name itself, and layer is false. */
 static const char *after_layer(const struct rf_hparams *h, const char *name, bool *layer) {
     uint32_t number = 0;
     const char *at = name + 4;
@@ -383,9 +384,9 @@ static bool listed(const struct rf_weight *weights, size_t count, const char *na
     return false;
 }
 
-/* Presence, type and shape of the weights that every decoder has and of those in the architecture's row; a tensor of
- * the file that is in neither list is refused, as the model would need what nobody computes. Sets tied_output,
- * rope_steps and rope_magnitude. */
+/* Checks presence, type and shape of the weights that every decoder has and of those in the architecture's row. A
+ * tensor of the file that is in neither list is refused, because the model would need something that is not
+ * computed. Sets tied_output, rope_steps and rope_magnitude. */
 static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h) {
     const struct rf_weight *more = h->arch->weights;
     size_t count = h->arch->weight_count;

@@ -1,11 +1,12 @@
 /* Chat templates: a conversation as tokens.
  *
- * A template is marks and text. A mark that the vocabulary has as a control token becomes that token; one that it
- * does not have ("[INST]" of the first Llama 2 and Mistral files) is text like any other. Invariants:
- *   1. all text between two control tokens is encoded as one, as it was when the model was trained: a word may join
- *      what the template and somebody wrote
- *   2. what somebody wrote never becomes a control token, however it is spelt (checked when text is encoded)
- * 1 says how the source is written: text is collected until a control token or the end, and then encoded at once. */
+ * A template consists of marks and text. A mark that the vocabulary has as a control token becomes that token; one
+ * that it does not have ("[INST]" of the first Llama 2 and Mistral files) is text like any other. Invariants:
+ *   1. all text between two control tokens is encoded in one piece, as it was when the model was trained: a token may
+ *      span the template's text and a message's
+ *   2. the text of a message never becomes a control token, however it is spelt (checked when text is encoded)
+ * 1 follows from how the source is written: text is collected until a control token or the end, and then encoded
+ * at once. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ const char *rf_chat_format_name(enum rf_chat_format format) {
     return (unsigned)format < RF_COUNT(names) ? names[format] : "?";
 }
 
-/* The control token of this name; -1: none. */
+/* The control token with this name; -1: there is none. */
 static int32_t find_control(const struct rf_tokenizer *tokenizer, const char *text) {
     RF_PARAMS(struct rf_token_info, info);
     int32_t id = rf_tokenizer_find(tokenizer, text, strlen(text));
@@ -34,7 +35,7 @@ enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine) {
     if (strstr(text, "<|im_start|>")) return RF_CHAT_CHATML;
     if (strstr(text, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
     if (strstr(text, "[INST]")) return strstr(text, "<<SYS>>") ? RF_CHAT_LLAMA2 : RF_CHAT_MISTRAL;
-    if (*text) return RF_CHAT_NONE; /* a template of another kind */
+    if (*text) return RF_CHAT_NONE; /* a template of an unknown kind */
     if (has_token(engine, "<|im_start|>") && has_token(engine, "<|im_end|>")) return RF_CHAT_CHATML;
     if (has_token(engine, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
     if (has_token(engine, "[INST]") && has_token(engine, "[/INST]")) return RF_CHAT_MISTRAL;
@@ -47,7 +48,7 @@ struct conversation {
     const struct rf_tokenizer *tokenizer;
     int32_t *ids;
     size_t count, capacity;
-    char *text; /* since the last control token */
+    char *text; /* the text since the last control token */
     size_t text_bytes, text_capacity;
     rf_status status; /* the first failure */
 };
@@ -85,7 +86,7 @@ static void add_bytes(struct conversation *to, const char *text, size_t bytes) {
 static void words(struct conversation *to, const char *text) {
     add_bytes(to, text, strlen(text));
 }
-/* Without white space around it. */
+/* Adds text without the white space around it. */
 static void trimmed(struct conversation *to, const char *text) {
     static const char blanks[] = " \t\r\n\v\f";
     text += strspn(text, blanks);
@@ -110,7 +111,7 @@ static bool encoded_is_text(const struct encoded *encoded, const char **why) {
 }
 #endif
 
-/* Encodes the text that has come together. */
+/* Encodes the text that was collected. */
 static void end_text(struct conversation *to) {
     if (to->status || !to->text_bytes) return;
     int32_t *ids = NULL;
@@ -128,7 +129,7 @@ static void token(struct conversation *to, int32_t id) {
     end_text(to);
     if (id >= 0 && !to->status) add_ids(to, &id, 1);
 }
-/* What the template spells. */
+/* Adds a mark of the template. */
 static void mark(struct conversation *to, const char *text) {
     int32_t id = find_control(to->tokenizer, text);
     if (id >= 0)
@@ -166,7 +167,8 @@ static void build_llama3(struct conversation *to, const struct rf_chat_message *
     }
 }
 
-/* Llama 2 and Mistral: a system message is part of the user's next. Where the marks are text, spaces set them off. */
+/* Llama 2 and Mistral: a system message becomes part of the next user message. Where the marks are text, spaces
+ * separate them. */
 static void build_inst(struct conversation *to, const struct rf_chat_message *messages, size_t count, bool llama2,
                        const struct rf_tokenizer_info *info) {
     bool plain = find_control(to->tokenizer, "[INST]") < 0, first = true;

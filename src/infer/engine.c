@@ -1,4 +1,4 @@
-/* Opening a model: the file, its numbers, its vocabulary, and where it goes. */
+/* Opening a model: the file, its hyperparameters, its vocabulary, and its placement. */
 #include "infer/engine_impl.h"
 
 #include <stdio.h>
@@ -6,7 +6,8 @@
 
 #include "runtime/runtime.h"
 
-/* KERNEL_MS: where a display must stay smooth. CONTEXT_WANTED: given even where it costs layers on the device. */
+/* KERNEL_MS: the limit for kernels on a GPU with a display, which must stay smooth. CONTEXT_WANTED: this much
+ * context is granted even if it costs layers on the device. */
 enum { SESSIONS_MAX = 1 << 16, KERNEL_MS = 8, FIRST_CHUNK = 64, LEAST_CHUNK = 2, CONTEXT_WANTED = 4096 };
 
 static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params);
@@ -103,7 +104,7 @@ rf_status rf_engine_close(struct rf_engine **pointer) {
     return status;
 }
 
-/* Says what the CPU is, and whether it can be. */
+/* Describes the CPU, and fails if the requested SIMD level is not available. */
 static rf_status use_cpu(struct rf_engine *engine, const struct rf_engine_params *params) {
     enum rf_simd_level level;
     rf_status status = rf_simd_find(params->simd, &level);
@@ -113,7 +114,8 @@ static rf_status use_cpu(struct rf_engine *engine, const struct rf_engine_params
     return status;
 }
 
-/* The device that was asked for; with "auto" the CPU where there is none, or where a budget leaves nothing of it. */
+/* Opens the device that was asked for. With "auto" the CPU is used if there is no device, or if the budget leaves
+ * no room on it. */
 static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params) {
     const char *want = params->device ? params->device : "auto";
     bool automatic = !strcmp(want, "auto");
@@ -137,7 +139,8 @@ static rf_status open_device(struct rf_engine *engine, const struct rf_engine_pa
     return RF_OK;
 }
 
-/* How long kernels may take; what a prompt begins with is small, and grows as it is measured. */
+/* Sets how long kernels may take. Where that is limited, a prompt begins with small chunks, which grow as they are
+ * measured. */
 static void set_pace(struct rf_engine *engine, const struct rf_engine_params *params) {
     RF_PARAMS(struct rf_device_info, info);
     bool display = engine->device && !rf_device_get_info(engine->device, &info) && info.display == RF_YES;
@@ -148,7 +151,7 @@ static void set_pace(struct rf_engine *engine, const struct rf_engine_params *pa
     atomic_store(&engine->pace.least, RF_MIN(engine->batch, (uint32_t)LEAST_CHUNK));
 }
 
-/* Positions, pages and rows are counted in 32 bits, signed. */
+/* Positions, pages and rows are counted in signed 32-bit integers. */
 static rf_status set_context(struct rf_engine *engine, uint32_t context) {
     uint64_t width = ((uint64_t)context + RF_PAGE_ROWS - 1) / RF_PAGE_ROWS;
     if (width * RF_PAGE_ROWS > INT32_MAX / engine->slot_count)
@@ -161,15 +164,15 @@ static rf_status set_context(struct rf_engine *engine, uint32_t context) {
     return RF_OK;
 }
 
-/* Tokens of which the caches take at most so many bytes, in whole pages. */
+/* How many tokens the caches can hold in this many bytes, in whole pages. */
 static uint64_t tokens_in(const struct rf_engine *engine, uint64_t bytes) {
     uint64_t each = rf_engine_cache_bytes(engine, 1) * engine->hparams.layers * engine->slot_count;
     return bytes / RF_MAX(each, (uint64_t)1) / RF_PAGE_ROWS * RF_PAGE_ROWS;
 }
 
-/* As given; else the model's own, cut so that the caches take at most half of what the weights leave of the memory.
- * On a device that does not hold the weights, the caches follow their layers: up to a usual length the host's memory
- * decides, and layers make room for it. */
+/* The context as given; otherwise the model's own, reduced so that the caches take at most half of the memory that
+ * the weights leave free. On a device that does not hold all weights, the caches follow their layers: up to
+ * CONTEXT_WANTED tokens the host's memory decides, and layers leave the device to make room for it. */
 static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params) {
     const struct rf_hparams *hparams = &engine->hparams;
     uint64_t room = 0, available = 0, total = 0, weights = 0;
@@ -179,7 +182,7 @@ static rf_status choose_context(struct rf_engine *engine, const struct rf_engine
     rf_status status = rf_host_memory("", &available, &total);
     if (!status && engine->device) status = rf_safe_alloc_size(engine->device, &room);
     if (status) return status;
-    /* Weights on the host are the mapped file: pages that can be dropped. */
+    /* Weights on the host are the mapped file, and the kernel can drop its pages. */
     uint64_t host = tokens_in(engine, RF_MIN(available, rf_host_room(&engine->runtime->host, false)) / 8);
     uint64_t fits = host;
     if (engine->device) {
@@ -198,8 +201,8 @@ static rf_status choose_context(struct rf_engine *engine, const struct rf_engine
     return status;
 }
 
-/* What a run of a prompt's chunk needs besides weights and caches, roughly: the plan itself is exact, and is tried.
- */
+/* Roughly what a run of a prompt's chunk needs besides weights and caches. The plan itself is exact, and
+ * try_runners tries it. */
 uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine) {
     const struct rf_hparams *hparams = &engine->hparams;
     uint64_t row = 6 * (uint64_t)hparams->width + 3 * (uint64_t)hparams->feed_forward;
@@ -222,7 +225,7 @@ static uint32_t layers_that_fit(const struct rf_engine *engine, uint64_t room) {
     return used > room ? 0 : layers;
 }
 
-/* A chunk of a prompt and one token must be able to run. */
+/* Checks that a chunk of a prompt and a single token can run. */
 static rf_status try_runners(struct rf_engine *engine) {
     for (int one = 0; one < 2; one++) {
         struct rf_graph_shape shape = {.tokens = one ? 1 : engine->batch,
@@ -240,7 +243,7 @@ static rf_status try_runners(struct rf_engine *engine) {
     return RF_OK;
 }
 
-/* A number that was given must fit. */
+/* The error for a given number of layers that does not fit. */
 static rf_status refuse_layers(struct rf_engine *engine, rf_status status, uint32_t layers) {
     RF_PARAMS(struct rf_memory_info, memory);
     struct rf_saved_error saved;
@@ -253,7 +256,7 @@ static rf_status refuse_layers(struct rf_engine *engine, rf_status status, uint3
                                   rf_format_bytes(memory.budget_bytes, budget, sizeof budget));
 }
 
-/* How many layers go to the device, by what its budget has room for now. */
+/* How many layers go to the device: the given number, otherwise as many as its budget has room for now. */
 static rf_status wanted_layers(const struct rf_engine *engine, const struct rf_engine_params *params,
                                uint32_t *layers) {
     uint64_t room = 0;
@@ -266,7 +269,7 @@ static rf_status wanted_layers(const struct rf_engine *engine, const struct rf_e
     return RF_OK;
 }
 
-/* given: so many layers were asked for. */
+/* given: the caller asked for this number of layers. */
 static void note_degraded(struct rf_engine *engine, bool given) {
     uint32_t all = engine->hparams.layers, layers = engine->device_layers;
     if (!engine->device || layers == all) return;
@@ -281,14 +284,15 @@ static void note_degraded(struct rf_engine *engine, bool given) {
                    : "raise the budget, or use a smaller context");
 }
 
-/* The figures as after choose_layers, without taking or loading anything. Without slots there are no sessions. */
+/* Fills in the figures that choose_layers would, without allocating or loading anything. There are no slots, so no
+ * session can be opened. */
 static rf_status plan_layers(struct rf_engine *engine, const struct rf_engine_params *params) {
     const struct rf_hparams *hparams = &engine->hparams;
     uint64_t cache = rf_engine_layer_cache_bytes(engine);
     rf_status status = wanted_layers(engine, params, &engine->device_layers);
     if (status) return status;
     for (int group = RF_GROUP_EMBEDDING; group <= rf_group_output(hparams); group++) {
-        if (group == RF_GROUP_EMBEDDING && hparams->tied_output) continue; /* it is the output's */
+        if (group == RF_GROUP_EMBEDDING && hparams->tied_output) continue; /* counted with the output */
         bool there = rf_engine_on_device(engine, group);
         *(there ? &engine->device_weight_bytes : &engine->host_weight_bytes) += rf_engine_group_bytes(engine, group);
     }
@@ -318,7 +322,7 @@ static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_
     return RF_OK;
 }
 
-/* ---- what there is to know ---- */
+/* ---- information ---- */
 
 rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info) {
     if (!engine) return rf_fail(RF_E_INVALID, "rf_engine_get_info: engine is NULL");
@@ -333,7 +337,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
     if (status) return status;
     rf_error_save(&saved);
     if (engine->device && rf_device_memory_info(engine->device, &memory)) rf_error_restore(&saved); /* lost: zeros */
-    struct rf_engine *changing = (struct rf_engine *)(uintptr_t)engine; /* its gate alone */
+    struct rf_engine *changing = (struct rf_engine *)(uintptr_t)engine; /* only its gate changes */
     struct rf_host_budget *host = &engine->runtime->host;
     pthread_mutex_lock(&host->mutex);
     uint64_t host_used = host->used_bytes;
@@ -341,7 +345,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
     rf_ladder_enter_quietly(changing);
     uint32_t kept = 0, first = rf_engine_first_device_layer(engine);
     for (uint32_t layer = first; layer < hparams->layers; layer++)
-        kept += !engine->caches || !engine->caches[layer].pinned; /* of a plan there are none */
+        kept += !engine->caches || !engine->caches[layer].pinned; /* plan_only: there are no caches */
     for (int group = RF_GROUP_LAYER; group <= rf_group_output(hparams) && (engine->device || engine->refused);
          group++)
         if (!rf_engine_on_device(engine, group)) spilled += rf_engine_group_bytes(engine, group);

@@ -1,9 +1,9 @@
-/* What of a model is where: weights to the device, caches beside their layers; and single moves from one place to the
- * other, for the ladder.
+/* Where a model's parts are: weights on the device, KV caches beside their layers; and single moves between device
+ * and host, for the ladder.
  *
- * A group's weights are one buffer, each at a multiple of 256 bytes. A weight that two groups use (an embedding that
- * is the output's matrix too) has one home, in the group that is placed first and dropped last: groups are placed
- * from the output down to the embedding, and dropped the other way round. */
+ * A group's weights are one buffer, each at a multiple of 256 bytes. A weight that two groups use (an embedding
+ * that is also the output's matrix) is stored once, in the group that is placed first and dropped last: groups are
+ * placed from the output down to the embedding, and dropped in the reverse order. */
 #include "infer/engine_impl.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum { WEIGHT_ALIGNMENT = 256 };
 
 enum { NO_GROUP = -1 };
 
-/* Which group a tensor of the file belongs to; a layer that the model does not have is none's. */
+/* Which group a tensor of the file belongs to; NO_GROUP for a layer that the model does not have. */
 static int group_of(const struct rf_engine *engine, const char *name) {
     unsigned layer;
     if (sscanf(name, "blk.%u.", &layer) == 1)
@@ -76,7 +76,8 @@ static const struct rf_weight_home *find_home(const struct rf_engine *engine, co
     return NULL;
 }
 
-/* A group's memory on the device, and where each of its weights goes in it; they are loaded afterwards. */
+/* Allocates a group's memory on the device and decides where each of its weights goes in it; they are loaded
+ * afterwards. */
 static rf_status place_group(struct rf_engine *engine, int group) {
     size_t first = engine->home_count;
     uint64_t bytes = 0;
@@ -96,7 +97,7 @@ static rf_status place_group(struct rf_engine *engine, int group) {
     return status;
 }
 
-/* Reads the weights of these homes to the device. params: whose progress is told; NULL: nobody's. */
+/* Reads the weights of these homes to the device. params: has the progress callback; NULL: there is none. */
 static rf_status upload_homes(struct rf_engine *engine, const struct rf_weight_home *homes, size_t count,
                               const struct rf_engine_params *params) {
     struct rf_load load = {.device = engine->device,
@@ -151,7 +152,7 @@ static rf_status make_host_cache(struct rf_engine *engine, struct rf_layer_cache
     uint64_t bytes = rf_engine_layer_cache_bytes(engine);
     rf_status status = rf_host_charge(&engine->runtime->host, bytes, false);
     if (status) return rf_fail_within(status, "a cache of %u tokens; a smaller context needs less", engine->context);
-    cache->host = calloc(1, (size_t)bytes); /* zeros that the system gives page by page, as they are written */
+    cache->host = calloc(1, (size_t)bytes); /* zero pages, which the system provides one by one as they are written */
     if (cache->host) {
         engine->plain_kv_bytes += bytes;
         return RF_OK;
@@ -176,7 +177,7 @@ static void destroy_cache(struct rf_engine *engine, struct rf_layer_cache *cache
     *cache = (struct rf_layer_cache){0};
 }
 
-/* One of the two is on the device alone. */
+/* Copies a cache. Exactly one of the two is in device memory. */
 static rf_status copy_cache(struct rf_engine *engine, const struct rf_layer_cache *from,
                             const struct rf_layer_cache *to) {
     uint64_t bytes = rf_engine_layer_cache_bytes(engine);
@@ -198,7 +199,7 @@ static rf_status copy_cache(struct rf_engine *engine, const struct rf_layer_cach
     return status;
 }
 
-/* Takes 'made' for the layer's cache, with its contents; on failure gives it back. */
+/* Makes 'made' the layer's cache, with the contents of the old one. On failure 'made' is destroyed. */
 static rf_status exchange_cache(struct rf_engine *engine, uint32_t layer, struct rf_layer_cache *made) {
     struct rf_layer_cache *cache = &engine->caches[layer];
     rf_status status = copy_cache(engine, cache, made);
@@ -224,7 +225,7 @@ rf_status rf_engine_raise_cache(struct rf_engine *engine, uint32_t layer) {
 
 /* ---- layers ---- */
 
-/* The groups that come to the device with the next layer, in the order they are placed; how many. */
+/* The groups that move to the device with the next layer, in the order they are placed. Returns how many. */
 static int next_groups(const struct rf_engine *engine, int groups[3]) {
     int count = 0;
     uint32_t layers = engine->hparams.layers;
@@ -254,7 +255,7 @@ rf_status rf_engine_raise_layer(struct rf_engine *engine) {
     if (!status) status = upload_homes(engine, engine->homes + first, engine->home_count - first, NULL);
     if (!status && made.buffer) {
         status = exchange_cache(engine, layer, &made);
-        made.buffer = NULL; /* the layer's, or given back */
+        made.buffer = NULL; /* it belongs to the layer now, or was destroyed */
     }
     if (status) {
         struct rf_saved_error saved;
@@ -285,7 +286,7 @@ rf_status rf_engine_lower_layer(struct rf_engine *engine) {
     return RF_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole model ---- */
 
 rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, const struct rf_engine_params *params) {
     engine->device_layers = device_layers;
@@ -295,7 +296,7 @@ rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, cons
     rf_status status = engine->group_buffers && engine->homes && engine->caches
                            ? RF_OK
                            : rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
-    /* All memory first: it is refused before gigabytes were read. */
+    /* All memory is allocated first, so that a refusal comes before gigabytes are read. */
     for (uint32_t layer = 0; layer < engine->hparams.layers && !status; layer++) {
         bool on_device = rf_engine_on_device(engine, RF_GROUP_LAYER + (int)layer);
         struct rf_layer_cache *cache = &engine->caches[layer];

@@ -1,12 +1,13 @@
-/* Generating text: sample, show, evaluate, again, until something ends it.
+/* Generating text: sample, show, evaluate, and repeat until something ends the generation.
  *
- * Stop texts are found in what was said, across tokens: so much of the text is held back as could be the beginning of
- * one. Invariants:
- *   1. text that was given out is never part of a stop text, nor a part of a character, while more may follow
- *   2. an answer that goes on from the tokens said before gives out, from said_bytes on, what the one that was never
- *      broken off would have: the tokens run through the same text and the same search, unheard
- * One part of 1 is checked: no whole stop text is given out. The rest of 1, and 2, would take the search again:
- * tests/infer/test_generate.c compares with answers that were never cut. */
+ * Stop texts are found in the generated text, across tokens: as much of its end is held back as could be the
+ * beginning of a stop text. Invariants:
+ *   1. text that was given out is never part of a stop text, and never a part of a character, while more may follow
+ *   2. a generation that continues from tokens generated before gives out, from said_bytes on, the text that an
+ *      uninterrupted one would have: the earlier tokens go through the same decoding and the same search, but their
+ *      text is not given out again
+ * One part of 1 is checked: no whole stop text is given out. Checking the rest of 1, and 2, would take a second
+ * search; tests/infer/test_generate.c compares with generations that were never interrupted. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
@@ -33,7 +34,8 @@ static rf_status append(struct tail *tail, const char *text, size_t bytes) {
     return RF_OK;
 }
 
-/* Where the first stop text begins in the tail, else how much of its end must be held back. */
+/* True: *at is where the first stop text begins in the tail. False: *at is how many bytes may be given out; the
+ * rest must be held back. */
 static bool find_stop(const struct tail *tail, const struct rf_generate_params *params, size_t *at) {
     size_t hold = 0;
     bool found = false;
@@ -74,17 +76,17 @@ static bool said_is_valid(const struct said *said, const char **why) {
 }
 #endif
 
-/* An answer in the making. */
+/* A generation that is under way. */
 struct speech {
     struct rf_session *session;
     const struct rf_generate_params *params;
     struct rf_detokenizer *detokenizer; /* NULL: the model has no vocabulary */
     struct tail tail;
-    size_t unheard; /* bytes that were given out before and are not given out again */
+    size_t unheard; /* bytes that were given out earlier and are not given out again */
     struct rf_generate_result *result;
 };
 
-/* Gives out the first 'bytes' of the tail; false: the caller has had enough. */
+/* Gives out the first 'bytes' of the tail. False: the caller wants no more. */
 static bool give(struct speech *speech, size_t bytes) {
     const struct rf_generate_params *params = speech->params;
     struct tail *tail = &speech->tail;
@@ -98,7 +100,7 @@ static bool give(struct speech *speech, size_t bytes) {
     return go_on;
 }
 
-/* What one more token says, as far as it may be given out; *ended: that ends the answer. */
+/* Decodes one more token and gives out as much text as allowed. *ended: this ends the generation. */
 static rf_status say(struct speech *speech, int32_t token, bool *ended) {
     const char *text;
     size_t bytes, safe;
@@ -117,7 +119,8 @@ static rf_status say(struct speech *speech, int32_t token, bool *ended) {
     return RF_OK;
 }
 
-/* What was said before, in silence; *ended: it was all there is. */
+/* Decodes the tokens generated before without giving out their text again. *ended: the generation was already
+ * complete. */
 static rf_status say_again(struct speech *speech, bool *ended) {
     const struct rf_generate_params *params = speech->params;
     rf_status status = RF_OK;
@@ -186,7 +189,7 @@ static rf_status go_on(struct speech *speech) {
 static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
                           struct rf_generate_result *result);
 
-/* 0.1.0 had the sampling parameters of that time in the struct itself. */
+/* In 0.1.0 the sampling parameters were in the struct itself. */
 static rf_status read_sampling(const struct rf_generate_params *params, bool from_0_1_0,
                                struct rf_sample_params *sampling) {
     _Static_assert(sizeof params->reserved == offsetof(struct rf_sample_params, seed) + sizeof sampling->seed,
@@ -204,7 +207,7 @@ static rf_status read_sampling(const struct rf_generate_params *params, bool fro
 rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
                                     struct rf_generate_result *result) {
     struct rf_generate_params own;
-    RF_PARAMS(struct rf_sample_params, sampling); /* as it is: the best token */
+    RF_PARAMS(struct rf_sample_params, sampling); /* its default: the most likely token */
     struct rf_generate_result filled = {0};
     rf_status status = RF_RESULT_CHECK(struct rf_generate_result, result, "rf_session_generate");
     if (!status)
@@ -240,10 +243,10 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
     }
     if (!status) status = say_again(&speech, &ended);
     if (!status && !ended) status = go_on(&speech);
-    /* One that came behind the last token is answered here: it was not meant for what is done next. */
+    /* A cancellation that arrived after the last token is consumed here: it was not meant for the next call. */
     if (!status) status = rf_session_take_cancel(session);
-    /* What was held back and turned out to be no stop text; half a character is shown as such. Not after a failure:
-     * there the answer is not over, and may go on from the tokens said. */
+    /* Gives out text that was held back and turned out not to be a stop text; an incomplete character becomes
+     * U+FFFD. Not after a failure: then the generation is not over, and may continue from the tokens generated. */
     bool over = !status || status == RF_E_CANCELLED;
     if (over && speech.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
         const char *text;

@@ -2,17 +2,17 @@
  * room again.
  *
  * Down, until free memory is above the floor:
- *   1. what the pool keeps, and the scratch of shapes that were not used last
- *   2. caches, layer by layer, to pinned host memory: kernels reach it there, so results are the same bits
- *   3. layers, the first on the device first: weights are dropped (the file has them), the CPU computes
- * Up, in the reverse order: layers, then caches; only where a margin is left, and not soon after another step, so
- * that a desktop that breathes does not move gigabytes to and fro.
+ *   1. the pool's idle memory, and the scratch memory of shapes that were not used last
+ *   2. KV caches, layer by layer, to pinned host memory: kernels can reach it there, so results are the same bits
+ *   3. layers, the first on the device first: their weights are dropped (the file has them), and the CPU computes
+ * Up, in the reverse order: layers, then caches; only if a margin is left, and not soon after another step, so that a
+ * desktop with changing memory use does not cause gigabytes to move back and forth.
  *
- * Memory is looked at between runs, at most every watch_ns. A step holds the gate exclusively: no session runs. It
- * destroys all runners before it asks for memory, and keeps on the host the logits that lay in them, so nothing that
- * was computed is lost. What a step logs is said after the gate is open again.
+ * Memory is checked between runs, at most every watch_ns. A step holds the gate exclusively: no session runs. It
+ * destroys all runners before it asks for memory, and copies the logits that lay in them to the host, so no result is
+ * lost. The log messages of a step are written after the gate is open again.
  *
- * Must not: fail. A move that is refused is not made, and the engine runs as it is. */
+ * Must not: fail. A move that is refused is not made, and the engine continues as it is. */
 #include "infer/engine_impl.h"
 
 #include <stdio.h>
@@ -21,18 +21,18 @@
 #include "runtime/runtime.h"
 
 #define WATCH_NS RF_MS(20)
-/* Runs between a step and one up; grows where steps up are soon taken back. */
+/* Runs between a step and the next step up; the number grows if steps up are soon undone. */
 enum { HOLD_RUNS = 16, HOLD_RUNS_MAX = 4096, STUCK_RUNS = 256 };
-/* What stays free above the floor after a step up: this share of the GPU's memory, within bounds. */
+/* What stays free above the floor after a step up: this fraction of the GPU's memory, within bounds. */
 enum { MARGIN_SHARE = 64 };
 #define MARGIN_LEAST ((uint64_t)4 << 20)
 #define MARGIN_MAX ((uint64_t)256 << 20)
 
 enum want { STAY, DOWN, UP };
 
-/* What is said afterwards: a line for all neighbours that moved the same way. */
+/* What is logged afterwards: one line for adjacent layers that moved the same way. */
 enum move { CACHE_DOWN, LAYER_DOWN, LAYER_UP, CACHE_UP, MOVES };
-enum { LINES_MAX = 8 }; /* a step goes one way; what has no place is not said */
+enum { LINES_MAX = 8 }; /* a step goes one way; moves that do not fit are not logged */
 struct notes {
     char why[96], trouble[200];
     int count;
@@ -45,7 +45,7 @@ struct notes {
 rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params *params) {
     pthread_rwlockattr_t attributes;
     pthread_rwlockattr_init(&attributes);
-    /* Sessions that run without a pause must not keep a step out. */
+    /* Sessions that run without a pause must not lock out a step. */
     pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     int failed = pthread_rwlock_init(&engine->gate, &attributes);
     pthread_rwlockattr_destroy(&attributes);
@@ -54,9 +54,9 @@ rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params
     return failed ? rf_fail(RF_E_NO_MEMORY, "no host memory for an engine's lock") : RF_OK;
 }
 
-/* ---- looking ---- */
+/* ---- checking ---- */
 
-/* A layer whose cache can go down or up; the number of layers: none. */
+/* The layer whose cache can move down, or up. The number of layers: there is none. */
 static uint32_t cache_to_lower(const struct rf_engine *engine) {
     uint32_t layer = rf_engine_first_device_layer(engine);
     while (layer < engine->hparams.layers && engine->caches[layer].pinned) layer++;
@@ -68,7 +68,7 @@ static uint32_t cache_to_raise(const struct rf_engine *engine) {
     return engine->hparams.layers;
 }
 
-/* What the next step up takes of the device; 0: there is none. */
+/* How many bytes the next step up takes on the device; 0: there is no such step. */
 static uint64_t bytes_up(const struct rf_engine *engine) {
     if (engine->device_layers < engine->target_layers) return rf_engine_raise_bytes(engine);
     return cache_to_raise(engine) < engine->hparams.layers ? rf_engine_layer_cache_bytes(engine) : 0;
@@ -88,7 +88,7 @@ static bool look(struct rf_engine *engine, struct rf_pressure *pressure) {
     struct rf_saved_error saved;
     rf_error_save(&saved);
     bool good = rf_device_pressure(engine->device, pressure) == RF_OK;
-    if (!good) rf_error_restore(&saved); /* a lost device shows when it is used */
+    if (!good) rf_error_restore(&saved); /* a lost device is reported when it is used */
     return good;
 }
 
@@ -138,8 +138,8 @@ static void say(struct rf_engine *engine, const struct notes *notes) {
     if (notes->trouble[0]) rf_logf(log, RF_LOG_WARN, "%s: %s", notes->why, notes->trouble);
 }
 
-/* Runners of all sessions go, or those that were not used last; then the memory itself: false where the driver cannot
- * have it back, for something on the device does not end. */
+/* Destroys the runners of all sessions, or those that were not used last, then returns their memory to the driver.
+ * False: the driver cannot take it back, because something on the device does not finish. */
 static bool retire_runners(struct rf_engine *engine, bool all) {
     pthread_mutex_lock(&engine->mutex);
     for (uint32_t slot = 0; slot < engine->slot_count; slot++)
@@ -160,14 +160,14 @@ static bool runners_are_gone(struct rf_engine *engine, const char **why) {
 }
 #endif
 
-/* One thing moves down; no runner is left. False: nothing can. */
+/* Moves one thing down; no runner may be left. False: nothing can be moved. */
 static bool lower(struct rf_engine *engine, bool *pinned_full, struct notes *notes) {
     rf_assert_valid(runners_are_gone, engine);
     uint32_t layers = engine->hparams.layers, layer = *pinned_full ? layers : cache_to_lower(engine);
     rf_status status = RF_E_NO_MEMORY;
     if (layer < layers) {
         status = rf_engine_lower_cache(engine, layer);
-        if (status) *pinned_full = true; /* then the next rung */
+        if (status) *pinned_full = true; /* then layers move instead */
     }
     if (!status) {
         note(notes, CACHE_DOWN, layer);
@@ -190,22 +190,22 @@ static void end_step(struct rf_engine *engine, enum want went) {
     engine->epoch++;
     ladder->stuck_runs = 0;
     if (went == DOWN) {
-        /* What went up and came down at once was too much. */
+        /* A step up that is undone this soon was too much. */
         bool soon = ladder->rose && runs < 4 * ladder->hold_runs;
         ladder->hold_runs = soon ? RF_MIN(4 * ladder->hold_runs, (uint32_t)HOLD_RUNS_MAX) : HOLD_RUNS;
     }
     ladder->rose = went == UP;
 }
 
-/* Until free memory is above the floor, runners' needs included. */
+/* Moves things down until free memory is above the floor, with room for the runners. */
 static void step_down(struct rf_engine *engine, struct rf_pressure pressure, struct notes *notes) {
     char size[32];
     snprintf(notes->why, sizeof notes->why, "the GPU's free memory fell under the floor by %s",
              rf_format_bytes(missing(&pressure), size, sizeof size));
     if (retire_runners(engine, false) && look(engine, &pressure) && !missing(&pressure))
-        return; /* the pool and old scratch were enough */
+        return; /* the pool's memory and old scratch memory were enough */
     uint64_t held = pressure.held_bytes, runners = 0;
-    bool moved = false, pinned_full = engine->integrated; /* its memory is the host's */
+    bool moved = false, pinned_full = engine->integrated; /* an integrated GPU's memory is the host's */
     if (engine->device_layers && retire_runners(engine, true) && look(engine, &pressure)) {
         runners = rf_sub_saturate(held, pressure.held_bytes);
         while (pressure.free_bytes < pressure.floor_bytes + runners && lower(engine, &pinned_full, notes)) {
@@ -246,7 +246,7 @@ static void step_up(struct rf_engine *engine, const struct rf_pressure *pressure
         engine->ladder.hold_runs = RF_MIN(4 * engine->ladder.hold_runs, (uint32_t)HOLD_RUNS_MAX);
         atomic_store(&engine->ladder.runs, 0);
     }
-    /* Freed pinned memory waits for a quiet moment: this is one. */
+    /* Freed pinned memory waits for a quiet moment, and this is one. */
     rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT);
 }
 
@@ -273,7 +273,7 @@ void rf_ladder_enter(struct rf_engine *engine) {
     rf_error_save(&saved);
     rf_ladder_leave(engine);
     pthread_rwlock_wrlock(&engine->gate);
-    /* Another thread may have been first. */
+    /* Another thread may have made the step already. */
     enum want want = look(engine, &pressure) ? judge(engine, &pressure) : STAY;
     if (want == DOWN) step_down(engine, pressure, &notes);
     if (want == UP) step_up(engine, &pressure, &notes);

@@ -1,19 +1,19 @@
 /* See load.h.
  *
- * The caller's thread is the only one that speaks to the device: it hands out pieces, submits what was read, and asks
- * how far the copies are. Readers only read the file into a slot's memory. A slot goes round:
+ * The caller's thread is the only one that uses the device: it hands out pieces, submits those that were read, and
+ * checks which copies are done. Readers only read the file into a slot's memory. A slot cycles through these states:
  *
  *     free > wanted (a piece is assigned) > being read > read > copying > free
  *
  * Invariants
- * 1. 'wanted', 'read', 'reading' and 'failed' are guarded by the mutex; 'free' and 'copying' are the caller's. A slot
- *    is in one list, or with the reader that took it.
- * 2. Copies are on one queue, so they end in the order in which they were submitted: only the first is asked.
+ * 1. 'wanted', 'read', 'reading' and 'failed' are guarded by the mutex; 'free' and 'copying' belong to the caller's
+ *    thread. A slot is in one list, or with the reader that took it.
+ * 2. Copies are on one queue, so they end in the order in which they were submitted: only the first is checked.
  * 3. When the call returns, all readers are joined and no slot is left, whatever went wrong.
  * 1 is checked once in each step, 2 is asserted where a copy ends, 3 at the end.
  *
- * It must not touch the file's map: a file that is shortened meanwhile would raise SIGBUS there, and is RF_E_IO here.
- */
+ * It must not touch the file's map: if the file is truncated meanwhile, that would raise SIGBUS, whereas here it
+ * is RF_E_IO. */
 #include "infer/load.h"
 
 #include <signal.h>
@@ -26,23 +26,23 @@
 #include "infer/engine_impl.h"
 
 #define PIECE_BYTES ((uint64_t)4 << 20)
-#define STAGING_BYTES ((uint64_t)48 << 20)   /* one with each reader, and some on their way */
-#define LEAST_BYTES ((uint64_t)64 << 10)     /* of a piece */
-#define SMALL_LOAD_BYTES ((uint64_t)1 << 20) /* up to here it is not worth saving staging */
-#define READ_BYTES ((uint64_t)1 << 20)       /* at a time: how soon a reader sees that it shall stop */
-#define PATIENCE_NS INT64_C(1000000000)      /* with a copy that takes less than a thousandth of it */
-#define LOOK_NS INT64_C(100000)              /* a copy is asked so often while reads are waited for */
+#define STAGING_BYTES ((uint64_t)48 << 20)   /* one piece for each reader, and some being copied */
+#define LEAST_BYTES ((uint64_t)64 << 10)     /* the smallest piece */
+#define SMALL_LOAD_BYTES ((uint64_t)1 << 20) /* reducing staging below this is not worth it */
+#define READ_BYTES ((uint64_t)1 << 20)       /* per read call: decides how soon a reader notices that it must stop */
+#define PATIENCE_NS INT64_C(1000000000)      /* for a copy, which usually takes less than a thousandth of this */
+#define LOOK_NS INT64_C(100000)              /* the interval at which copies are checked while reads are waited for */
 enum { READERS_MAX = 8, SLOTS_MAX = 64, SLOTS_USUAL = 4 };
 
 struct slot {
     struct slot *next;        /* in its list */
-    struct rf_pinned *pinned; /* NULL: the memory is ordinary */
+    struct rf_pinned *pinned; /* NULL: the memory is not pinned */
     unsigned char *data;
-    struct rf_event *event; /* behind its copy */
+    struct rf_event *event; /* recorded after its copy */
     int64_t submitted_ns;
-    const struct rf_weight_home *home; /* the piece: */
+    const struct rf_weight_home *home; /* the piece it holds: */
     uint64_t at, bytes;
-    rf_status status; /* of reading it */
+    rf_status status; /* of reading the piece */
 };
 struct slots { /* first in, first out */
     struct slot *first, *last;
@@ -59,14 +59,14 @@ struct loader {
     struct rf_queue *queue;
     struct slot slots[SLOTS_MAX];
     unsigned slot_count, slots_most;
-    bool grown; /* in this step */
+    bool grown; /* this step has already tried to add a slot */
     uint64_t piece_bytes, plain_charged;
     struct slots free, copying;
 
     pthread_mutex_t mutex;
-    pthread_cond_t work, finished; /* something is wanted; something was read */
+    pthread_cond_t work, finished; /* signalled when a piece is wanted, and when one was read */
     struct slots wanted, read;
-    unsigned reading; /* wanted, or with a reader */
+    unsigned reading; /* the number of slots that are wanted or with a reader */
     rf_status failed; /* the first failure of reading, and its text: */
     struct rf_saved_error failure;
     atomic_bool stop;
@@ -100,7 +100,7 @@ static struct slot *pop(struct slots *list) {
     return slot;
 }
 
-/* Something smaller may be granted. */
+/* Whether a smaller amount may be granted. */
 static bool is_short(rf_status status) {
     return status == RF_E_NO_MEMORY || rf_is_full(status);
 }
@@ -119,8 +119,8 @@ static rf_status add_slot(struct loader *loader, uint64_t bytes) {
     return RF_OK;
 }
 
-/* The one without which nothing goes: as large as is granted; ordinary memory, copied by way of the device's own
- * staging, where no more may be pinned. */
+/* Adds the first slot, without which nothing can be loaded: as large as is granted. If no more memory may be
+ * pinned, it is ordinary memory, which is copied through the device's own staging. */
 static rf_status add_first_slot(struct loader *loader) {
     rf_status status;
     while (is_short(status = add_slot(loader, loader->piece_bytes)) && loader->piece_bytes > LEAST_BYTES)
@@ -137,13 +137,14 @@ static rf_status add_first_slot(struct loader *loader) {
     return rf_event_create(loader->load->device, false, &slot->event);
 }
 
-/* A free slot; a further one as long as there may be more, one in each step. NULL: none. The memory is pinned when it
- * is first needed, while the slots before it are being read: pinning takes as long as reading does. */
+/* Takes a free slot, or adds one while more are allowed, at most one in each step. NULL: there is none. The memory
+ * is pinned when it is first needed, while the slots before it are being read: pinning takes as long as reading
+ * does. */
 static struct slot *take_slot(struct loader *loader) {
     if (!loader->free.first && !loader->grown && loader->slot_count < loader->slots_most) {
         loader->grown = true;
         if (add_slot(loader, loader->piece_bytes))
-            loader->slots_most = loader->slot_count; /* refused: so few do too */
+            loader->slots_most = loader->slot_count; /* refused: this many are enough */
     }
     return pop(&loader->free);
 }
@@ -163,7 +164,7 @@ static void read_slot(struct loader *loader, struct slot *slot) {
     }
 }
 
-/* With the mutex held, which is not while it reads. */
+/* Called with the mutex held; releases it while it reads. */
 static void read_wanted(struct loader *loader) {
     struct slot *slot = pop(&loader->wanted);
     pthread_mutex_unlock(&loader->mutex);
@@ -171,7 +172,7 @@ static void read_wanted(struct loader *loader) {
     pthread_mutex_lock(&loader->mutex);
     if (slot->status && !loader->failed) {
         loader->failed = slot->status;
-        rf_error_save(&loader->failure); /* the text is this thread's */
+        rf_error_save(&loader->failure); /* the error text belongs to this thread */
     }
     loader->reading--;
     push(&loader->read, slot);
@@ -190,11 +191,11 @@ static void *reader(void *user) {
     return NULL;
 }
 
-/* As many as can be had; with none at all the caller reads. */
+/* Starts as many readers as possible; with none at all, the caller's thread reads. */
 static void start_readers(struct loader *loader, unsigned most) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the caller's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the caller's threads */
     while (loader->reader_count < most &&
            !pthread_create(&loader->readers[loader->reader_count], NULL, reader, loader))
         loader->reader_count++;
@@ -207,7 +208,7 @@ static rf_status begin(struct loader *loader) {
     struct rf_load *load = loader->load;
     uint64_t largest = 0, room = rf_host_room(&rf_device_runtime(load->device)->host, true) / 2;
     for (size_t i = 0; i < loader->count; i++) largest = RF_MAX(largest, loader->homes[i].tensor->bytes);
-    /* Pinning a byte costs about what reading one does: staging for a quarter of what there is to load. */
+    /* Pinning a byte costs about as much as reading one, so staging is at most a quarter of what there is to load. */
     uint64_t staging = load->staging_bytes ? load->staging_bytes : STAGING_BYTES;
     staging = RF_MIN(RF_MIN(staging, room), RF_MAX(loader->total / 4, SMALL_LOAD_BYTES));
     uint64_t piece = RF_MIN(load->piece_bytes ? load->piece_bytes : PIECE_BYTES, staging / SLOTS_USUAL);
@@ -232,7 +233,7 @@ static rf_status begin(struct loader *loader) {
     return RF_OK;
 }
 
-/* Hands a piece to the readers; false: there is none left, or no slot. */
+/* Hands a piece to the readers. False: there is no piece left, or no slot. */
 static bool want_piece(struct loader *loader) {
     if (loader->next_home == loader->count) return false;
     const struct rf_weight_home *home = &loader->homes[loader->next_home];
@@ -267,7 +268,7 @@ static rf_status submit(struct loader *loader, struct slot *slot) {
     return status;
 }
 
-/* Frees the slots whose copies are done, and says so. */
+/* Frees the slots with finished copies, and reports progress. */
 static rf_status collect(struct loader *loader, bool *any) {
     const struct rf_load *load = loader->load;
     while (loader->copying.first) {
@@ -285,7 +286,7 @@ static rf_status collect(struct loader *loader, bool *any) {
     return RF_OK;
 }
 
-/* Until a piece was read, or for a moment where a copy is under way. */
+/* Waits until a piece was read, or for a moment if a copy is under way. */
 static rf_status wait_for_something(struct loader *loader) {
     pthread_mutex_lock(&loader->mutex);
     bool reading = loader->reading > 0;
@@ -306,7 +307,7 @@ static rf_status wait_for_something(struct loader *loader) {
     pthread_mutex_unlock(&loader->mutex);
     struct slot *oldest = loader->copying.first;
     if (!oldest) return RF_OK;
-    /* By its deadline, where there is nothing else to wait for, or where it takes far too long. */
+    /* Waits for the copy with a deadline, if there is nothing else to wait for or it takes far too long. */
     bool late = rf_now_ns() - oldest->submitted_ns > PATIENCE_NS;
     return late || !reading ? rf_event_wait(oldest->event, RF_TIMEOUT_DEFAULT) : RF_OK;
 }
@@ -365,7 +366,8 @@ static rf_status end(struct loader *loader, rf_status status) {
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->mutex);
     for (unsigned i = 0; i < loader->reader_count; i++) pthread_join(loader->readers[i], NULL);
-    /* What was submitted before a failure must not use the memory any more, or it would be held beyond this call. */
+    /* Copies that were submitted before a failure must not use the memory any more, or it would be held beyond
+     * this call. */
     if (loader->queue) {
         rf_status waited = rf_queue_wait(loader->queue, RF_TIMEOUT_DEFAULT);
         if (!status && (status = waited)) rf_error_save(&saved);
@@ -384,7 +386,7 @@ static rf_status end(struct loader *loader, rf_status status) {
     load->readers_used = loader->reader_count;
     load->pieces_used = loader->slot_count;
     load->piece_bytes_used = loader->piece_bytes;
-    if (!status) return rf_gguf_unchanged(load->gguf); /* else what is on the device is of two files */
+    if (!status) return rf_gguf_unchanged(load->gguf); /* if it changed, the device has parts of two files */
     rf_error_restore(&saved);
     return status;
 }

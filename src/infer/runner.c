@@ -1,4 +1,4 @@
-/* Runners: a graph of one shape with an executor whose weights and caches are the engine's. */
+/* Runners: a runner is a graph of one shape with an executor that uses the engine's weights and caches. */
 #include "infer/engine_impl.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "graph/executor.h"
 
-/* What one executor is bound to; the executor keeps a pointer to it. */
+/* What an executor is bound to; the executor keeps a pointer to it. */
 struct rf_binder {
     const struct rf_engine *engine;
     const struct rf_bound_tensor *bound; /* the model graph's */
@@ -79,7 +79,7 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
         status = rf_executor_create(&params, &runner.executor);
     }
     if (!status && engine->kernel_ns && engine->device_layers && shape->tokens > shape->sequences)
-        runner.timed = rf_executor_time_nodes(runner.executor) == RF_OK; /* else it runs without */
+        runner.timed = rf_executor_time_nodes(runner.executor) == RF_OK; /* otherwise it runs without timing */
     if (status) {
         struct rf_saved_error saved;
         rf_error_save(&saved);

@@ -1,6 +1,6 @@
-/* The next token: on the device where the logits are there, else on the CPU; the same token either way, as the
- * sampler is defined to the bit (cpu/ref_sampling.h). The random counter is the number of tokens held, so a session
- * that is rewound and goes on draws the same again. */
+/* Samples the next token: on the device if the logits are there, otherwise on the CPU. Both draw the same token,
+ * because the sampler is defined to the bit (cpu/ref_sampling.h). The random counter is the number of tokens held,
+ * so a session that is rewound and continues draws the same tokens again. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "ops/gpu_sampling.h"
 
 enum { WINDOW_MAX = 4096 };
-/* Places in the session's one buffer: the token, seed and counter, the window, the workspace. */
+/* Offsets in the session's one buffer: the token, seed and counter, the window, the workspace. */
 enum { AT_TOKEN = 0, AT_RANDOM = 256, AT_WINDOW = 512, AT_WORKSPACE = AT_WINDOW + WINDOW_MAX * 4 };
 
-/* The arguments of one row, whose window is the session's last tokens. */
+/* The sampler's arguments for one row; the window is the session's last tokens. */
 static rf_status args_of(const struct rf_session *session, const struct rf_sample_params *params,
                          struct rf_sample_args *args) {
     const struct rf_sampling sampling = {.temperature = params->temperature,
@@ -88,7 +88,7 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     if (device) {
         struct rf_operand logits = {at.buffer, at.offset_bytes + row};
         status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
-        if (rf_is_full(status)) { /* no room for its few buffers: the host has what it takes */
+        if (rf_is_full(status)) { /* no room for its few buffers: the host can sample too */
             status = rf_session_keep_logits(session);
             if (!status) status = sample_on_cpu(session, session->host_logits, &args, params->seed, &drawn);
         }
@@ -110,7 +110,7 @@ rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_par
 }
 
 rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
-    RF_PARAMS(struct rf_sample_params, own); /* as it is: the best token */
+    RF_PARAMS(struct rf_sample_params, own); /* its default: the most likely token */
     if (!session || !token) return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL");
     rf_status status = params ? RF_PARAMS_READ(struct rf_sample_params, &own, params, "rf_session_sample") : RF_OK;
     return status ? status : rf_session_draw(session, &own, token);

@@ -1,15 +1,15 @@
 /* Sessions: tokens in, logits out.
  *
- * A run's inputs are written, the graph runs, the session's length grows: what failed left nothing that counts, as
- * cache rows behind the length are never read. Attention is split by the length rounded up to a power of two, so that
- * a session meets few shapes and the same tokens always meet the same ones. */
+ * The inputs of a run are written, the graph runs, and then the session's length grows. A run that fails leaves
+ * nothing that counts, because cache rows behind the length are never read. Attention is split by the length
+ * rounded up to a power of two, so that a session needs few shapes and the same tokens always get the same ones. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
 
 #include "graph/executor.h"
 
-/* Chunks of so many tokens are not made smaller before something on the device made room. */
+/* Chunks of at most this many tokens are not made smaller before something on the device was moved to make room. */
 enum { FEW_TOKENS = 32 };
 
 static bool same_shape(const struct rf_graph_shape *a, const struct rf_graph_shape *b) {
@@ -31,7 +31,7 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     struct rf_runner made;
     rf_status status = rf_runner_create(session->engine, session, shape, &made);
     if (rf_is_full(status) && session->runner_count) {
-        rf_session_retire(session, true); /* those that were used before make room */
+        rf_session_retire(session, true); /* the existing runners make room */
         status = rf_runner_create(session->engine, session, shape, &made);
     }
     if (status) return status;
@@ -51,7 +51,7 @@ void rf_session_retire(struct rf_session *session, bool all) {
     struct rf_runner *newest = NULL;
     for (size_t i = 0; i < session->runner_count; i++)
         if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
-    /* Where they cannot be had (the device is lost) there is nothing to sample from. */
+    /* If the logits cannot be copied (the device is lost), there is nothing to sample from. */
     if (session->last && (all || session->last != newest) && rf_session_keep_logits(session)) session->last = NULL;
     struct rf_runner kept = newest && !all ? *newest : (struct rf_runner){0};
     for (size_t i = 0; i < session->runner_count; i++)
@@ -136,7 +136,7 @@ rf_status rf_session_rewind(struct rf_session *session, uint32_t length) {
                        rf_session_length(session));
     if (length == session->length) return RF_OK;
     rf_ladder_enter_quietly(session->engine);
-    forget_logits(session); /* they are of a token that is gone */
+    forget_logits(session); /* they belong to a token that is gone */
     rf_ladder_leave(session->engine);
     session->length = length;
     return RF_OK;
@@ -178,10 +178,11 @@ static void fill_table_row(const struct rf_session *session, int32_t *row) {
     for (uint32_t page = 0; page < width; page++) row[page] = (int32_t)(session->slot * width + page);
 }
 
-/* ---- a device that something else must stay smooth on ---- */
+/* ---- a device that must stay responsive for something else ---- */
 
-/* Halved where a kernel took too long, unless that did not help before: then it is not the tokens that take the time.
- * Doubled where even twice as much would be well within it. One token alone is not measured. */
+/* Halves the chunk if a kernel took too long, unless halving did not help before: then the time does not depend on
+ * the number of tokens. Doubles it if twice as many tokens would be well within the limit. A single token is not
+ * measured. */
 static void adapt_chunk(struct rf_engine *engine, uint32_t count, int64_t longest_ns) {
     struct rf_pace *pace = &engine->pace;
     uint32_t chunk = atomic_load(&pace->chunk), least = atomic_load(&pace->least);
@@ -205,7 +206,8 @@ static uint32_t most_tokens(const struct rf_engine *engine) {
                                                       : engine->batch;
 }
 
-/* Leaves the device alone for its share, after it was busy so long; a cancelled session does not wait. */
+/* After the device was busy for busy_ns, leaves it idle for the rest of its duty cycle. A cancelled session does
+ * not wait. */
 static void rest(const struct rf_session *session, int64_t busy_ns) {
     struct rf_engine *engine = session->engine;
     if (!busy_ns || engine->duty_percent >= 100) return;
@@ -217,7 +219,7 @@ static void rest(const struct rf_session *session, int64_t busy_ns) {
 
 /* ---- runs ---- */
 
-/* Tokens that follow one session's. */
+/* Runs tokens that follow those of one session. */
 static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
                            struct rf_runner **out) {
     struct rf_engine *engine = session->engine;
@@ -266,14 +268,14 @@ bool rf_session_stops(void *user) {
     return stops;
 }
 
-/* After a run: one that was stopped is so by a cancel, which is answered herewith. */
+/* After a run: a run that was stopped was cancelled, and this consumes the cancellation. */
 static rf_status answer_cancel(struct rf_session *const *sessions, size_t count, rf_status status) {
     for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
         if (rf_session_take_cancel(sessions[i])) break;
     return status;
 }
 
-/* Tokens at to at + chunk of those given, and their logits where they are wanted. */
+/* Evaluates 'chunk' of the given tokens from 'at' on, and reads their logits if they are wanted. */
 static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, size_t count, size_t at,
                             uint32_t chunk, bool all, float *logits) {
     size_t vocabulary = session->engine->hparams.vocabulary;
@@ -312,8 +314,8 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
         if (rf_is_full(status)) {
-            /* No room for so many rows at once, beside other sessions or with all logits: fewer are slower, but run.
-             * Very few are slower than giving something else up. */
+            /* There is no room for this many rows at once, beside other sessions or with all logits. Smaller
+             * chunks are slower, but run. Very small ones are slower than giving something else up. */
             bool relieved = chunk <= FEW_TOKENS && rf_ladder_relieve(engine, epoch);
             if (!relieved && chunk == 1) break;
             if (!relieved) most = chunk / 2;
@@ -326,7 +328,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
     return status;
 }
 
-/* A token each, through a runner of the first session's. */
+/* Runs one token for each session, in a runner of the first session. */
 static rf_status run_batch(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
                            struct rf_runner *runner, float *rows) {
     struct rf_session *first = sessions[0];
@@ -354,13 +356,13 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
                                      count * first->engine->hparams.vocabulary * sizeof *rows);
 }
 
-/* All or none of them get their token. */
+/* Either all sessions get their token or none does. */
 static rf_status eval_together(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
                                const struct rf_graph_shape *shape, float *rows) {
     size_t vocabulary = sessions[0]->engine->hparams.vocabulary;
     struct rf_runner *runner;
     rf_status status = rf_session_runner(sessions[0], shape, &runner);
-    /* Each session keeps its row: the runner is the first one's, which may drop it. */
+    /* Each session keeps its own row, because the runner belongs to the first session, which may drop it. */
     for (size_t i = 0; i < count && !status; i++)
         if (!sessions[i]->host_logits && !(sessions[i]->host_logits = malloc(vocabulary * sizeof(float))))
             status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);

@@ -3,8 +3,8 @@
  * A pre-tokenizer is a list of stages. A stage is one regular expression of the model's tokenizer, written
  * as a scanner. Within each piece of the stage before, every match of the expression becomes a piece, and so
  * does the text between two matches. The time grows in proportion to the text's length, whatever the text. */
-#ifndef RF_MODEL_PRETOKENIZE_H
-#define RF_MODEL_PRETOKENIZE_H
+#ifndef RF_TOKENIZER_PRETOKENIZE_H
+#define RF_TOKENIZER_PRETOKENIZE_H
 
 #include <rocmforge/base.h>
 

@@ -1,8 +1,8 @@
 /* Tokenizers inside the library: making one from a vocabulary, and counting its work.
  *
  * <rocmforge/tokenizer.h> has the rest. */
-#ifndef RF_MODEL_TOKENIZER_H
-#define RF_MODEL_TOKENIZER_H
+#ifndef RF_TOKENIZER_TOKENIZER_H
+#define RF_TOKENIZER_TOKENIZER_H
 
 #include <rocmforge/tokenizer.h>
 

@@ -7,8 +7,8 @@
  * symbol's bytes lie in `bytes`, followed by a zero. The index holds only symbols that text may
  * become by merging: never a control or user-defined token, so that text cannot pose as one.
  * tokenizer_create.c checks the last two; the first needs no check: everybody else has the tokenizer as const. */
-#ifndef RF_MODEL_TOKENIZER_IMPL_H
-#define RF_MODEL_TOKENIZER_IMPL_H
+#ifndef RF_TOKENIZER_TOKENIZER_IMPL_H
+#define RF_TOKENIZER_TOKENIZER_IMPL_H
 
 #include "base/base.h"
 #include "tokenizer/pretokenize.h"

@@ -5,8 +5,8 @@
  *
  * Threads: a writer belongs to one thread at a time. Text and metadata are copied; the data of
  * tensors is borrowed until the writer is destroyed. */
-#ifndef RF_MODEL_GGUF_WRITE_H
-#define RF_MODEL_GGUF_WRITE_H
+#ifndef GGUF_WRITE_H
+#define GGUF_WRITE_H
 
 #include "gguf/gguf.h"
 
