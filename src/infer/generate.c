@@ -14,7 +14,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* Text that was made and not given out yet. */
+/* Text that was generated and not given out yet. */
 struct tail {
     char *text;
     size_t bytes, capacity;
