@@ -389,7 +389,7 @@ static void matmul_cases(struct rf_case_list *list) {
 const struct rf_op rf_op_matmul = {
     .name = "matmul",
     .summary =
-        "out = x weights^T + bias + residual; i[0]: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
+        "out = x weights^T + bias + residual; path: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
         "5 matrix units with wide tiles",
     .inputs = 4,
     .outputs = 1,

@@ -240,7 +240,7 @@ static void cast_matmul_cases(struct rf_case_list *list) {
 
 const struct rf_op rf_op_norm_qkv = {
     .name = "norm_qkv",
-    .summary = "normed = rms_norm(x, norm), eps eps; three products of it, normed weights^T",
+    .summary = "normed = rms_norm(x, norm) with eps; three products of it, normed weights^T",
     .inputs = 5,
     .outputs = 4,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
@@ -255,7 +255,7 @@ const struct rf_op rf_op_norm_qkv = {
 };
 const struct rf_op rf_op_norm_gate = {
     .name = "norm_gate",
-    .summary = "normed = rms_norm(x, norm), eps eps; out = silu(normed weights^T) * (normed gate^T)",
+    .summary = "normed = rms_norm(x, norm) with eps; out = silu(normed weights^T) * (normed gate^T)",
     .inputs = 4,
     .outputs = 2,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
