@@ -24,7 +24,7 @@ struct rf_head_operand {
     uint64_t sizes[4];
     struct rf_head_strides strides;
 };
-/* Checks that an operand lies in its buffer, and that its start and its strides are aligned (aligned is in bytes).
+/* Checks that an operand lies in its buffer, and that its start and its strides are aligned (align is in bytes).
  * Sets the operand's bytes; 0 if it has no elements. */
 rf_status rf_operand_check_heads(const char *op, struct rf_head_operand *heads, enum rf_dtype dtype, uint64_t align);
 /* Checks that no two elements of an output share memory, and that none shares memory with an input. */

@@ -37,8 +37,8 @@ void gpu_use_folder(const char *path);
 /* A runtime with these further options ("NAME=VALUE"; NULL-ended, may be NULL). Log lines go to
  * the test's output and to gpu_log(). */
 void gpu_make_runtime(struct gpu *gpu, const char *const *options);
-/* Opens device 0 with the test kernels, and a queue. Skips the test if it asked for a real GPU and there is none.
- * budget NULL means the default. */
+/* Opens device 0 with the test kernels, and a queue. Skips the test if RF_DRIVER asks for a real GPU and there is
+ * none. budget NULL means the default. */
 void gpu_open(struct gpu *gpu, const char *budget);
 void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
 rf_status gpu_try_open(struct gpu *gpu, const char *budget);

@@ -206,7 +206,7 @@ RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
     RF_ASSERT_OK(rf_queue_destroy(&child.queue));
     RF_ASSERT_OK(rf_device_close(&child.device));
     rf_runtime_destroy(&child.runtime);
-    /* An own budget lies inside the part that RF_BUDGET lends. */
+    /* A budget of its own lies inside the part that RF_BUDGET lends. */
     char option[160];
     snprintf(option, sizeof option, "RF_BUDGET=%s", spec);
     gpu_make_runtime(&child, (const char *const[]){option, NULL});

@@ -540,7 +540,7 @@ RF_TEST(pass_in_place, takes_what_dies) {
     char *text = graph_text(out, RF_GRAPH_TEXT);
     RF_ASSERT_CONTAINS(text, "'c' = add('b', 'a'), 'c' in place of 'b'");
     free(text);
-    /* A graph that does not run the pass does not keep it. */
+    /* Without the pass, the next graph has nothing in place. */
     struct rf_graph *again = after(out, RF_PASS_DEAD, 0, 5);
     RF_ASSERT_INT(again->nodes[2].in_place[0], -1);
     rf_graph_destroy(&again);
