@@ -2,11 +2,11 @@
  *
  *   bench_cpu [--quick] [--threads N] [--level scalar|avx2|avx512] [--rounds N]
  *
- * Decoding: one column times a matrix of 4096 x 14336, over more than 1 GiB of distinct matrices, so
- * that no cache helps; weight bytes per second against plain reading of the same memory by the same
- * threads. The two alternate, and the best pass of each counts, because other programs disturb both.
- * Prefill: 512 columns, in floating-point operations per second (two per weight and column).
- * Timings decide nothing: the exit status says whether it ran. */
+ * Decoding multiplies one column with a matrix of 4096 x 14336, over more than 1 GiB of distinct matrices, so that no
+ * cache helps. It compares weight bytes per second with plain reading of the same memory by the same threads. The two
+ * alternate, and the best pass of each counts, because other programs disturb both. Prefill takes 512 columns and
+ * counts floating-point operations per second (two per weight and column). Timings decide nothing: the exit status
+ * says whether the benchmark ran. */
 #include "base/base.h"
 #include "cpu/fast.h"
 #include "runtime/thread_pool.h"
@@ -32,7 +32,7 @@ struct memory {
 enum { PIECE = 1 << 20 };
 struct reading {
     const unsigned char *at;
-    uint64_t *seen; /* one per piece, so that nothing is left out */
+    uint64_t *seen; /* one result per piece, so that the compiler keeps every read */
 };
 static void read_pieces(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
@@ -59,7 +59,7 @@ static double read_pass(struct rf_thread_pool *pool, const struct memory *memory
 
 /* ---- decoding ---- */
 
-/* Random blocks with scales of a sensible size, over the whole memory. */
+/* Fills the whole memory with random blocks whose scales have a sensible size. */
 static void fill(struct memory *memory, enum rf_dtype dtype) {
     uint64_t state = 88172645463325252u;
     for (size_t i = 0; i + 8 <= memory->bytes; i += 8) {

@@ -1,8 +1,8 @@
-/* bench_device: what the device layer costs beside raw driver calls, and how fast its first kernels are.
+/* bench_device: what the device layer costs compared with raw driver calls, and how fast its first kernels are.
  *
- * Runs the parts (memory.c, transfer.c, launch.c, wait.c, rows.c, costs.c) on one device and prints
- * their rows with the targets. Exit 0: everything ran, whatever the figures; 1: something failed to
- * run; 2: bad usage; 77: no usable GPU. Must not decide anything by a timing. */
+ * Runs the parts (memory.c, transfer.c, launch.c, wait.c, row_kernels.c, costs.c) on one device and prints their rows
+ * with the targets. Exit 0: everything ran, whatever the figures; 1: something failed to run; 2: bad usage; 77: no
+ * usable GPU. No timing may decide anything. */
 #include "bench.h"
 #include "start.h"
 
@@ -123,7 +123,7 @@ rf_status bench_buffer(struct bench *bench, uint64_t bytes, struct rf_buffer **o
 
 /* ---- the command ---- */
 
-/* Whether a part is in the list; NULL is all of them. */
+/* Whether a part is in the list; NULL means all of them. */
 static bool listed(const char *list, const char *name) {
     size_t length = strlen(name);
     for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
@@ -145,7 +145,7 @@ static bool known_parts(const char *list) {
     return true;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, otherwise the exit status. */
 static int parse(int argc, char **argv, struct bench *bench, const char **only) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help")) {

@@ -1,11 +1,11 @@
-/* bench_graph: planning, the executor's overhead, also against raw driver calls, estimates against measured times,
- * splits against their parts.
+/* bench_graph: planning time; the executor's overhead, also compared with raw driver calls; estimated against
+ * measured times; splits against the sum of their parts.
  *
  *     bench_graph [--quick] [--model]
  *
- * Rows are ratios within one run where a limit is stated; nothing here decides a test. With a device (RF_DRIVER, as
- * everywhere) its rows are added; --model adds a graph of eight billion parameters, which needs 9 GiB on the host and
- * on the device. Without one: the CPU's rows alone. */
+ * A row with a stated limit is a ratio within one run; nothing here decides a test. With a device (RF_DRIVER, as
+ * everywhere) the device's rows are added; --model adds a graph of eight billion parameters, which needs 9 GiB on the
+ * host and on the device. Without a device only the CPU's rows are measured. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void failed(const char *name) {
     fflush(stdout);
 }
 
-/* The median time of a run; -1: it failed, and why was printed. */
+/* The median time of a run; -1: it failed, and the reason was printed. */
 static int64_t time_run(struct rf_executor *executor, const char *name) {
     int64_t times[ROUNDS];
     size_t rounds = quick ? 3 : ROUNDS;
@@ -149,7 +149,7 @@ static struct rf_graph *chain(size_t nodes) {
     return graph;
 }
 
-/* What a run takes on the host beyond what its recordings take on the device. */
+/* The host time of a run beyond the time that its recordings take on the device. */
 static double host_share(struct rf_executor *executor, int64_t wall_ns) {
     struct rf_assembly *assembly = &executor->assembly;
     struct rf_backend *backend = assembly->gpus[0];
@@ -168,7 +168,7 @@ static double host_share(struct rf_executor *executor, int64_t wall_ns) {
 
 /* ---- the cost of safety ---- */
 
-/* The same executable graph on a stream of its own, by the driver's own functions and nothing else. */
+/* The same executable graph on a stream of its own, run by the driver's own functions and nothing else. */
 struct raw {
     const struct rf_driver *driver;
     void *executable, *stream, *event;
@@ -183,13 +183,13 @@ static int raw_replay(const struct raw *raw) {
     return code;
 }
 
-/* rf_executor_run against the raw calls, turn by turn, so that both meet the same clocks. The driver's code; -1: it
- * was the executor that failed. */
+/* Times rf_executor_run against the raw calls, in turns, so that both run at the same clocks. Returns the driver's
+ * code; -1: the executor failed. */
 static int compare_with_raw(struct rf_executor *executor, const struct raw *raw, double *ratio) {
     enum { PAIRS = 101 };
     int64_t raw_ns[PAIRS], our_ns[PAIRS];
     size_t pairs = quick ? 5 : PAIRS;
-    for (size_t i = 0; i <= pairs; i++) { /* the first is not counted */
+    for (size_t i = 0; i <= pairs; i++) { /* the first pair is not counted */
         size_t at = i ? i - 1 : 0;
         int64_t start = rf_now_ns();
         int code = raw_replay(raw);
@@ -209,7 +209,7 @@ static void bench_safety(struct rf_device *device, struct rf_executor *executor,
     struct raw raw = {.driver = device->driver};
     struct rf_entered entered;
     double ratio = 0;
-    if (assembly->action_count != 1 || assembly->segment_count != 1) return; /* it is not one recording */
+    if (assembly->action_count != 1 || assembly->segment_count != 1) return; /* the plan is not one recording */
     raw.executable = ((const struct rf_recording *)assembly->segments[0].recording)->part->executable;
     int code = rf_context_enter(raw.driver, &device->context, &entered);
     if (code == RF_DRV_OK) {
@@ -258,7 +258,7 @@ static void bench_overhead(struct rf_device *device) {
 
 /* ---- estimates; splits ---- */
 
-/* The first layers on the device, the others on the CPU. */
+/* Places the first layers on the device and the others on the CPU. */
 struct split {
     const struct rf_graph *graph;
     int device_layers;
@@ -271,7 +271,7 @@ static int split_place(void *user, const char *node) {
     return -1;
 }
 
-/* So many layers of a kind on one place alone: on the device, or the CPU where it is NULL. */
+/* The time of a number of layers on one place alone: on the device, or on the CPU if it is NULL. */
 static int64_t time_layers(struct rf_device *device, const char *name, struct exec_block block, uint32_t layers) {
     block.layers = layers;
     struct rf_graph *graph = exec_block_graph(&block);
@@ -287,8 +287,8 @@ static int64_t time_layers(struct rf_device *device, const char *name, struct ex
     return ns;
 }
 
-/* A split against the sum of its parts. balanced: as many layers on the device as take as long as one on the CPU
- * does, because there is nothing to overlap where one part is nothing. */
+/* Times a split against the sum of its parts. balanced: the device gets as many layers as take as long as one layer
+ * on the CPU, because if one part takes no time, there is nothing to overlap. */
 static void bench_split(struct rf_device *device, const char *name, struct exec_block block, bool balanced,
                         const char *wanted) {
     enum { LAYERS_MAX = 48 };
@@ -356,7 +356,8 @@ static void bench_estimates(struct rf_device *device) {
         struct exec_block prefill = block;
         prefill.chunks = 4;
         bench_split(device, "prefill in 4 chunks", prefill, true, "at most 0.8");
-        /* Layers of a model with eight billion parameters: what is split because it does not fit is large. */
+        /* The layers of a model with eight billion parameters: models that are split because they do not fit are
+         * large. */
         struct exec_block decode = block;
         decode.tokens = 1;
         if (!quick) {
@@ -372,7 +373,7 @@ static void bench_estimates(struct rf_device *device) {
     rf_graph_destroy(&graph);
 }
 
-/* Layers over several devices as a pipeline, against one device alone. */
+/* Layers over several devices as a pipeline, compared with one device alone. */
 static int spread_place(void *user, const char *node) {
     struct {
         const struct rf_graph *graph;
@@ -419,7 +420,7 @@ static void bench_devices(struct rf_device *const *devices, size_t count) {
     rf_graph_destroy(&graph);
 }
 
-/* A token of a graph of eight billion parameters. */
+/* One token of a graph of eight billion parameters. */
 static void bench_model(struct rf_device *device) {
     struct exec_block block = {.layers = 32,
                                .heads = 32,

@@ -1,14 +1,14 @@
-/* bench_load: how fast weights get from a model's file to the device, against reading the same file into pinned
+/* bench_load: how fast weights get from a model's file to the device, compared with reading the same file into pinned
  * memory with the same threads and pieces, without sending it anywhere.
  *
  *     bench_load [--quick] [-m M.gguf] [--readers N] [--piece MIB] [--staging MIB] [--rounds N] [--cold]
  *
- * Without -m a file of 1 GiB (--quick: 16 MiB) is made and removed. Of a model that the budget does not hold, as many
+ * Without -m a file of 1 GiB (--quick: 16 MiB) is made and removed. If the budget does not hold the model, as many
  * tensors as fit are loaded. Rounds of reading and loading alternate, after one that fills the kernel's cache and is
- * not counted; the medians count. --cold asks the kernel to forget the file before each round: then it is the disk
- * that is measured. With -m the whole of rf_engine_open is timed too, on a device that is open already. The load's
- * time includes pinning its staging; the reader's memory is pinned before. Timings decide nothing: the exit status
- * says whether it ran; 77: no GPU. */
+ * not counted; the medians are reported. --cold asks the kernel to drop the file from its cache before each round,
+ * which measures the disk. With -m the whole of rf_engine_open is timed too, on a device that is open already. The
+ * load's time includes pinning its staging; the reader's memory is pinned before. Timings decide nothing: the exit
+ * status says whether the benchmark ran; 77: no GPU. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct bench {
     unsigned readers;
     uint64_t piece_bytes, staging_bytes;
     int rounds;
-    char made[256]; /* the file that was made; "": none */
+    char made[256]; /* path of the file that was made; "": none */
     struct rf_runtime *runtime;
     struct rf_device *device;
     struct rf_gguf *gguf;
@@ -40,7 +40,7 @@ struct bench {
     struct rf_weight_home *homes;
     size_t count;
     uint64_t total;
-    struct rf_load load; /* of the last round */
+    struct rf_load load; /* result of the last round */
 };
 
 static int compare(const void *a, const void *b) {
@@ -79,7 +79,7 @@ static rf_status make_file(struct bench *bench) {
     return status;
 }
 
-/* One buffer for all tensors that fit. */
+/* Makes one buffer for all tensors that fit. */
 static rf_status place(struct bench *bench) {
     uint64_t room = 0;
     rf_status status = rf_safe_alloc_size(bench->device, &room);

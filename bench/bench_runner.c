@@ -1,6 +1,6 @@
-/* What the runner itself costs: per isolated test, per test in one process, and its memory with
- * ten thousand tests. The tests are its own, and do nothing: run with harness options it is a
- * test executable, without any (or with --quick) it measures itself as one. */
+/* What the runner itself costs: per isolated test, per test in one process, and its memory with ten thousand tests.
+ * The tests are part of this program and do nothing: with harness options it is a test executable; without any (or
+ * with --quick) it measures itself as one. */
 #include <rocmforge/test.h>
 
 #include <fcntl.h>
@@ -31,11 +31,11 @@ static double now_s(void) {
 
 struct cost {
     double seconds;
-    long most_kib; /* resident, of the runner and its largest test */
+    long most_kib; /* resident memory of the runner and its largest test */
     int status;
 };
 
-/* Runs this program with these arguments, its output thrown away. */
+/* Runs this program with these arguments and discards its output. */
 static struct cost run(const char *const *arguments) {
     const char *argv[16] = {"bench_runner"};
     for (int i = 0; arguments[i] && i < 14; i++) argv[i + 1] = arguments[i];
@@ -59,7 +59,7 @@ static struct cost run(const char *const *arguments) {
 
 static int failed;
 
-/* The cost of one test of many, the runner's start and end included; the best of three runs. */
+/* The cost of one test among many, including the runner's start and end; the best of three runs. */
 static void show(const char *what, const char *const *arguments, int count, double limit_ms) {
     double best = 1e9;
     struct cost cost = {0};

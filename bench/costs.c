@@ -1,6 +1,6 @@
-/* What single calls cost, for information; and the whole of opening and closing a device.
+/* What single calls cost, for information; and what opening and closing a device costs as a whole.
  *
- * Closes and reopens the bench's device: runs last. */
+ * This part closes and reopens the bench's device, so it runs last. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static rf_status lend_and_reclaim(struct bench *bench) {
     return status ? status : rf_device_reclaim(bench->device, spec);
 }
 static rf_status set_budget(struct bench *bench) {
-    char same[sizeof bench->device->budget_text]; /* the device's own text is what the call replaces */
+    char same[sizeof bench->device->budget_text]; /* the call replaces the device's own text */
     memcpy(same, bench->device->budget_text, sizeof same);
     return rf_device_set_budget(bench->device, same);
 }
@@ -66,7 +66,7 @@ static rf_status raw_pinned_pair(struct bench *bench) {
     return raw_result(bench, code, "host_alloc and host_free");
 }
 
-/* Loads and unloads what the device loads when it is opened. */
+/* Loads and unloads the modules that the device loads when it is opened. */
 static rf_status raw_modules(struct bench *bench) {
     rf_status status = RF_OK;
     for (size_t i = 0; i < rf_builtin_image_count() && !status; i++) {

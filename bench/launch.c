@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define BATCH 256 /* under what a queue takes without waiting */
+#define BATCH 256 /* fewer than a queue takes without waiting */
 enum { RAW_ARGS_MAX = 8 };
 
 static rf_status raw_batch(struct bench *bench, const struct rf_launch *launch, double *ns) {
@@ -40,7 +40,7 @@ static rf_status compare(struct bench *bench, const char *name, const struct rf_
     rf_status status = RF_OK;
     for (int round = -2, rounds = bench->quick ? 3 : 200; round < rounds && !status; round++) {
         double raw_ns = 0, our_ns = 0;
-        bool ours_first = round & 1; /* neither side always runs on what the other warmed */
+        bool ours_first = round & 1; /* so that neither side always runs on caches that the other warmed */
         if (ours_first) status = our_batch(bench, launch, &our_ns);
         if (!status) status = raw_batch(bench, launch, &raw_ns);
         if (!status && !ours_first) status = our_batch(bench, launch, &our_ns);

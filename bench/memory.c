@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Allocates and frees; the times of each half. */
+/* Allocates and frees once, and times each half. */
 static rf_status raw_pair(const struct bench *bench, uint64_t bytes, int64_t *alloc_ns, int64_t *free_ns) {
     rf_dptr pointer = NULL;
     int64_t start = rf_now_ns();
@@ -27,7 +27,7 @@ static rf_status our_pair(struct bench *bench, const struct rf_buffer_params *pa
     return status;
 }
 
-/* Many pairs in a row: per pair, without the clock in between. */
+/* Many pairs in a row, timed as a whole: the time per pair, without a clock call in between. */
 static rf_status our_pairs(struct bench *bench, const struct rf_buffer_params *params, int count, double *ns) {
     rf_status status = RF_OK;
     int64_t start = rf_now_ns();
@@ -110,7 +110,7 @@ static rf_status direct_of(struct bench *bench, uint64_t bytes) {
 }
 
 rf_status bench_direct(struct bench *bench) {
-    /* Whole multiples of the usual granularity: the same request on both sides. */
+    /* Whole multiples of the usual granularity, so that both sides make the same request. */
     static const uint64_t sizes[] = {2 << 20, 16 << 20, 64 << 20, 1 << 30};
     rf_status status = RF_OK;
     for (size_t i = 0; i < RF_COUNT(sizes) && !status; i++)

@@ -1,7 +1,7 @@
-/* The rows of a run as an aligned table or as JSON.
+/* Prints the rows of a run as an aligned table or as JSON.
  *
- * A verdict is said only of a real GPU: on the simulated driver the figures show that the
- * benchmark runs, nothing else. */
+ * A verdict is given for a real GPU only: on the simulated driver the figures show that the benchmark runs, nothing
+ * else. */
 #include "bench.h"
 #include "base/json.h"
 
@@ -36,7 +36,7 @@ static void today(char *text, size_t size) {
     strftime(text, size, "%Y-%m-%d %H:%M:%S UTC", &parts);
 }
 
-/* Four significant digits, no exponent. */
+/* Prints four significant digits without an exponent. */
 static const char *figure(double value, const char *unit, char *text, size_t size) {
     if (isnan(value)) return "-";
     double magnitude = fabs(value);

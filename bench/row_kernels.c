@@ -1,9 +1,9 @@
-/* Row softmax and RMSNorm against the bandwidth of a copy, over 1 GiB read and 1 GiB written by
- * each launch, so that no cache holds any of it from one launch to the next.
+/* Row softmax and RMSNorm compared with the bandwidth of a copy, over 1 GiB read and 1 GiB written by each launch, so
+ * that no cache holds any of it from one launch to the next.
  *
- * Rates count bytes read and bytes written. The measure is the faster of the driver's own copy and
- * our copy kernel, over the same memory. Every kernel's last row is looked at afterwards: the rate
- * of a kernel that computes nothing is worth nothing. */
+ * Rates count bytes read and bytes written. The baseline is the faster of the driver's own copy and our copy kernel,
+ * over the same memory. Every kernel's last row is checked afterwards: the rate of a kernel that computes nothing is
+ * worth nothing. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -16,18 +16,18 @@
 #define LEAST_BYTES ((uint64_t)256 << 10) /* two of the longest rows */
 enum { COPY_BYTES_PER_THREAD = 64, LONGEST_ROW = 32768 };
 
-struct ground { /* what the kernels run on */
+struct ground { /* the memory that the kernels run on */
     struct rf_buffer *in, *out, *weight;
     uint64_t bytes; /* of in, and of out */
     struct rf_event *start, *end;
-    double copy_rate; /* the measure, GB/s */
+    double copy_rate; /* the baseline, GB/s */
     int launches, rounds;
 };
 
 struct norm { /* one kernel and one row length */
     const char *kernel;
     uint32_t columns, element_bytes;
-    bool softmax; /* else RMSNorm, with a weight */
+    bool softmax; /* otherwise RMSNorm, with a weight */
 };
 
 static double rate(const struct ground *ground, int64_t elapsed_ns) {
@@ -60,7 +60,7 @@ static float f32_of_bf16(uint16_t bits) {
     return value;
 }
 
-/* A softmax row sums to one; the squares of a normed row have a mean of one. */
+/* A softmax row sums to one; the squares of a normalized row have a mean of one. */
 static rf_status check_last_row(struct bench *bench, const struct ground *ground, const struct norm *norm) {
     uint64_t row_bytes = (uint64_t)norm->columns * norm->element_bytes;
     void *row = malloc((size_t)row_bytes);
@@ -82,7 +82,7 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     RF_PARAMS(struct rf_launch, launch);
     rf_status status = rf_kernel_find(bench->device, norm->kernel, &launch.kernel);
     if (status) return status;
-    /* As kernels/norm_args.h says: a wave takes a short row, the fewest waves that hold it a longer one. */
+    /* As kernels/norm_args.h says: a wave takes a short row, and the fewest waves that hold it take a longer one. */
     uint64_t rows = ground->bytes / norm->element_bytes / norm->columns;
     uint32_t wave = (uint32_t)bench->info.wave_size, held = RF_ROW_WAVE_BYTES(wave) / norm->element_bytes,
              threads = RF_ROW_WAVE_THREADS;
@@ -122,7 +122,7 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     return report_add(&bench->report, &row);
 }
 
-/* ---- the measure: copies ---- */
+/* ---- the baseline: copies ---- */
 
 static rf_status driver_copy_rate(struct bench *bench, const struct ground *ground, double *median) {
     const struct rf_driver *driver = bench->driver;
@@ -178,9 +178,9 @@ static rf_status copies(struct bench *bench, struct ground *ground) {
     return report_add(&bench->report, &row);
 }
 
-/* ---- the ground ---- */
+/* ---- the memory ---- */
 
-/* Numbers between -2 and 2: a pattern from the host, spread over the buffer by doubling. */
+/* Fills the buffer with numbers between -2 and 2: a pattern from the host, copied over the buffer by doubling. */
 static rf_status fill_in(struct bench *bench, const struct ground *ground, uint32_t element_bytes) {
     uint64_t pattern_bytes = RF_MIN(ground->bytes, (uint64_t)4 << 20);
     size_t count = (size_t)(pattern_bytes / element_bytes);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "OPTION=/build/file" into text, and to the options, if the file is there. */
+/* If the file exists, writes "OPTION=/build/file" to text and adds it to the options. */
 static void beside(const char *option, const char *file, char *text, size_t size, const char **options,
                    size_t *count) {
     char path[PATH_MAX], folder[PATH_MAX];

@@ -4,9 +4,9 @@
 
 #include <rocmforge/base.h>
 
-/* These programs carry the library themselves and lie one folder below what it looks for beside it in a build folder:
- * the probe's helper and the simulated driver. An option in the environment still wins. log: as for
- * rf_runtime_create. */
+/* These programs contain the library themselves and lie one folder below the files that the library looks for beside
+ * it in a build folder: the probe's helper and the simulated driver. An option in the environment still wins. log is
+ * as for rf_runtime_create. */
 rf_status start_runtime(rf_log_fn log, struct rf_runtime **out);
 
 #endif

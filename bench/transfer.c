@@ -1,4 +1,4 @@
-/* Transfers: pinned and pageable, each way, against the driver's own copies of the same memory. */
+/* Transfers of pinned and pageable memory, each way, compared with the driver's own copies of the same memory. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 enum direction { UPLOAD, DOWNLOAD };
 
-struct ends { /* what is copied between */
+struct ends { /* the two ends of a copy */
     struct rf_buffer *buffer;
     struct rf_pinned *pinned; /* NULL: host is pageable */
     void *host;
@@ -47,7 +47,7 @@ static rf_status compare(struct bench *bench, const struct ends *ends, enum dire
         double raw_ns = 0, our_ns = 0;
         status = raw_copy(bench, ends, direction, &raw_ns);
         if (!status) status = our_copy(bench, ends, direction, &our_ns);
-        if (round < 0) continue; /* the first of each warms up */
+        if (round < 0) continue; /* the first round of each warms up */
         samples_add(&raw, (double)ends->bytes / raw_ns);
         samples_add(&ours, (double)ends->bytes / our_ns);
     }
@@ -76,7 +76,7 @@ static rf_status both_ways(struct bench *bench, uint64_t bytes, bool pinned) {
         status = rf_fail(RF_E_NO_MEMORY, "no %llu bytes of host memory", (unsigned long long)bytes);
     }
     if (!status) {
-        memset(ends.host, 0x5a, (size_t)bytes); /* touched: page faults are not what is measured */
+        memset(ends.host, 0x5a, (size_t)bytes); /* touches the memory, so that page faults are not measured */
         status = compare(bench, &ends, UPLOAD);
     }
     if (!status) status = compare(bench, &ends, DOWNLOAD);

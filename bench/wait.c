@@ -1,10 +1,10 @@
-/* Waiting: how much later than a busy poll rf_queue_wait notices the end of a kernel, and what it
- * costs the waiting thread.
+/* Waiting: how much later than a busy poll rf_queue_wait notices the end of a kernel, and what it costs the waiting
+ * thread.
  *
- * Both sides submit the same way (timing event, kernel, timing event). What a wait adds is the wall
- * time beyond the duration that the device measured, less the same figure of the busy poll, which
- * holds the submission and the driver's own delay. Durations vary by up to a quarter from round to
- * round, or the pauses of a waiter would always end at the same distance from the kernel's end. */
+ * Both sides submit the same way (timing event, kernel, timing event). The delay that a wait adds is the wall time
+ * beyond the duration that the device measured, minus the same figure of the busy poll, which includes the submission
+ * and the driver's own delay. Durations vary by up to a quarter from round to round; otherwise the pauses of a waiter
+ * would always end at the same distance from the kernel's end. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static rf_status submit(struct bench *bench, const struct timed *timed, int64_t 
     return status;
 }
 
-/* beyond_us: wall time less device time. share: of a core, while waiting. */
+/* beyond_us is wall time minus device time. share is the share of a core used while waiting. */
 static rf_status once(struct bench *bench, const struct timed *timed, int64_t kernel_ns, bool busy, double *beyond_us,
                       double *share) {
     int64_t device_ns = 0, begun = rf_now_ns();

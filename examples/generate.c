@@ -1,9 +1,9 @@
-/* A model goes on with a text: open, encode, evaluate, generate, close.
+/* A model continues a text: open, encode, evaluate, generate, close.
  *
  *     build/examples/generate model.gguf "Once upon a time"
  *
- * It runs on the best GPU within its budget, on the CPU where there is none, and on both where the model does not
- * fit; the text is the same program either way. Exit status: 0 done, 1 failed, 2 wrong usage. */
+ * It runs on the best GPU within its budget, on the CPU if there is none, and on both if the model does not fit; the
+ * program is the same in each case. Exit status: 0 done, 1 failed, 2 wrong usage. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,13 +15,13 @@ static bool went_well(rf_status status, const char *what) {
     return status == RF_OK;
 }
 
-/* Text comes as it is made, in whole characters; false would stop it. */
+/* Text arrives as it is generated, in whole characters; returning false would stop the generation. */
 static bool show(void *user, const char *text, size_t bytes) {
     (void)user;
     return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
 }
 
-/* A session is one timeline of tokens. Several may go on at once, each in a thread of its own. */
+/* A session is one timeline of tokens. Several sessions may generate at once, each in a thread of its own. */
 static bool go_on(struct rf_session *session, const struct rf_tokenizer *tokenizer, const char *prompt) {
     int32_t *tokens = NULL;
     size_t count = 0;
@@ -30,7 +30,7 @@ static bool go_on(struct rf_session *session, const struct rf_tokenizer *tokeniz
     RF_PARAMS(struct rf_generate_result, result);
     sampling.temperature = 0.8f; /* 0, the default, always takes the best token */
     sampling.top_k = 40;
-    sampling.seed = 42; /* the same seed, the same text */
+    sampling.seed = 42; /* the same seed gives the same text */
     params.sampling = &sampling;
     params.max_tokens = 32;
     params.text = show;
@@ -53,7 +53,8 @@ int main(int argc, char **argv) {
     }
     bool well = went_well(rf_runtime_create(NULL, &runtime), "starting");
 
-    /* An engine is a loaded model: weights and caches where they fit. What does not fit the GPU runs on the CPU. */
+    /* An engine is a loaded model: weights and KV caches, on the GPU as far as they fit. Layers that do not fit the
+     * GPU run on the CPU. */
     RF_PARAMS(struct rf_engine_params, params);
     params.runtime = runtime;
     params.model = argv[1];

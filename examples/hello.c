@@ -25,7 +25,7 @@ static bool went_well(rf_status status, const char *what) {
     return status == RF_OK;
 }
 
-/* The work itself, between two buffers that exist. */
+/* The work itself, between two buffers that exist already. */
 static bool compute(struct rf_device *device, struct rf_queue *queue, struct rf_buffer *in, struct rf_buffer *out,
                     const float *input, float *output) {
     /* Kernels were loaded when the device was opened: this is a lookup and cannot stall anybody. */
@@ -41,9 +41,9 @@ static bool compute(struct rf_device *device, struct rf_queue *queue, struct rf_
     launch.args = args;
     launch.arg_count = sizeof args / sizeof args[0];
 
-    /* Upload, launch, wait, download: in this order on one queue, so each sees what the one before
-     * it wrote. The wait is for this queue alone and has a deadline of two seconds; should the
-     * kernel never end, RF_E_TIMEOUT would name it. The download waits by the queue's own deadline. */
+    /* Upload, launch, wait, download: they run in this order on one queue, so each sees what the one before it wrote.
+     * The wait is for this queue alone and has a deadline of two seconds; if the kernel never ended, RF_E_TIMEOUT
+     * would name it. The download waits with the queue's own deadline. */
     return went_well(rf_copy_to_device_safe(queue, in, 0, input, COUNT * sizeof *input), "uploading") &&
            went_well(rf_queue_launch(queue, &launch), "launching") &&
            went_well(rf_queue_wait(queue, RF_MS(2000)), "waiting") &&
@@ -75,8 +75,8 @@ static bool with_buffers(struct rf_device *device, const float *input, float *ou
 
     well = well && compute(device, queue, in, out, input, output);
 
-    /* Each takes a pointer to NULL too. Memory goes back once the work that uses it is done;
-     * nothing here waits for other queues. */
+    /* Each destroy accepts a pointer to NULL too. Memory goes back once the work that uses it is done; nothing here
+     * waits for other queues. */
     well = went_well(rf_buffer_destroy(&out), "destroying the output") && well;
     well = went_well(rf_buffer_destroy(&in), "destroying the input") && well;
     return went_well(rf_queue_destroy(&queue), "destroying the queue") && well;
@@ -89,7 +89,7 @@ int main(void) {
     runtime_params.log = print_line;
     if (!went_well(rf_runtime_create(&runtime_params, &runtime), "starting")) return 1;
 
-    /* Asked in a helper process: a driver that crashes or hangs does not take this one with it. */
+    /* A helper process asks the driver: if the driver crashes or hangs, this process goes on. */
     if (!rf_gpu_available(runtime)) {
         printf("no GPU: %s\n", rf_gpu_reason(runtime));
         rf_runtime_destroy(&runtime);
@@ -110,13 +110,13 @@ int main(void) {
     for (int i = 0; i < COUNT; i++) input[i] = (float)(i % COLUMNS);
     if (well) {
         well = with_buffers(device, input, output);
-        /* Drains by a deadline, names what was leaked, ends the lease. */
+        /* Waits for the queues with a deadline, names leaks, and ends the lease. */
         well = went_well(rf_device_close(&device), "closing the device") && well;
     }
     rf_runtime_destroy(&runtime);
     if (!well) return 1;
 
-    /* Each row must sum to 1, and e times as much from one column to the next. */
+    /* Each row must sum to 1, and each column must be e times the one before it. */
     for (int row = 0; row < ROWS; row++) {
         double sum = 0;
         for (int column = 0; column < COLUMNS; column++) {

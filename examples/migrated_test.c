@@ -1,4 +1,4 @@
-/* The test that docs/testing.md brings over, step by step, as it is afterwards. The guide quotes it. */
+/* The test that docs/testing.md migrates step by step, in its final form. The guide quotes it. */
 #include <math.h>
 
 #include <rocmforge/test.h>

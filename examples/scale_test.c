@@ -1,4 +1,4 @@
-/* A first test file: the same kernel's truth on the CPU, then the kernel against it.
+/* A first test file: a CPU reference of a kernel, then the kernel compared with it.
  *
  *     RF_DRIVER=sim build/examples/scale_test            each test in a process of its own
  *     RF_DRIVER=sim build/rocmforge test build/examples/scale_test
@@ -6,7 +6,7 @@
  * examples/ctest and examples/meson build this file outside the source tree, as your project would. */
 #include <rocmforge/test.h>
 
-/* The truth: a loop that one can read. */
+/* The reference: a loop that is easy to read. */
 static void scale_reference(float *out, const float *in, float factor, size_t count) {
     for (size_t i = 0; i < count; i++) out[i] = in[i] * factor;
 }

@@ -1,4 +1,4 @@
-/* Runs the examples as a reader would, on the simulated driver, and checks what they show. */
+/* Runs the examples as a reader would, on the simulated driver, and checks their output. */
 #include <rocmforge/test.h>
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #define EXAMPLES BUILD_ROOT "/examples/"
 #define RUNNER BUILD_ROOT "/rocmforge test "
 
-static const char *folder; /* of this process; goes with it */
+static const char *folder; /* a folder of this process; removed with it */
 
 static void enter_folder(void) {
     folder = enter_simulated();
-    /* An assertion that fails leaves its test's host memory behind: no finding here. */
+    /* A failed assertion leaves its test's host memory behind; that is no finding here. */
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }
 #define IN_FOLDER .setup = enter_folder, .timeout_ms = 120000
@@ -30,7 +30,7 @@ RF_TEST(examples, hello, IN_FOLDER) {
     RF_EXPECT_CONTAINS(report, "no GPU: ");
 }
 
-/* A model of random weights with a vocabulary of bytes: the text is nonsense, and the same each time. */
+/* A model of random weights with a vocabulary of bytes: the text is nonsense, but the same each time. */
 RF_TEST(examples, generate, IN_FOLDER) {
     static char first[sizeof report];
     RF_ASSERT_INT(run_command("python3 '" SOURCE_ROOT
@@ -58,7 +58,7 @@ RF_TEST(examples, scale_test, IN_FOLDER) {
     RF_EXPECT_TEXT(last_line(), "4 passed, 0 failed, 0 skipped\n");
 }
 
-/* A whole file, into text. */
+/* Reads a whole file into text. */
 static const char *contents(const char *path, char *text, size_t size) {
     FILE *file = fopen(path, "r");
     RF_ASSERT_NOT_NULL(file);
@@ -69,7 +69,7 @@ static const char *contents(const char *path, char *text, size_t size) {
     return text;
 }
 
-/* The guide's last step of a migration is code that was run: word for word. */
+/* The code in the last step of the guide's migration is this file, word for word. */
 RF_TEST(examples, migrated_test, IN_FOLDER) {
     static char guide[1 << 17], code[1 << 15];
     RF_EXPECT_INT(run_command(RUNNER EXAMPLES "migrated_test"), 0);
@@ -79,7 +79,7 @@ RF_TEST(examples, migrated_test, IN_FOLDER) {
     RF_EXPECT(strstr(contents(SOURCE_ROOT "/docs/testing.md", guide, sizeof guide), test) != NULL);
 }
 
-/* ---- the raced backend: well alone, not together ---- */
+/* ---- the raced backend: its tests pass alone and fail together ---- */
 
 static const struct {
     const char *name, *after;
@@ -103,7 +103,7 @@ static int times(const char *text, const char *part) {
     return count;
 }
 
-/* The line that holds what reruns showed of a test. */
+/* Finds the line that says what reruns showed about a test. */
 static const char *explanation_of(const char *test, char *line, size_t size) {
     char start[200];
     snprintf(start, sizeof start, "  %s: ", test);
@@ -122,12 +122,12 @@ static void expect_the_five_victims(void) {
         RF_TRACE("%s", line);
         RF_EXPECT_CONTAINS(line, "fails only when shared: passes alone");
         RF_EXPECT_CONTAINS(line, victims[i].after);
-        /* and nobody else */
+        /* and no other test */
         RF_EXPECT_INT(times(line, "attention."), times(line, victims[i].name) + times(line, victims[i].after));
     }
 }
 
-/* Exactly these five, each with the shortest order that shows it: one test before it. */
+/* Exactly these five tests fail, each with the shortest order that shows it: one test before it. */
 RF_TEST(examples, raced_backend_together, IN_FOLDER) {
     RF_EXPECT_INT(run_command(EXAMPLES "attention_raced --in-process 'attention.*'"), 1);
     expect_the_five_victims();

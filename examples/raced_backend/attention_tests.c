@@ -46,7 +46,7 @@ static void release(struct matrices *m) {
     free(m->want);
 }
 
-/* ---- the truth ---- */
+/* ---- the references ---- */
 
 static void cpu_matmul(float *out, const float *a, const float *b, size_t rows, size_t inner, size_t columns) {
     for (size_t r = 0; r < rows; r++)

@@ -1,17 +1,17 @@
 /* WHAT NOT TO DO: a GPU backend behind a global cache.
  *
- * This file is wrong on purpose. It repeats, in C, a failure that cost a real project weeks: a
- * suite of 220 tests in which each passed alone and six failed together, with differences of up to
- * 24,800 times their tolerance. The kernels were right. The backend below has the same faults:
+ * This file is wrong on purpose. It repeats, in C, a failure that cost a real project weeks: a suite of 220 tests in
+ * which each passed alone and six failed together, with differences of up to 24,800 times their tolerance. The
+ * kernels were right. The backend below has the same faults:
  *
- *   1. One cache for the whole process. Its mutex protects the pointer; what the pointer leads to
- *      (queue, scratch buffers) is handed out and then used by everybody at once. Each driver call
- *      is locked, a sequence of calls is not.
- *   2. Scratch buffers are kept "for speed" and come back with what the last user left in them.
- *      The code relies on fresh memory being zero, which is true once.
+ *   1. One cache for the whole process. Its mutex protects the pointer; the objects behind the
+ *      pointer (queue, scratch buffers) are handed out and then used by everybody at once. Each
+ *      driver call is locked, a sequence of calls is not.
+ *   2. Scratch buffers are kept "for speed" and come back with the contents that the last user left.
+ *      The code relies on fresh memory being zero, which is true only once.
  *
- * (2) makes a test depend on the tests before it in the same process; (1) makes it depend on the
- * tests beside it. Compare safe_backend.c, which is shorter. */
+ * (2) makes a test depend on the tests before it in the same process; (1) makes it depend on the tests that run
+ * beside it. Compare safe_backend.c, which is shorter. */
 #include "backend.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@
 
 struct cache {
     struct rf_device *device;
-    struct rf_queue *queue; /* everybody's */
+    struct rf_queue *queue; /* shared by everybody */
     struct rf_buffer *values, *term, *scores, *output;
 };
 enum { SCRATCH_COUNT = 128 * 128 }; /* floats in each buffer: enough for every test */
@@ -37,7 +37,7 @@ static struct cache *get_cache(void) {
     return cache;
 }
 
-/* Fault 2: zeroed here and never again. */
+/* Fault 2: the buffer is zeroed here and never again. */
 static struct rf_buffer *new_scratch(struct rf_device *device) {
     struct rf_buffer *buffer = NULL;
     RF_PARAMS(struct rf_buffer_params, params);
@@ -111,7 +111,7 @@ static void accumulate(struct cache *cache, struct rf_buffer *out, const float *
     upload(cache, on_device, values, inner * columns);
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < inner; i++) {
-            /* Between these two anybody may write into 'term'. */
+            /* Between these two launches any other thread may write into 'term'. */
             LAUNCH(cache, "scale_f32", columns, rf_arg_buffer(term), rf_arg_buffer_at(on_device, i * row_bytes),
                    rf_arg_f32(weights[r * inner + i]), rf_arg_i64((int64_t)columns));
             LAUNCH(cache, "add_f32", columns, rf_arg_buffer_at(out, r * row_bytes),

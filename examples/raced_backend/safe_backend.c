@@ -46,14 +46,14 @@ static void upload(struct rf_queue *queue, struct rf_buffer *to, const float *fr
     RF_ASSERT_OK(rf_copy_to_device_safe(queue, to, 0, from, count * sizeof(float)));
 }
 
-/* Downloads and ends with the buffer and its queue. */
+/* Downloads the result, then destroys the buffer and the queue. */
 static void finish(struct rf_queue *queue, float *to, struct rf_buffer *from, size_t count) {
     RF_ASSERT_OK(rf_copy_from_device_safe(queue, to, from, 0, count * sizeof(float)));
     RF_ASSERT_OK(rf_buffer_destroy(&from));
     RF_ASSERT_OK(rf_queue_destroy(&queue));
 }
 
-/* A new buffer with the product. */
+/* Makes a new buffer that holds the product. */
 static struct rf_buffer *product(struct rf_queue *queue, const float *weights, const float *values, size_t rows,
                                  size_t inner, size_t columns) {
     struct rf_buffer *out = new_buffer(queue, rows * columns, true), *term = new_buffer(queue, columns, false);

@@ -1,10 +1,9 @@
-/* Attention without a matrix of scores (see fast.h): the keys pass by in tiles, each query keeps a
- * running softmax.
+/* Attention without a matrix of scores (see fast.h): it reads the keys in tiles, and each query keeps a running
+ * softmax.
  *
- * A task is a few queries of a few heads that share keys and values, so a tile of keys is read from
- * memory once for all of them and then from the L1 cache. A query's tiles begin at key 0 and end
- * every RF_ATTEND_KEYS keys and at page ends: how the tasks are cut changes no bit. The output
- * itself holds the running sums. */
+ * A task is a few queries of a few heads that share keys and values, so a tile of keys is read from memory once for
+ * all of them and then from the L1 cache. A query's tiles begin at key 0 and end every RF_ATTEND_KEYS keys and at
+ * page ends, so the division into tasks changes no bit. The output itself holds the running sums. */
 #include "cpu/fast_impl.h"
 
 #include <math.h>
@@ -13,21 +12,21 @@ enum { QUERIES = 4, HEADS = 16 };
 
 struct attention {
     const struct rf_simd *simd;
-    const struct rf_paged_attention_args *a; /* of flash_attention too: sequence b has page b alone */
+    const struct rf_paged_attention_args *a; /* for flash_attention too: sequence b has only page b */
     const uint32_t *table, *lengths;
-    int64_t offset; /* without lengths: query i sees the keys j <= i + offset */
+    int64_t offset; /* used without lengths: query i sees the keys j <= i + offset */
     const float *mask;
     struct rf_head_strides mask_strides;
     enum rf_dtype cache_dtype;
     float *out;
     const float *q;
     const char *k, *v;
-    size_t bytes; /* of an element of k and v; 0: blocks of Q8_0, widened a tile at a time */
-    float *tiles; /* for that, by thread: RF_ATTEND_KEYS keys and as many values */
+    size_t bytes; /* of an element of k and v; 0: blocks of Q8_0, which are widened a tile at a time */
+    float *tiles; /* for the widened tiles of each thread: RF_ATTEND_KEYS keys and as many values */
     size_t query_blocks, head_blocks, heads_each, group;
 };
 
-/* Keys that a query sees: 0 to this - 1. */
+/* How many keys a query sees: the keys 0 to this - 1. */
 static uint64_t visible(const struct attention *op, uint64_t batch, uint64_t query) {
     uint64_t length = op->a->max_length;
     int64_t offset = op->offset, end;
@@ -164,7 +163,7 @@ static rf_status check_pages(const struct rf_paged_attention_args *a, const uint
 
 /* ---- running ---- */
 
-/* What has passed check, on f32. tiles: scratch for packed keys. */
+/* Runs on f32 what the checks have accepted. tiles is scratch for quantized keys. */
 static rf_status attend(struct rf_cpu *cpu, struct attention op, float *out, const float *q, float *tiles) {
     const struct rf_paged_attention_args *a = op.a;
     op.simd = cpu->simd;
@@ -180,7 +179,7 @@ static rf_status attend(struct rf_cpu *cpu, struct attention op, float *out, con
         rf_mul_overflows(count, op.group, &count))
         return rf_fail(RF_E_INVALID, "attention: the number of queries overflows");
     count /= op.group;
-    /* Too few tasks for the threads: fewer heads in each, at the price of reading keys again. */
+    /* If there are too few tasks for the threads, each task gets fewer heads; keys are then read more often. */
     if (count < cpu->threads) {
         size_t more = (cpu->threads + count - 1) / count;
         op.heads_each = RF_MIN(op.heads_each, (op.group + more - 1) / more);
@@ -190,7 +189,7 @@ static rf_status attend(struct rf_cpu *cpu, struct attention op, float *out, con
     return RF_OK;
 }
 
-/* Rows of queries or results between `dtype` with strides and f32 in one piece. */
+/* Converts rows of queries or results between `dtype` with strides and dense f32. */
 struct recast {
     const struct rf_simd *simd;
     const struct rf_paged_attention_args *a;
@@ -216,7 +215,7 @@ static void recast_rows(void *user, size_t begin, size_t end, unsigned thread) {
     }
 }
 
-/* Checks, and widens queries and narrows results around attend where they are not f32. */
+/* Runs the checks; if the type is not f32, widens queries before attend and narrows results after it. */
 static rf_status run(struct rf_cpu *cpu, struct attention op, enum rf_dtype dtype, void *out, const void *q) {
     const struct rf_paged_attention_args *a = op.a;
     RF_TRY(check(&op, dtype, out, q));
@@ -233,7 +232,7 @@ static rf_status run(struct rf_cpu *cpu, struct attention op, enum rf_dtype dtyp
     if (dtype == RF_F32) return attend(cpu, op, out, q, tile);
     struct rf_paged_attention_args dense = *a;
     dense.q = dense.out = rf_head_strides_dense(a->heads_q, a->q_rows, a->dim);
-    /* Queries are only read. */
+    /* The queries are only read. */
     struct recast r = {cpu->simd, a, dtype, a->q, (char *)(uintptr_t)q, scratch, true};
     rf_cpu_run(cpu, rows, rf_cpu_grain(a->dim), recast_rows, &r);
     op.a = &dense;

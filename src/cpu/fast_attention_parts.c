@@ -1,5 +1,5 @@
 /* Attention in pieces (see fast.h): the two products with scores in memory, the causal mask, the replication of
- * heads. Kept simple: a model calls rf_cpu_paged_attention; these are for callers who want the scores.
+ * heads. The code is kept simple: a model calls rf_cpu_paged_attention; these are for callers who need the scores.
  *
  * An item of work is a row (a few rows, for the weighted sum) of one head and depends on nothing else. */
 #include "cpu/fast_impl.h"
@@ -22,8 +22,8 @@ static uint64_t at(struct rf_head_strides strides, uint64_t batch, uint64_t head
     return batch * strides.batch + head * strides.head + row * strides.row;
 }
 
-/* Checks sizes and reserves scratch_floats for each thread. items: of rows_each rows; 0 where there is nothing to do.
- */
+/* Checks sizes and reserves scratch_floats for each thread. *items becomes the number of items of rows_each rows; 0
+ * if there is nothing to do. */
 static rf_status begin(struct parts *parts, const char *op, struct rf_cpu *cpu, enum rf_dtype dtype,
                        const struct rf_head_product_args *a, uint64_t rows_each, uint64_t scratch_floats,
                        uint64_t *items) {
@@ -73,7 +73,7 @@ rf_status rf_cpu_qkt_matmul(struct rf_cpu *cpu, enum rf_dtype dtype, float *scor
     parts.left = q;
     parts.right = k;
     parts.out = (char *)scores;
-    if (!a->dim) { /* sums of nothing */
+    if (!a->dim) { /* empty sums are 0 */
         rf_ref_qkt_matmul(dtype, scores, q, k, a);
         return RF_OK;
     }

@@ -1,4 +1,4 @@
-/* Rotation and appending to the KV cache, cut for the pool (see fast.h). */
+/* Rotation and appending to the KV cache, divided among the threads of the pool (see fast.h). */
 #include "cpu/fast_impl.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ struct rope {
     const uint64_t *steps;
     size_t thread_floats;
 };
-/* Angles are exact fractions of a turn (rf_rope_steps). The angles of a token serve all its heads. */
+/* Angles are exact fractions of a turn (rf_rope_steps). All heads of a token use the same angles. */
 static void angles(float *cosine, float *sine, const uint64_t *steps, size_t pairs, int32_t position,
                    float magnitude) {
     for (size_t p = 0; p < pairs; p++) {
@@ -115,7 +115,8 @@ static void append_row(const struct append *op, void *cache, size_t to, const fl
         op->cpu->simd->cast[dtype][RF_F32](at_out(dtype, cache, to), values, dim);
     }
 }
-/* A thread takes heads, not tokens: if two tokens go to one place, the later one wins, whatever the threads. */
+/* A thread takes heads, not tokens: if two tokens go to the same place, the later one wins, whatever the number of
+ * threads. */
 static void append_heads(void *user, size_t begin, size_t end, unsigned thread) {
     const struct append *op = user;
     const struct rf_ref_kv_append *given = op->given;

@@ -19,13 +19,13 @@ static inline void rf_cpu_run(struct rf_cpu *cpu, size_t count, size_t grain, rf
     rf_thread_pool_run(cpu->pool, cpu->threads, count, grain, fn, user);
 }
 
-/* Makes scratch at least this large; what was in it is lost. op: for the message. */
+/* Makes scratch at least this large; its contents are lost. op is for the error message. */
 rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes);
 
 static inline bool rf_cpu_is_float(enum rf_dtype dtype) {
     return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
 }
-/* Rows so that a task is some tens of thousands of elements: worth a thread's while. */
+/* Chooses the rows of a task: some tens of thousands of elements make it worth a thread's start. */
 static inline size_t rf_cpu_grain(size_t columns) {
     return columns >= 16384 ? 1 : 16384 / (columns ? columns : 1);
 }

@@ -1,25 +1,26 @@
-/* Products with weights (see fast.h): which loop for which type and shape, and how it is cut.
+/* Products with weights (see fast.h): the choice of a loop for each type and shape, and the division of the work.
  *
- * Columns are rows of x. Work is cut into chunks of weight rows; a chunk's products with all columns (of a batch of
+ * Columns are rows of x. Work is cut into chunks of weight rows. A chunk's products with all columns (of a batch of
  * at most COLUMNS_MAX) go to the thread's own tile in f32, then through bias, residual, gate and rounding to the
  * output. A chunk's weights are read from memory once, however many columns there are. Several products of one x are
- * one piece of work: their chunks are numbered one after the other. few columns    rows against one column after the
- * other, the chunk staying in the L2 cache many columns   rows are unpacked to a panel first (see struct rf_panel),
- * then panel by column Which of the two depends on the shape alone.
+ * one piece of work: their chunks are numbered one after the other. There are two loops, and the choice depends on
+ * the shape alone:
+ *   few columns    multiplies the rows with one column after the other; the chunk stays in the L2 cache
+ *   many columns   unpacks the rows to a panel first (see struct rf_panel), then multiplies panel by column
  *
- * Scratch: activations as the loop wants them, then for each thread two tiles and a panel. */
+ * Scratch holds the activations in the loop's layout, then two tiles and a panel for each thread. */
 #include "cpu/fast_impl.h"
 #include "cpu/quant.h"
 
 enum {
     COLUMNS_MAX = 512,
     CHUNK_BYTES = 96 * 1024,
-    CHUNK_ROWS = 64, /* at most, a multiple of the rows in any panel */
-    PART = 512,      /* of k, widened at a time; a multiple of every block */
+    CHUNK_ROWS = 64, /* at most; a multiple of the rows of any panel */
+    PART = 512,      /* elements of k that are widened at a time; a multiple of every block */
     QUANTIZE_PART = 2048,
 };
 
-/* Columns from which unpacking to a panel pays, as measured; vectors of 16 unpack quickly. */
+/* The number of columns from which unpacking to a panel pays, as measured; vectors of 16 unpack quickly. */
 static size_t panel_from(const struct rf_simd *simd, enum rf_dtype dtype) {
     bool quick = simd->level == RF_SIMD_AVX512;
     switch (dtype) {
@@ -30,7 +31,7 @@ static size_t panel_from(const struct rf_simd *simd, enum rf_dtype dtype) {
     case RF_F16:
     case RF_BF16: return 48;
     case RF_F32: return 24;
-    default: return 6; /* widened anyway */
+    default: return 6; /* these types are widened in any case */
     }
 }
 
@@ -38,8 +39,8 @@ enum path { FEW_QUANT, MANY_QUANT, FEW_FLOAT, MANY_FLOAT, FEW_WIDENED };
 
 struct job {
     struct rf_cpu *cpu;
-    const struct rf_ref_matmul *op; /* the first; what all share is read from it */
-    const struct rf_q8_block *q8;   /* where the activations are these */
+    const struct rf_ref_matmul *op; /* the first product; what all products share is read from it */
+    const struct rf_q8_block *q8;   /* if the activations are already in 8 bits */
     enum path path;
     rf_matvec_quant matvec;
     enum rf_act_order order;
@@ -60,7 +61,7 @@ static size_t element_bytes(enum rf_dtype dtype) {
 
 /* ---- activations ---- */
 
-/* Blocks that are in 8 bits already, in the loop's order. */
+/* Copies blocks that are already in 8 bits, in the loop's order. */
 static void take_blocks(struct rf_act_group *groups, const struct rf_q8_block *blocks, size_t count,
                         enum rf_act_order order) {
     memset(groups, 0, (count + 127) / 128 * sizeof *groups);
@@ -122,7 +123,7 @@ static void widen_columns(void *user, size_t begin, size_t end, unsigned thread)
 
 /* ---- one chunk of rows ---- */
 
-/* All columns of `rows` rows from weights on; tile[column][row] with chunk_rows between columns. */
+/* Multiplies `rows` rows, from weights on, with all columns; tile[column][row] has chunk_rows between columns. */
 static void few_quant(struct job *job, float *tile, const char *weights, size_t rows) {
     for (size_t c = 0; c < job->columns; c++)
         job->matvec(tile + c * job->chunk_rows, weights, job->row_bytes, rows, job->groups + c * job->column_groups,
@@ -203,7 +204,7 @@ static void product(struct job *job, float *tile, const void *matrix, size_t row
     }
 }
 
-/* From the tile to the output: bias, residual, rounding. */
+/* Writes the tile to the output, with bias, residual and rounding. */
 static void finish(const struct job *job, const struct rf_ref_matmul *op, float *tile, const float *gate, size_t row,
                    size_t rows) {
     const struct rf_simd *simd = job->cpu->simd;
@@ -239,7 +240,7 @@ static void chunks(void *user, size_t begin, size_t end, unsigned thread) {
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole product ---- */
 
 static rf_status check(const struct rf_cpu *cpu, const struct rf_ref_matmul *op) {
     if (!cpu || !op) return rf_fail(RF_E_INVALID, "matmul: cpu or its arguments are NULL");
@@ -312,7 +313,7 @@ static void choose(struct job *job) {
             RF_MIN(RF_MAX(CHUNK_BYTES / RF_MAX(job->row_bytes, (size_t)1) / 8, (size_t)1) * 8, (size_t)CHUNK_ROWS);
 }
 
-/* Lays the scratch out; columns: the most of a batch. */
+/* Lays out the scratch; columns is the most columns of a batch. */
 static rf_status reserve(struct job *job, size_t columns) {
     const struct rf_ref_matmul *op = job->op;
     size_t width = job->cpu->simd->width;
@@ -374,7 +375,7 @@ rf_status rf_cpu_matmuls(struct rf_cpu *cpu, const struct rf_ref_matmul *ops, si
             job.x_stride = ops->args.k;
             rf_cpu_run(cpu, job.columns, 1, widen_columns, &job);
         } else {
-            job.x = (float *)(uintptr_t)ops->x + job.first * ops->args.x_stride; /* read only */
+            job.x = (float *)(uintptr_t)ops->x + job.first * ops->args.x_stride; /* only read */
             job.x_stride = ops->args.x_stride;
         }
         rf_cpu_run(cpu, chunk_count, 1, chunks, &job);

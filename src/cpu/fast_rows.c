@@ -1,12 +1,12 @@
 /* Elementwise ops and ops on rows, cut into tasks for the thread pool (see fast.h).
  *
- * Each op has a struct of what its tasks need and a function for a range of rows or elements; the SIMD
- * table does the arithmetic. */
+ * Each op has a struct with what its tasks need and a function for a range of rows or elements; the SIMD table does
+ * the arithmetic. */
 #include "cpu/fast_impl.h"
 
 #include <math.h>
 
-enum { ELEMENTS = 16384 }; /* of a dense array in one task */
+enum { ELEMENTS = 16384 }; /* elements of a dense array in one task */
 
 static size_t element_bytes(enum rf_dtype dtype) {
     return dtype == RF_F32 ? 4 : 2;
@@ -18,7 +18,7 @@ static void *at_out(enum rf_dtype dtype, void *base, size_t index) {
     return (char *)base + index * element_bytes(dtype);
 }
 
-/* Checks types and pointers of every op here: out, a and b must be there unless the op is empty. */
+/* Checks types and pointers of every op here: out, a and b must be given unless the op is empty. */
 static rf_status check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,
                        const void *a, const void *b) {
     if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", op);
@@ -132,7 +132,7 @@ rf_status rf_cpu_activation(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, 
     if (args->kind >= RF_ACTIVATION_COUNT)
         return rf_fail(RF_E_INVALID, "activation: %u is no activation", args->kind);
     struct activation op = {cpu->simd, dtype, out, gate, up, *args};
-    /* A single row (a token of a generation) is cut too. */
+    /* A single row (generation of one token) is divided too. */
     if (args->rows == 1 && args->columns > ELEMENTS) {
         size_t parts = args->columns / ELEMENTS, done = parts * ELEMENTS;
         op.args.out_row = op.args.gate_row = op.args.up_row = op.args.columns = ELEMENTS;

@@ -1,4 +1,4 @@
-/* Weights and activations from one form to the other (see fast.h): dequantize, embedding, quantize_q8. */
+/* Conversions of weights and activations (see fast.h): dequantize, embedding, quantize_q8. */
 #include "cpu/fast_impl.h"
 
 #include <math.h>
@@ -17,12 +17,12 @@ struct widening {
     const char *blocks;
     char *out;
     size_t count;
-    /* Embedding: */
+    /* For embedding: */
     const int32_t *indices;
     size_t table_rows;
 };
 
-/* Elements first to first + count - 1 of a row of blocks. */
+/* Widens the elements first to first + count - 1 of a row of blocks. */
 static void widen_range(const struct widening *op, char *out, const char *blocks, size_t count) {
     const struct rf_simd *simd = op->cpu->simd;
     if (rf_cpu_is_float(op->from)) {
@@ -109,11 +109,11 @@ struct quantizing {
     struct rf_quantize_q8_args args;
     enum rf_dtype type;
     const char *x;
-    size_t parts; /* of a row */
+    size_t parts; /* parts of a row */
     struct rf_q8_block *out;
 };
 
-/* Parts of a row, through the groups that the products use. */
+/* Quantizes parts of a row with the function that the products use for their groups. */
 static void quantize_blocks(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
     const struct quantizing *op = user;

@@ -1,11 +1,11 @@
-/* Panels of quantized rows: AVX-512 (after quant_avx512.h). The same bytes and floats as pack_rows gives,
- * which takes panels of fewer rows.
+/* Panels of quantized rows for AVX-512 (included after quant_avx512.h). The bytes and floats are those that pack_rows
+ * gives; pack_rows takes panels of fewer rows.
  *
- * A panel has the rows' 32-bit words side by side: the rows are 16 bytes at a time transposed in registers. */
+ * A panel has the rows' 32-bit words side by side: 16 bytes of each row at a time are transposed in registers. */
 #ifndef RF_CPU_PACK_AVX512_H
 #define RF_CPU_PACK_AVX512_H
 
-/* words[j]: word j of the 16 bytes at p of each of 16 rows. */
+/* words[j] gets word j of the 16 bytes at p of each of 16 rows. */
 ALWAYS_INLINE void transpose_16(__m512i words[4], const uint8_t *p, size_t row_bytes) {
     __m512i rows[4]; /* rows[i]: rows i, i + 4, i + 8, i + 12 */
     for (size_t i = 0; i < 4; i++) {
@@ -22,7 +22,8 @@ ALWAYS_INLINE void transpose_16(__m512i words[4], const uint8_t *p, size_t row_b
     words[3] = _mm512_unpackhi_epi64(c, d);
 }
 
-/* 16 bytes a row of two nibbles each: the low ones to words from low on, the high ones from high on. */
+/* Unpacks 16 bytes of each row, with two nibbles each: the low nibbles go to words from low on, the high ones from
+ * high on. */
 ALWAYS_INLINE void pack_nibbles(uint8_t *low, uint8_t *high, const uint8_t *p, size_t row_bytes) {
     const __m512i mask = _mm512_set1_epi8(15);
     __m512i words[4];
@@ -33,13 +34,13 @@ ALWAYS_INLINE void pack_nibbles(uint8_t *low, uint8_t *high, const uint8_t *p, s
     }
 }
 
-/* The f16 at p of each row. */
+/* The f16 at p of each row, as floats. */
 ALWAYS_INLINE __m512 halves_of(const uint8_t *p, size_t row_bytes) {
     uint16_t halves[16];
     for (size_t r = 0; r < 16; r++) memcpy(&halves[r], p + r * row_bytes, sizeof halves[r]);
     return vf_load_f16(halves);
 }
-/* A panel has a scale per 16 elements, these types one per 32. */
+/* A panel has a scale per 16 elements, and these types have one per 32. */
 ALWAYS_INLINE void pack_scale(float *scale, __m512 each) {
     vf_store(scale, each);
     vf_store(scale + 16, each);
@@ -48,7 +49,8 @@ ALWAYS_INLINE void pack_scale(float *scale, __m512 each) {
 static inline __m512i shift_right(__m512i x, unsigned bits) {
     return _mm512_srlv_epi32(x, _mm512_set1_epi32((int)bits));
 }
-/* Number j of eight in each lane as floats: six bits of `six`, from the fifth on four of `four` and two of `six`. */
+/* Number j of eight in each lane, as floats: numbers 0 to 3 are six bits of `six`; later ones are four bits of `four`
+ * and two bits of `six`. */
 ALWAYS_INLINE __m512 k4_number(__m512i six, __m512i four, unsigned j) {
     if (j < 4) return _mm512_cvtepi32_ps(_mm512_and_si512(shift_right(six, 8 * j), _mm512_set1_epi32(63)));
     __m512i low = _mm512_and_si512(shift_right(four, 8 * (j - 4)), _mm512_set1_epi32(15));
@@ -102,7 +104,7 @@ ALWAYS_INLINE void pack_q6_k(uint8_t *quants, float *scale, const uint8_t *p, si
     }
 }
 
-/* What is packed next lies behind this panel's rows: a part of it is asked for along with each part of these. */
+/* The rows behind this panel's are packed next: a part of them is prefetched along with each part of these. */
 ALWAYS_INLINE void prefetch_next(const uint8_t *rows, size_t row_bytes, size_t at, const size_t bytes) {
     const uint8_t *next = rows + 16 * (row_bytes + at);
     for (size_t l = 0; l < LINES(16 * bytes); l++) __builtin_prefetch(next + 64 * l, 0, 2);

@@ -33,7 +33,7 @@ static double dot(enum rf_dtype dtype, const void *q, uint64_t q_at, enum rf_dty
     return sum;
 }
 
-/* How many keys, of k_rows, query i sees. */
+/* How many of the k_rows keys query i sees. */
 static uint64_t visible(int64_t offset, uint64_t row, uint64_t k_rows) {
     int64_t last = (int64_t)row + offset;
     return last < 0 ? 0 : (uint64_t)last >= k_rows ? k_rows : (uint64_t)last + 1;
@@ -99,8 +99,8 @@ struct attention {
 /* Where a key and its value lie; false: it does not exist. */
 typedef bool (*key_place)(const void *context, uint64_t key, uint64_t *k_at, uint64_t *v_at);
 
-/* One query against the first `keys` keys. Online, so that nothing is allocated: the running sums are brought to each
- * new maximum. The head is taken in pieces of 256 elements, of which there may be any number. */
+/* Attends one query to the first `keys` keys. The softmax is online, so that nothing is allocated: the running sums
+ * are rescaled at each new maximum. The head is taken in pieces of 256 elements; there may be any number of them. */
 static void attend(const struct attention *a, uint64_t out_at, uint64_t q_at, uint64_t keys, const float *mask,
                    key_place place, const void *context) {
     enum { PIECE = 256 };
@@ -114,12 +114,12 @@ static void attend(const struct attention *a, uint64_t out_at, uint64_t q_at, ui
             if (mask) score += (double)mask[j];
             if (score == -INFINITY) continue;
             if (score > max) {
-                double shrink = exp(max - score); /* 0 before the first */
+                double shrink = exp(max - score); /* 0 before the first key */
                 total *= shrink;
                 for (uint64_t d = 0; d < count; d++) sums[d] *= shrink;
                 max = score;
             }
-            double weight = exp(score - max); /* NaN of a NaN, and of +inf */
+            double weight = exp(score - max); /* NaN if the score is NaN or +inf */
             total += weight;
             for (uint64_t d = 0; d < count; d++)
                 sums[d] += weight * key_element(a->cache_dtype, a->v, v_at + first + d);

@@ -53,7 +53,7 @@ bool rf_rope_steps(const struct rf_rope_params *params, uint64_t *steps, float *
         }
         double turns = angle / (2 * M_PI);
         turns -= floor(turns); /* whole turns change nothing */
-        /* 2^64 is a whole turn, which is none. */
+        /* 2^64 is a whole turn, which is the same as 0. */
         long double fraction = roundl((long double)turns * 0x1p64L);
         steps[i] = fraction >= 0x1p64L ? 0 : (uint64_t)fraction;
     }
@@ -66,7 +66,7 @@ static void rotate(double *row, size_t rotated, bool halves, const uint64_t *ste
                    float magnitude) {
     for (size_t i = 0; i < rotated / 2; i++) {
         size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
-        /* The phase modulo a turn, exactly, before it becomes an angle. */
+        /* The phase is reduced modulo a turn, exactly, before it becomes an angle. */
         uint64_t phase = steps[i] * (uint64_t)(int64_t)position;
         double angle = (double)phase * 0x1p-64 * 2 * M_PI;
         double a = row[first], b = row[second];

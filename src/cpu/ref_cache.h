@@ -1,7 +1,7 @@
-/* The scalar references of rotary embedding and of appending to a paged KV cache: the definition of each op, in
- * double, rounded once, unless it says otherwise.
+/* The scalar references of rotary embedding and of appending to a paged KV cache: they define each op; they compute
+ * in double and round once, unless said otherwise.
  *
- * Element types are RF_F32, RF_F16 and RF_BF16 unless said otherwise. Nothing here fails or allocates; another dtype
+ * Element types are RF_F32, RF_F16 and RF_BF16 unless said otherwise. No function fails or allocates; another dtype
  * leaves the output alone. */
 #ifndef RF_CPU_REF_CACHE_H
 #define RF_CPU_REF_CACHE_H
@@ -38,7 +38,7 @@ void rf_ref_rope(enum rf_dtype out_dtype, void *out, enum rf_dtype dtype, const 
 
 /* ---- appending to a paged KV cache --------------------------------------------------------------- */
 
-/* kv_append, as kernels/cache_args.h defines it; queries are no part of it. dim is up to 4096. */
+/* kv_append, as kernels/cache_args.h defines it, without the queries of rope_append. dim is up to 4096. */
 struct rf_ref_kv_append {
     struct rf_kv_append_args args;
     enum rf_dtype dtype; /* of the caches: RF_F32, RF_F16, RF_Q8_0 */

@@ -1,4 +1,4 @@
-/* The reference of sampling (see ref_sampling.h): sorts the candidates and walks along them.
+/* The reference of sampling (see ref_sampling.h): it sorts the candidates and walks along them.
  *
  * No product of floats is added to anything here, so the compiler cannot fuse a multiply-add where the definition has
  * two roundings. */
@@ -31,7 +31,7 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_ar
     return NULL;
 }
 
-/* 2^-f for the fraction f, as a polynomial with alternating signs in units of 2^-31; 2^-0 and 2^-1 exactly. */
+/* 2^-f for the fraction f, as a polynomial with alternating signs in units of 2^-31; 2^-0 and 2^-1 are exact. */
 uint64_t rf_sampling_weight(uint32_t y) {
     static const uint32_t coefficients[] = {0x80000000, 0x58b90ae7, 0x1ebfaaa0, 0x71a4bb5,
                                             0x139d6cc,  0x29b919,   0x38e48};
@@ -110,7 +110,7 @@ static uint32_t distance(float best, float logit, float scale) {
     return (uint32_t)(octaves * 0x1p24f);
 }
 
-/* The token of one row. */
+/* Samples the token of one row. */
 static int32_t sample_row(const struct rf_sample_args *n, const float *logits, const int32_t *window,
                           const uint64_t *random, uint64_t *scratch) {
     size_t count = n->columns;
@@ -141,7 +141,7 @@ static int32_t sample_row(const struct rf_sample_args *n, const float *logits, c
     }
     qsort(scratch, kept, sizeof *scratch, by_index);
     sum = before = 0;
-    for (size_t i = 0; i < kept; i++) { /* from here on the upper half is the y of the draw */
+    for (size_t i = 0; i < kept; i++) { /* from here on the upper half is the y that the draw uses */
         uint32_t y = (uint32_t)(scratch[i] >> 32);
         uint64_t later = (uint64_t)y * n->draw >> 24;
         bool left_out = rf_sampling_weight(y) < n->least_weight;

@@ -27,9 +27,9 @@
 
 #include "kernels/sampling_args.h"
 
-/* A value of zero turns a step off. */
+/* A setting of zero turns its step off. */
 struct rf_sampling {
-    float temperature; /* 0: the best (with the penalty), as argmax */
+    float temperature; /* 0: the best token (after the penalty), as argmax */
     uint32_t top_k;
     float top_p; /* 1 and above: off */
     float min_p;
@@ -50,8 +50,8 @@ uint64_t rf_sampling_random(uint64_t seed, uint64_t counter);
 
 void rf_ref_argmax(int32_t *out, const float *values, const struct rf_argmax_args *args);
 
-/* window may be NULL if window_count is 0; a token in it counts once. random may be NULL if the sampler is greedy.
- * scratch: columns elements. */
+/* window may be NULL if window_count is 0; a token that occurs several times in it counts once. random may be NULL if
+ * the sampler is greedy. scratch has `columns` elements. */
 void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
                    const struct rf_sample_args *args, uint64_t *scratch);
 

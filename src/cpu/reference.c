@@ -92,7 +92,7 @@ void rf_ref_fill(void *out, const struct rf_elementwise_args *args) {
     for (size_t i = 0; i < args->count; i++) ((uint32_t *)out)[i] = args->bits;
 }
 
-/* One element. */
+/* Copies one element. */
 static void copy_one(enum rf_dtype to, void *out, size_t out_at, enum rf_dtype from, const void *in, size_t in_at) {
     size_t bytes = rf_dtype_bytes(from);
     if (to == from) {

@@ -1,9 +1,9 @@
-/* Checking ops: every case of the table on a device, against the scalar reference.
+/* Checking ops: runs every case of the table on a device and compares it with the scalar reference.
  *
- * Inputs are seeded, outputs poisoned first; the result must lie within the case's tolerance,
- * what lies before, between and behind a view's elements must be untouched, inputs that the op
- * does not update unchanged, and a second run must give the same bits. With the device's guard
- * bands on (RF_CHECK=guard) a write past the end is found as well. */
+ * Inputs are seeded and outputs are poisoned before a run. The result must lie within the case's tolerance. The bytes
+ * before, between and behind a view's elements must be untouched, and inputs that the op does not update must be
+ * unchanged. A second run must give the same bits. With the device's guard bands on (RF_CHECK=guard), a write past
+ * the end is found as well. */
 #include "ops/check_impl.h"
 
 #include <fnmatch.h>
@@ -18,13 +18,13 @@
 
 enum { POISON = 0xFF, GUARD = 0xA7, GUARD_BYTES = 64 };
 
-/* A case under way. The call's host memory holds the reference's results after the inputs. */
+/* A case that is being run. The call's host memory holds the inputs and, after the reference ran, its results. */
 struct trial {
     const struct rf_op_case *one;
     struct rf_op_call call;
-    void *start[RF_OP_TENSORS_MAX];      /* what a run begins with: inputs, poison */
-    void *got[RF_OP_TENSORS_MAX];        /* what the backend left, GUARD_BYTES more than spanned */
-    void *first_bits[RF_OP_TENSORS_MAX]; /* of its first run */
+    void *start[RF_OP_TENSORS_MAX];      /* the contents before a run: inputs, poison */
+    void *got[RF_OP_TENSORS_MAX];        /* the contents after it, and GUARD_BYTES behind them */
+    void *first_bits[RF_OP_TENSORS_MAX]; /* the contents after the first run */
 };
 
 static rf_status run_case(const struct rf_check_params *params, struct rf_cpu *cpu, const struct rf_op *op,
@@ -181,8 +181,8 @@ struct judgement {
     size_t size;
 };
 
-/* How far one element is off, as a multiple of what is allowed. Then it counts as compared: the reference's bytes are
- * put in its place. */
+/* Compares one element: the error is a multiple of the tolerance. The element then counts as compared: the
+ * reference's bytes replace it. */
 static bool judge_element(void *user, uint64_t byte) {
     struct judgement *judgement = user;
     const struct rf_op_case *one = judgement->trial->one;
@@ -200,7 +200,7 @@ static bool judge_element(void *user, uint64_t byte) {
         else if (a != b)
             error = fabs(a - b) / (one->absolute + one->relative * fabs(b));
     } else if (rf_dtype_block(dtype) > 1 && (one->absolute > 0 || one->relative > 0)) {
-        /* What a block stands for: an element on the edge between two steps may fall to either side. */
+        /* The decoded elements are compared: one on the edge between two quants may be rounded to either. */
         float values[2][RF_BLOCK_LARGE];
         rf_dequantize_row(dtype, got, values[0], rf_dtype_block(dtype));
         rf_dequantize_row(dtype, want, values[1], rf_dtype_block(dtype));
@@ -234,7 +234,7 @@ static bool judge_element(void *user, uint64_t byte) {
     return true;
 }
 
-/* The largest error of a tensor as a multiple of what is allowed. */
+/* The largest error of a tensor as a multiple of the tolerance; INFINITY if a byte between its elements changed. */
 static double judge(const struct trial *trial, int index, char *why, size_t size) {
     const struct rf_op_tensor *tensor = &trial->call.tensors[index];
     struct judgement judgement = {.trial = trial, .index = index, .why = why, .size = size};

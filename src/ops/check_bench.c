@@ -1,6 +1,6 @@
-/* Benchmarks of ops: a large case, over sets of tensors that no cache holds together.
+/* Benchmarks of ops: each runs a large case over several sets of tensors, which together are larger than any cache.
  *
- * The figure is the median of rounds, each of which runs every set once. */
+ * The result is the median over rounds; a round runs every set once. */
 #include "ops/check_impl.h"
 
 #include <stdlib.h>
@@ -23,8 +23,8 @@ rf_status rf_check_workspace(struct rf_device *device, struct rf_op_call *call) 
     return rf_buffer_create_safe(device, &params, &call->workspace);
 }
 
-/* Random, not zeros: zeros run faster than real data. What an op fills itself (tables, lengths) is filled whole; of
- * the rest one random piece is repeated. */
+/* The data is random because zeros run faster than real data. An input that the op fills itself (tables, lengths) is
+ * filled whole; for the others, one random piece is repeated. */
 static rf_status fill_host(struct rf_op_call *call, int index) {
     struct rf_op_tensor *tensor = &call->tensors[index];
     uint64_t state = 1 + (uint64_t)index;

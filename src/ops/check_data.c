@@ -1,4 +1,4 @@
-/* The data of cases: seeded random numbers of every type, through any strides. */
+/* The data of cases: fills tensors of any type and strides with seeded random numbers. */
 #include "ops/check_impl.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static double draw(enum rf_case_data data, uint64_t index, const struct rf_tenso
     double value = random_unit(state) * 8 - 4;
     uint64_t columns = desc->shape[desc->rank - 1], kind = rf_op_random(state) % 16;
     switch (data) {
-    case RF_DATA_MASKED: /* a row masked whole, and some elsewhere */
+    case RF_DATA_MASKED: /* one row is masked whole, others in part */
         return (index / columns == 1 || kind < 4) ? -INFINITY : value;
     case RF_DATA_EXTREME: return value * (kind < 4 ? 1e-6 : kind < 8 ? 1e4 : 20);
     case RF_DATA_SPECIAL: {
@@ -46,7 +46,7 @@ struct filling {
     const struct rf_op_tensor *tensor;
     enum rf_case_data data;
     uint64_t *state;
-    uint64_t index; /* of the next element */
+    uint64_t index; /* index of the next element */
 };
 
 static bool fill_one(void *user, uint64_t byte) {
@@ -55,7 +55,7 @@ static bool fill_one(void *user, uint64_t byte) {
     char *place = (char *)filling->tensor->host + byte;
     size_t block = rf_dtype_block(desc->dtype);
     if (block > 1) {
-        /* Weights of a model are small and finite, whatever the activations are. */
+        /* A model's weights are small and finite, whatever the activations are. */
         float values[RF_BLOCK_LARGE];
         for (size_t i = 0; i < block; i++) values[i] = (float)(random_unit(filling->state) * 2 - 1);
         rf_quantize_row(desc->dtype, values, place, block);

@@ -1,8 +1,8 @@
-/* Launchers of attention in pieces: qkt_matmul, weighted_matmul, causal_mask, kv_replicate; and the checks of
- * operands that all launchers of attention share.
+/* Launchers of the attention ops that work in pieces: qkt_matmul, weighted_matmul, causal_mask, kv_replicate. Also
+ * the checks of operands that all launchers of attention share.
  *
- * Each op checks its sizes, then every operand (inside its buffer, aligned, an output that does not overlap itself or
- * an input), and submits. Sizes that a kernel counts in 32 bits fit: the checks see to that. */
+ * Each op checks its sizes, then every operand (it must lie in its buffer and be aligned; an output must not overlap
+ * itself or an input), and submits. The checks also make sure that sizes which a kernel counts in 32 bits fit. */
 #include "ops/gpu_attention_impl.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ static rf_status need_product(enum rf_dtype dtype, const struct rf_head_product_
     return rf_need_count("elements of a head", a->dim);
 }
 
-/* weighted: left holds f32 weights; else out holds f32 scores. */
+/* weighted: left holds the weights, in f32. Otherwise out holds the scores, in f32. */
 static rf_status product(struct rf_queue *queue, const char *op, bool weighted, enum rf_dtype dtype,
                          struct rf_named_operand to, struct rf_named_operand from, struct rf_named_operand with,
                          const struct rf_head_product_args *a) {

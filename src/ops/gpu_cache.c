@@ -1,4 +1,4 @@
-/* Launchers of rotation and of the KV cache (see gpu_cache.h): all checks, then one launch. */
+/* Launchers of rotation and of the KV cache (see gpu_cache.h): each runs all checks and then launches once. */
 #include "ops/gpu_cache.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
     RF_TRY(rope_operands(op, rope));
     uint32_t wave, units, block[3] = {RF_ROPE_THREADS, 1, 1};
     rf_grid_device(queue, &wave, &units);
-    /* A thread takes a pair, or a vector where the kernel may find them; then small blocks are enough. */
+    /* A thread takes one pair, or a vector if the kernel can use vectors; small blocks are then enough. */
     uint64_t half = args->rotated / 2, group = 16 / rf_dtype_bytes(rope->dtype), each = args->dim / 2;
     uint64_t strides = args->out_token | args->out_head | args->in_token | args->in_head;
     if ((args->dim | (args->halves ? half : 2 * half) | strides) % group == 0) {
@@ -64,7 +64,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
         block[0] = 64;
     }
     uint64_t teams = each < block[0] ? block[0] / each : 1, few = (uint64_t)units * (1024 / block[0]);
-    /* With few tokens, their heads are spread over more blocks. */
+    /* With few tokens, the heads of a token are spread over more blocks. */
     uint64_t split = 1;
     if (args->tokens < few) split = RF_MIN(rf_ceil_div(few, args->tokens), rf_ceil_div(args->heads, teams));
     uint32_t grid[3] = {rf_grid_clamp(args->tokens, RF_GRID_X_MAX), rf_grid_clamp(split, RF_GRID_YZ_MAX), 1};
@@ -77,7 +77,7 @@ rf_status rf_gpu_rope(struct rf_queue *queue, const struct rf_gpu_rope *rope) {
 
 /* ---- the KV cache ---- */
 
-/* The operands of a call, in the order in which overlaps are looked for: what is written comes first. */
+/* The operands of a call, in the order in which overlaps are looked for: written operands come first. */
 enum { K_CACHE, V_CACHE, K, V, POSITIONS, SEQUENCES, TABLE, STEPS, Q, Q_OUT, OPERANDS };
 
 static rf_status check_caches(const char *op, const struct rf_gpu_kv_append *append, struct rf_named_operand *all) {
@@ -101,7 +101,7 @@ static rf_status check_caches(const char *op, const struct rf_gpu_kv_append *app
                                 append->dtype == RF_F32 ? 4 : 2));
     return RF_OK;
 }
-/* Tokens of `heads` dense heads, a stride apart. */
+/* Checks an operand that holds, for each token, `heads` dense heads; tokens lie a stride apart. */
 static rf_status check_tokens(const char *op, const struct rf_kv_append_args *args, uint32_t heads, uint64_t stride,
                               struct rf_named_operand *operand, uint64_t element_bytes) {
     uint64_t sizes[] = {args->tokens, (uint64_t)heads * args->dim}, strides[] = {stride, 1}, extent;
@@ -184,8 +184,9 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append
     list[count++] = rf_arg_struct(args, sizeof *args);
     uint32_t wave, units, block[3] = {RF_KV_APPEND_THREADS, 1, 1};
     rf_grid_device(queue, &wave, &units);
-    /* By fours, a block takes several heads at once, and with many tokens all heads of a token; with few tokens the
-     * heads are spread over more blocks. Rows that are not whole fours are taken head by head, whatever the grid. */
+    /* If rows are whole groups of four elements, a block takes several heads at once, and with many tokens all heads
+     * of a token; with few tokens the heads are spread over more blocks. Other rows are taken head by head, whatever
+     * the grid. */
     bool fours = args->dim % 4 == 0 && args->dim / 4 <= RF_KV_APPEND_THREADS;
     uint64_t together = fours ? RF_KV_APPEND_THREADS / (args->dim / 4) : 1;
     uint64_t heads = RF_MAX(args->heads, args->q_heads);

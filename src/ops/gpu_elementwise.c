@@ -1,14 +1,14 @@
 /* Launchers of the elementwise ops (see gpu_elementwise.h).
  *
  * Each op names its operands, checks them all, then launches once. Grids depend on shapes and on the device's size;
- * results do not depend on them. */
+ * results do not depend on the grid. */
 #include "ops/gpu_elementwise.h"
 
 #include <stdio.h>
 
 /* ---- dense arrays: fill, copy, add, scale ---- */
 
-/* Checks the arrays, the output first. The inputs may be the output, if in_place. */
+/* Checks the arrays; the output comes first. If in_place, an input may be the output. */
 static rf_status check_dense(const char *op, struct rf_named_operand *arrays, const enum rf_dtype *types,
                              size_t count, uint64_t elements, bool in_place) {
     for (size_t i = 0; i < count; i++) {
@@ -19,7 +19,7 @@ static rf_status check_dense(const char *op, struct rf_named_operand *arrays, co
     return RF_OK;
 }
 
-/* As many blocks as give each thread its groups, of vectors of this element. */
+/* Returns a grid that gives each thread its groups, each a vector of elements of this size. */
 static struct rf_grid dense_grid(uint64_t count, uint64_t element_bytes) {
     uint64_t block_elements = RF_ELEMENTWISE_THREADS * RF_ELEMENTWISE_GROUPS * (16 / element_bytes);
     uint64_t blocks = RF_MIN(rf_ceil_div(count, block_elements), (uint64_t)1 << 20);
@@ -88,26 +88,26 @@ rf_status rf_gpu_scale(struct rf_queue *queue, enum rf_dtype dtype, struct rf_op
     return rf_op_launch(queue, name, dense_grid(args->count, rf_dtype_bytes(dtype)), list, RF_COUNT(list));
 }
 
-/* ---- sheets, rows at strides (see kernels/sheet.h): multiply and activation ---- */
+/* ---- sheets, which are rows at strides (see kernels/sheet.h): multiply and activation ---- */
 
 enum { SHEETS_MAX = 4 };
 struct sheets {
     const char *op;
     enum rf_dtype dtype;
-    uint64_t *rows, *columns; /* in the op's arguments, as are the row strides */
+    uint64_t *rows, *columns; /* they and the row strides point into the op's arguments */
     int count;
     struct rf_named_operand operands[SHEETS_MAX]; /* the output first */
     uint64_t *row[SHEETS_MAX];
 };
 
-/* Checks all operands; the inputs may be the output, if their strides agree. Where no sheet has gaps, makes the
- * arguments those of a single row. */
+/* Checks all operands; an input may be the output if their strides agree. If no sheet has gaps, changes the arguments
+ * to those of a single row. */
 static rf_status sheets_check(struct sheets *s) {
     bool dense = true;
     uint64_t element = rf_dtype_bytes(s->dtype), rows = *s->rows, columns = *s->columns, total;
     RF_TRY(rf_operands_count(s->op, rows, columns, &total));
     for (int i = 0; i < s->count; i++) {
-        if (!s->operands[i].at.buffer && i > 1) continue; /* left out, where the op allows it */
+        if (!s->operands[i].at.buffer && i > 1) continue; /* left out; the op allows it */
         uint64_t sizes[] = {rows, columns}, strides[] = {*s->row[i], 1}, extent;
         if (rf_extent_overflows(sizes, strides, 2, &extent))
             return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", s->op,
@@ -128,13 +128,14 @@ static rf_status sheets_check(struct sheets *s) {
     return RF_OK;
 }
 
-/* Small sheets get small blocks, so that more of the device works on them. */
+/* Small sheets get small blocks, so that more of the device's compute units work on them. */
 static struct rf_grid sheets_grid(struct rf_queue *queue, const struct sheets *s) {
     uint32_t wave, units, threads, rows = rf_grid_clamp(*s->rows, RF_GRID_YZ_MAX);
     rf_grid_device(queue, &wave, &units);
     uint64_t groups = rf_ceil_div(*s->columns, 16 / rf_dtype_bytes(s->dtype));
     threads = groups * *s->rows > (uint64_t)units * 2048 ? RF_ELEMENTWISE_THREADS : 64;
-    /* Rows that are no whole number of blocks leave a block's last groups to be taken one after the other. */
+    /* If a row is not a whole number of blocks, the last groups of a block run one after the other: use smaller
+     * blocks. */
     while (*s->rows > 1 && threads > 64 && groups % (RF_ELEMENTWISE_GROUPS * threads)) threads /= 2;
     uint64_t blocks = rf_ceil_div(groups, RF_ELEMENTWISE_GROUPS * (uint64_t)threads);
     return rf_grid_plane((uint32_t[]){rf_grid_clamp(blocks, RF_GRID_X_MAX), rows}, threads, 0);

@@ -1,21 +1,21 @@
-/* Launchers of the elementwise ops: they check what they are given, choose kernel, grid and block, and submit.
+/* Launchers of the elementwise ops: they check their arguments, choose kernel, grid and block, and submit.
  * kernels/elementwise_args.h says what each op computes and what its arguments mean.
  *
- * Every function returns RF_E_INVALID or RF_E_UNSUPPORTED, with the op's name and the reason, before anything is
- * submitted; else it returns what rf_queue_launch does. An empty output is no error and launches nothing. Types are
- * RF_F32, RF_F16 and RF_BF16 unless said otherwise; operands are aligned to their elements. An output may be an
- * input, with the same strides, but may not overlap one otherwise. Threads: as the queue. Nothing here waits for the
- * work. */
+ * Every function fails with RF_E_INVALID or RF_E_UNSUPPORTED, with the op's name and the reason, before anything is
+ * submitted. Otherwise it returns what rf_queue_launch returns. An empty output is no error and launches nothing.
+ * Types are RF_F32, RF_F16 and RF_BF16 unless said otherwise; operands are aligned to their elements. An output may
+ * be an input, with the same strides, but may not overlap one otherwise. Threads: as the queue. No function waits for
+ * the work. */
 #ifndef RF_OPS_GPU_ELEMENTWISE_H
 #define RF_OPS_GPU_ELEMENTWISE_H
 
 #include "kernels/elementwise_args.h"
 #include "ops/operand.h"
 
-/* dtype: RF_F32 or RF_I32. */
+/* dtype is RF_F32 or RF_I32. */
 rf_status rf_gpu_fill(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out,
                       const struct rf_elementwise_args *args);
-/* Where the types differ, out may not be in. */
+/* If the types differ, out may not be in. */
 rf_status rf_gpu_copy(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out, enum rf_dtype from,
                       struct rf_operand in, const struct rf_elementwise_args *args);
 rf_status rf_gpu_add(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand a,

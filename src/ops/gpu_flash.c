@@ -1,4 +1,5 @@
-/* The launcher of flash_attention, and the choice of a kernel on matrix units, which paged_attention makes too. */
+/* The launcher of flash_attention, and the choice of a kernel for the matrix units, which paged_attention uses
+ * too. */
 #include "ops/gpu_attention_impl.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ rf_status rf_matrix_choose(const char *op, struct rf_queue *queue, enum rf_dtype
     *choice = (struct rf_matrix_choice){.use = false};
     if (path == RF_ATTENTION_PLAIN) return RF_OK;
     RF_TRY(rf_within_op(op, rf_device_get_info(rf_queue_device(queue), &info)));
-    bool units = strncmp(info.arch, "gfx10", 5) != 0; /* RDNA2 has none */
+    bool units = strncmp(info.arch, "gfx10", 5) != 0; /* RDNA2 has no matrix units */
     bool nvidia = info.vendor == RF_VENDOR_NVIDIA, fits_wide = dim >= RF_WIDE_DIM_MIN && dim <= RF_WIDE_DIM;
     if (path != RF_ATTENTION_AUTO && (!units || dtype == RF_F32))
         return rf_fail(RF_E_UNSUPPORTED, "%s: no matrix units for %s on %s", op, rf_dtype_name(dtype), info.arch);

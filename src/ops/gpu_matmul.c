@@ -1,4 +1,4 @@
-/* Launchers of the products with weights (see gpu_matmul.h): checks, and products of many rows.
+/* Launchers of the products with weights (see gpu_matmul.h): the checks, and products of many rows.
  *
  * Grid and block depend on the shape alone: kernels sum in an order that depends on the block, and the same input
  * must give the same bits. */
@@ -97,17 +97,17 @@ static rf_status tiled(struct rf_queue *queue, const struct matmul *m) {
     return rf_op_launch(queue, name, rf_grid_plane(grid, RF_MATMUL_THREADS, 0), args, RF_COUNT(args));
 }
 
-/* ---- many rows on the matrix units: operands to 16 bits, the product, and its parts joined ---- */
+/* ---- many rows on the matrix units: operands are converted to 16 bits, multiplied, partial sums added ---- */
 
-#define WIDE_ENOUGH 96         /* wide tiles that keep a large GPU busy */
-#define NARROW_ENOUGH 128      /* narrow tiles that do; with fewer, k is split */
-#define PARTS_MAX 8            /* of k */
+#define WIDE_ENOUGH 96         /* number of wide tiles that keep a large GPU busy */
+#define NARROW_ENOUGH 128      /* number of narrow tiles that do; with fewer, k is split */
+#define PARTS_MAX 8            /* parts that k is split into */
 #define PART_MIN 512           /* elements of k in a part */
-#define DECODED_MAX (64 << 20) /* bytes of weights that are decoded at once (one tile's may be more) */
+#define DECODED_MAX (64 << 20) /* bytes of decoded weights at a time (one tile's may be more) */
 #define WORKSPACE_ALIGN 256
 
-/* How the product, or the part of it that takes `columns` of the outputs, is cut. By shape alone: sums depend on it.
- * The kernel's stages are the device's affair. */
+/* Chooses how the product, or the part of it that computes `columns` of the outputs, is split. The choice depends on
+ * the shape alone, because the sums depend on it; how many stages the kernel has is up to the device. */
 static struct rf_matmul_split split_of(const struct rf_gpu_matmul *call, uint64_t columns, bool *wide) {
     const struct rf_matmul_args *a = &call->args;
     uint64_t down = rf_ceil_div(a->m, RF_MATMUL_TILE_ROWS), across = rf_ceil_div(columns, RF_MATMUL_TILE_WIDE);
@@ -123,9 +123,9 @@ static struct rf_matmul_split split_of(const struct rf_gpu_matmul *call, uint64_
     return (struct rf_matmul_split){.depth = depth, .parts = (uint32_t)RF_MAX(rf_ceil_div(a->k, depth), 1)};
 }
 
-/* Where things lie in the workspace. */
+/* The layout of the workspace. */
 struct matrix_plan {
-    uint64_t columns; /* whose weights are decoded at once; all, where none need be */
+    uint64_t columns; /* columns of weights that are decoded at once; n if the weights need no decoding */
     uint64_t x, weights, partial, bytes;
 };
 static bool plan_overflows(uint64_t count, uint64_t each, uint64_t *at, struct matrix_plan *plan) {
@@ -144,7 +144,7 @@ static rf_status plan_matrix(const struct rf_gpu_matmul *call, struct matrix_pla
     uint64_t x = 0, weights = 0, partial = 0, rest = plan->columns ? a->n % plan->columns : 0;
     bool overflows = (call->type == RF_F32 && rf_mul_overflows(a->m, a->k, &x)) ||
                      (rf_op_is_quantized(call->weight_type) && rf_mul_overflows(plan->columns, a->k, &weights));
-    for (int i = 0; i < 2 && !overflows; i++) { /* the rest may be split where the others are not */
+    for (int i = 0; i < 2 && !overflows; i++) { /* the last columns may be split even if the others are not */
         bool wide;
         uint64_t columns = i ? rest : plan->columns, parts = split_of(call, columns, &wide).parts, sums;
         overflows = rf_mul_overflows(a->m, columns, &sums) || rf_mul_overflows(sums, parts, &sums);
@@ -157,7 +157,7 @@ static rf_status plan_matrix(const struct rf_gpu_matmul *call, struct matrix_pla
     return RF_OK;
 }
 
-/* Whether the matrix units' kernels take types and sizes; a device without them has none. */
+/* Whether the kernels for the matrix units support the types and sizes. The device may still have no such kernel. */
 static bool matrix_suits(const struct rf_gpu_matmul *call) {
     bool types = call->weight_type != RF_F32 && (call->type == RF_F32 || call->type == call->weight_type);
     return types && !call->gate.buffer && !call->args.x_q8 && call->args.k % 8 == 0 && call->args.k <= INT32_MAX;
@@ -181,13 +181,13 @@ rf_status rf_gpu_matmul_workspace(const struct rf_gpu_matmul *call, uint64_t *by
 struct matrix {
     const struct rf_gpu_matmul *call;
     struct matrix_plan plan;
-    enum rf_dtype unit; /* F16 or BF16: what weights and activations are rounded to */
+    enum rf_dtype unit; /* F16 or BF16: weights and activations are rounded to it */
 };
 static struct rf_operand in_workspace(const struct matrix *x, uint64_t at) {
     return rf_operand_later(x->call->workspace, at);
 }
 
-/* A kernel's name and its stages of shared memory; shared_bytes is 0 where they do not come with the launch.
+/* Finds a kernel and the shared memory for its stages; shared_bytes is 0 if the launch need not provide it.
  * RF_E_NOT_FOUND: the device has no such kernel. */
 static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix *x, bool wide, char name[64],
                                     uint32_t *stages, uint32_t *shared_bytes) {
@@ -207,7 +207,7 @@ static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix 
     return RF_OK;
 }
 
-/* Outputs from column `first` on, `columns` of them, by weights of 16 bits. */
+/* Computes `columns` columns of the output from column `first` on, with weights of 16 bits. */
 static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, uint64_t first, uint64_t columns) {
     const struct rf_gpu_matmul *call = x->call;
     bool decoded = rf_op_is_quantized(call->weight_type), rounded = call->type == RF_F32, wide;
@@ -251,7 +251,7 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
     return rf_op_launch(queue, name, rf_grid_plane(plane, RF_MATMUL_THREADS, 0), join, RF_COUNT(join));
 }
 
-/* RF_E_NOT_FOUND, before anything is launched, where the device has no matrix units. */
+/* Returns RF_E_NOT_FOUND, before anything is launched, if the device has no matrix units. */
 static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
     const struct rf_gpu_matmul *call = m->call;
     const struct rf_matmul_args *a = &call->args;

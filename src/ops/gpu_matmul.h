@@ -1,14 +1,14 @@
-/* Launchers of the products with weights and of the ops on quantized types: they check what they are given, choose
+/* Launchers of the products with weights and of the ops on quantized types: they check their arguments, choose
  * kernel, grid and block, and submit. kernels/matmul_args.h and kernels/quant_args.h say what each op computes, and
- * cpu/ref_matmul.c in code.
+ * cpu/ref_matmul.c defines it in code.
  *
- * Every function: RF_E_INVALID or RF_E_UNSUPPORTED before anything is submitted, with the op's name and the reason (a
- * shape, a type, a size that overflows, an operand that leaves its buffer, is misaligned or overlaps the output);
- * else as rf_queue_launch. Buffers are borrowed as by rf_queue_launch. An empty output is no error and launches
- * nothing. Threads: as the queue. Nothing here blocks for the work.
+ * Every function fails with RF_E_INVALID or RF_E_UNSUPPORTED before anything is submitted, with the op's name and the
+ * reason (a shape, a type, a size that overflows, an operand that leaves its buffer, is misaligned or overlaps the
+ * output). Otherwise it returns what rf_queue_launch returns. Buffers are borrowed as by rf_queue_launch. An empty
+ * output is no error and launches nothing. Threads: as the queue. No function waits for the work.
  *
- * Alignment: quantized blocks and what is read or written along with them start at multiples of 16 bytes (8-bit
- * activations: of 8); plain arrays at multiples of their element. */
+ * Alignment: quantized blocks, and arrays that are read or written along with them, start at multiples of 16 bytes
+ * (8-bit activations: of 8); plain arrays start at multiples of their element size. */
 #ifndef RF_OPS_GPU_MATMUL_H
 #define RF_OPS_GPU_MATMUL_H
 
@@ -39,9 +39,10 @@ enum rf_matmul_path {
     RF_MATMUL_WIDE
 };
 
-/* matmul, matmul_gate, matmul_q8. gate, bias and residual may have no buffer; residual may be out. */
+/* The arguments of matmul, matmul_gate and matmul_q8. gate, bias and residual may have no buffer; residual may be
+ * out. */
 struct rf_gpu_matmul {
-    struct rf_matmul_args args; /* x_q8: quantized weights only, and no tiles */
+    struct rf_matmul_args args; /* x_q8 needs quantized weights and a path without tiles */
     enum rf_dtype weight_type;  /* RF_F32, RF_F16, RF_BF16 or quantized */
     enum rf_dtype type; /* of out, residual and x (unless x_q8): RF_F32; with float weights also RF_F16, RF_BF16 */
     enum rf_matmul_path path;
@@ -50,25 +51,25 @@ struct rf_gpu_matmul {
     struct rf_operand workspace; /* rf_gpu_matmul_workspace bytes at a multiple of 256; no buffer where it says 0 */
 };
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_gpu_matmul *product);
-/* What the call needs at most, by types, sizes and path alone: activations rounded to 16 bits, weights decoded to 16
- * bits (a bounded number of them at a time), partial sums. */
+/* The most workspace that the call needs, by types, sizes and path alone: it holds activations rounded to 16 bits,
+ * weights decoded to 16 bits (a bounded number of them at a time), and partial sums. */
 rf_status rf_gpu_matmul_workspace(const struct rf_gpu_matmul *product, uint64_t *bytes);
 
-/* Up to three products of one row of x in one kernel. All operands are f32 but x and the weights. *done false:
- * nothing was submitted, as the device or the sizes do not suit one kernel for all of it; then the caller launches
- * one op after the other. */
+/* Up to three products of one row of x in one kernel. All operands but x and the weights are f32. If *done is false,
+ * nothing was submitted, because the device or the sizes do not allow one kernel for all of it; the caller then
+ * launches one op after the other. */
 struct rf_gpu_norm_products {
-    struct rf_norm_products_args args; /* of flags only RF_PRODUCTS_CONSTANT is read; the launcher sets the others */
+    struct rf_norm_products_args args; /* only RF_PRODUCTS_CONSTANT of flags is read; the launcher sets the rest */
     enum rf_dtype weight_type;         /* of all weights */
     enum rf_dtype type;                /* of x: RF_F32 or RF_F16 */
-    int count;                         /* of products: 1 to 3; 1 with a gate */
+    int count;                         /* number of products: 1 to 3; 1 with a gate */
     struct rf_operand x, normed, out[3], weights[3];
     struct rf_operand norm, gate; /* or no buffer */
     struct rf_operand residual;   /* of the first product, or no buffer; may be its out */
 };
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_products *products, bool *done);
 
-/* table_type: any weight type; type, of out: RF_F32, RF_F16, RF_BF16. indices: int32. */
+/* table_type is any weight type; type is that of out: RF_F32, RF_F16 or RF_BF16. indices are int32. */
 struct rf_gpu_embedding {
     struct rf_embedding_args args;
     enum rf_dtype table_type, type;
@@ -76,14 +77,14 @@ struct rf_gpu_embedding {
 };
 rf_status rf_gpu_embedding(struct rf_queue *queue, const struct rf_gpu_embedding *embedding);
 
-/* From a quantized type to RF_F32, RF_F16 or RF_BF16. */
+/* Decodes a quantized type to RF_F32, RF_F16 or RF_BF16. */
 rf_status rf_gpu_dequantize(struct rf_queue *queue, enum rf_dtype type, struct rf_operand out, enum rf_dtype from,
                             struct rf_operand in, const struct rf_dequantize_args *args);
 
-/* type, of x: RF_F32, RF_F16, RF_BF16. out: dense blocks, struct rf_q8_block. */
+/* type is that of x: RF_F32, RF_F16 or RF_BF16. out: dense blocks, struct rf_q8_block. */
 rf_status rf_gpu_quantize_q8(struct rf_queue *queue, struct rf_operand out, enum rf_dtype type, struct rf_operand x,
                              const struct rf_quantize_q8_args *args);
-/* Bytes of its output; true on overflow. */
+/* Sets *bytes to the size of the output of rf_gpu_quantize_q8; true on overflow. */
 bool rf_q8_bytes_overflow(uint64_t rows, uint64_t columns, uint64_t *bytes);
 
 #endif

@@ -1,27 +1,27 @@
-/* Launchers of products of few rows with weights (see gpu_matmul.h): rows of weights are read once, by kernels that
- * are bound by that.
+/* Launchers of products of few rows with weights (see gpu_matmul.h). The kernels read each row of weights once, and
+ * that memory bandwidth limits them.
  *
  * Grid and block depend on the shape and the device alone: kernels sum in an order that depends on the block, and the
  * same input must give the same bits. */
 #include "ops/gpu_matmul_impl.h"
 
-/* Threads that share one output: each has a few units, so that loads overlap. */
+/* The number of threads that share one output: each takes a few units, so that loads overlap. */
 static uint32_t matvec_threads(const struct rf_gpu_matmul *call) {
     uint64_t units = call->args.k / unit_elements(call->weight_type), threads = (units / 4 + 63) / 64 * 64;
     return (uint32_t)RF_MIN(RF_MAX(threads, 64), RF_MATVEC_THREADS);
 }
 
-/* Rows of x that one of the kernels below takes at most. */
+/* The most rows of x that one of the kernels below takes. */
 static uint64_t matvec_rows(enum rf_dtype weight_type) {
     return rf_op_is_quantized(weight_type) ? 4 : RF_MATVEC_ROWS;
 }
 
-/* The kernels' variants, by the rows of x that they take at once. */
+/* Chooses the kernel's variant by the number of rows of x that it takes at once. */
 static int row_variant(uint64_t rows) {
     return rows == 1 ? 1 : rows <= 4 ? 4 : 8;
 }
 
-/* Rows of x from `first` on, `rows` of them; their first byte lies x_bytes from row to row. */
+/* Launches for `rows` rows of x from row `first` on; rows of x lie x_bytes apart. */
 static rf_status launch_rows(struct rf_queue *queue, const char *name, struct rf_grid grid,
                              const struct rf_gpu_matmul *call, uint64_t first, uint64_t rows, uint64_t x_bytes) {
     struct rf_matmul_args a = call->args;
@@ -37,7 +37,7 @@ static rf_status launch_rows(struct rf_queue *queue, const char *name, struct rf
     return rf_op_launch(queue, name, grid, args, RF_COUNT(args));
 }
 
-/* Exact products in f32, from row `first` of x on. */
+/* Exact products, summed in f32, from row `first` of x on. */
 static rf_status matvec(struct rf_queue *queue, const struct rf_gpu_matmul *call, uint64_t first) {
     const struct rf_matmul_args *a = &call->args;
     uint64_t rows = RF_MIN(a->m - first, matvec_rows(call->weight_type));
@@ -49,15 +49,16 @@ static rf_status matvec(struct rf_queue *queue, const struct rf_gpu_matmul *call
                        a->x_stride * rf_dtype_bytes(call->type));
 }
 
-/* ---- products of bytes (kernels/dots.h) ---- */
+/* ---- 8-bit integer dot products (kernels/dots.h) ---- */
 
-/* How many rows of x it takes at once, and how it is launched. */
+/* How many rows of x the kernel takes at once, and how it is launched. */
 struct dots_plan {
     uint64_t rows;
     struct rf_grid grid;
 };
 
-/* Bytes of a wave's slice of the weights, of `lane` elements a lane; and how many slots its ring has for them. */
+/* The bytes of a wave's slice of the weights, with `lane` elements a lane; and how many slots the wave's ring has for
+ * slices. */
 static uint64_t slice_bytes(enum rf_dtype weights, uint64_t lane, const struct rf_device_info *info) {
     return (uint64_t)info->wave_size * lane / rf_dtype_block(weights) * rf_dtype_block_bytes(weights);
 }
@@ -68,15 +69,15 @@ static uint64_t dots_ring_bytes(enum rf_dtype weights, const struct rf_device_in
     uint64_t bytes = slice_bytes(weights, RF_DOTS_LANE, info);
     return stream_slots(bytes, info) * RF_STREAM_SLOT(bytes);
 }
-/* What a block holds of a row of x. */
+/* The shared memory that a block needs for one row of x. */
 static uint64_t dots_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf_device_info *info) {
     uint64_t wave = (uint64_t)info->wave_size;
     uint64_t notes = weights == RF_Q6_K ? RF_DOTS_NOTES_BYTES_Q6_K : RF_DOTS_NOTES_BYTES;
     return rf_ceil_div(k, RF_DOTS_LANE * wave) * wave * (RF_DOTS_LANE + notes);
 }
 
-/* False where a block's shared memory does not hold even one row of x. Results depend on none of this: a wave sums a
- * row of weights by itself. */
+/* Returns false if a block's shared memory does not hold even one row of x. Results do not depend on the plan: a wave
+ * sums a row of weights by itself. */
 static bool plan_dots(const struct rf_gpu_matmul *call, const struct rf_device_info *info, uint64_t rows,
                       struct dots_plan *plan) {
     const struct rf_matmul_args *a = &call->args;
@@ -86,7 +87,8 @@ static bool plan_dots(const struct rf_gpu_matmul *call, const struct rf_device_i
     bool nvidia = info->vendor == RF_VENDOR_NVIDIA;
     if (a->k > INT32_MAX || a->n > INT32_MAX) return false;
     for (rows = RF_MIN(rows, RF_MATVEC_ROWS); rows; rows /= 2) {
-        /* A row of weights for each wave, so that few rows reach all units; rounding x then costs once per unit. */
+        /* Each wave takes one row of weights, so that even few rows reach all compute units; x is then rounded once
+         * per unit. */
         uint64_t threads = !nvidia ? 256 : rows == 1 ? 1024 : 512;
         threads = RF_MIN(threads, (a->n + units - 1) / units * wave);
         threads = (threads + 63) / 64 * 64;
@@ -103,7 +105,7 @@ static bool plan_dots(const struct rf_gpu_matmul *call, const struct rf_device_i
     return false;
 }
 
-/* All rows, as many at once as the plan says. */
+/* Multiplies all rows, as many at once as the plan says. */
 static rf_status dots(struct rf_queue *queue, const struct rf_gpu_matmul *call, const struct rf_device_info *info) {
     const struct rf_matmul_args *a = &call->args;
     uint64_t x_bytes = a->x_q8 ? a->k / RF_Q8_BLOCK * RF_Q8_BLOCK_BYTES : a->x_stride * sizeof(float);
@@ -119,7 +121,7 @@ static rf_status dots(struct rf_queue *queue, const struct rf_gpu_matmul *call, 
 
 /* ---- one row of x, rows of weights in pairs (kernels/matvec_pairs.hip) ---- */
 
-/* What it needs of shared memory: a wave's slots for slices of two rows, and a block's x. */
+/* The shared memory that the kernel needs: slots of a wave for slices of two rows, and x, which a block shares. */
 static uint64_t pairs_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t bytes = slice_bytes(weights, rf_op_is_float(weights) ? RF_PAIRS_LANE : RF_DOTS_LANE, info);
     return stream_slots(bytes, info) * 2 * bytes;
@@ -130,7 +132,8 @@ static uint64_t pairs_x_bytes(enum rf_dtype weights, uint64_t k, const struct rf
                                    : dots_x_bytes(weights, k, info);
 }
 
-/* Whether rows suit, and shared memory is enough. Results depend on none of this but where there is a norm. */
+/* Whether the rows are suitable and the shared memory is enough. Results depend on the plan only if there is a
+ * norm. */
 static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a, const struct rf_device_info *info,
                        struct rf_grid *grid) {
     bool has_kernel =
@@ -144,8 +147,8 @@ static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a
     uint32_t blocks;
     for (int i = 0; i < 3; i++) pairs += a->flags & RF_PRODUCTS_GATE ? a->n[i] : (a->n[i] + 1) / 2;
     if (info->vendor == RF_VENDOR_NVIDIA) {
-        /* One block for each unit, of as many waves as make their last turn a full one, or nearly; more of them where
-         * that is the same. If there are a few more waves than there is work for, they help to fetch x. */
+        /* One block for each compute unit. The number of waves makes their last turn full, or nearly full; of equal
+         * choices the one with more waves is taken. If there are a few more waves than work, they help to fetch x. */
         uint64_t each = (pairs + units - 1) / units, least = 0;
         most = RF_MIN(most, 32);
         if (most < 8) return false;
@@ -166,7 +169,7 @@ static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a
     return true;
 }
 
-/* What the kernel takes; a gate is the second of the weights. */
+/* The kernel's arguments; a gate is the second of the weights. */
 struct pairs {
     struct rf_norm_products_args args;
     struct rf_operand out[3], weights[3], x, norm, normed, bias, residual;
@@ -183,7 +186,7 @@ static rf_status launch_pairs(struct rf_queue *queue, enum rf_dtype weight_type,
     return rf_op_launch(queue, name, grid, args, RF_COUNT(args));
 }
 
-/* A product of one row as the kernel takes it. */
+/* Converts a product of one row to the kernel's arguments. */
 static struct pairs pairs_of(const struct rf_gpu_matmul *call) {
     const struct rf_matmul_args *a = &call->args;
     uint32_t flags = (a->x_q8 ? RF_PRODUCTS_X_Q8 : 0) | (call->gate.buffer ? RF_PRODUCTS_GATE : 0) |
@@ -196,7 +199,7 @@ static struct pairs pairs_of(const struct rf_gpu_matmul *call) {
                           .residual = call->residual};
 }
 
-/* Product number i, as rf_gpu_matmul would take it. */
+/* Product number i as rf_gpu_matmul would take it. */
 static struct rf_gpu_matmul product_of(const struct rf_gpu_norm_products *call, int i) {
     const struct rf_norm_products_args *a = &call->args;
     return (struct rf_gpu_matmul){.args = {.m = 1,
@@ -242,7 +245,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
         RF_TRY(rf_operands_apart(op, &m[i].out, &x, false));
         RF_TRY(rf_operands_apart(op, &m[i].out, &norm, false));
         for (int k = 0; k < i; k++) RF_TRY(rf_operands_apart(op, &m[i].out, &m[k].out, false));
-        m[i].out.name = "another product"; /* to those that follow */
+        m[i].out.name = "another product"; /* the name that later products' errors use */
     }
     uint64_t addresses = rf_operand_address(call->x) | rf_operand_address(call->norm) |
                          rf_operand_address(call->normed) | rf_operand_address(call->gate);

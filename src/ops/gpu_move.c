@@ -13,7 +13,8 @@ struct move {
     int rank;
 };
 
-/* Rows that are dense in both arrays, or a single one: the kernels of copy.hip, which move vectors. */
+/* Whether the rows are dense in both arrays, or there is a single row: then the kernels of copy.hip run, which move
+ * vectors. */
 static bool copy_fits(const struct move *m) {
     if (!m->rank) return true; /* a single element */
     const struct rf_axis *last = &m->axes[m->rank - 1];
@@ -45,7 +46,8 @@ static rf_status copy_rows(const struct move *m) {
     return rf_op_launch(m->queue, name, rf_grid_space(blocks, threads), list, RF_COUNT(list));
 }
 
-/* Two dimensions swapped in elements of one type, perhaps of several matrices: through shared memory. */
+/* Whether two dimensions are swapped and the element type stays the same, perhaps for several matrices: then the tile
+ * goes through shared memory. */
 static bool transpose_fits(const struct move *m) {
     if (m->from != m->to || (m->rank != 2 && m->rank != 3)) return false;
     const struct rf_axis *column = &m->axes[m->rank - 2], *row = &m->axes[m->rank - 1]; /* of the input */
@@ -73,16 +75,16 @@ static rf_status transpose(const struct move *m) {
                         RF_COUNT(list));
 }
 
-/* Everything else. */
+/* Moves everything else. */
 static rf_status permute(const struct move *m) {
     struct rf_permute_args args = {.size = {1, 1, 1, 1}};
-    for (int i = 0; i < m->rank; i++) { /* the last dimensions of four */
+    for (int i = 0; i < m->rank; i++) { /* the dimensions become the last ones of four */
         int to = 4 - m->rank + i;
         args.size[to] = m->axes[i].size;
         args.out_stride[to] = m->axes[i].out;
         args.in_stride[to] = m->axes[i].in;
     }
-    /* Threads for vectors where the kernel may find them, each with several of dimension 2. */
+    /* There are threads for vectors if the kernel can use them; each takes several indices of dimension 2. */
     uint64_t group = rf_dtype_bytes(m->from) == 4 || rf_dtype_bytes(m->to) == 4 ? 4 : 8;
     bool grouped = args.out_stride[3] == 1 && args.in_stride[3] == 1 && args.size[3] % group == 0;
     uint64_t along = grouped ? args.size[3] / group : args.size[3];
@@ -103,7 +105,7 @@ rf_status rf_gpu_permute(struct rf_queue *queue, enum rf_dtype to, struct rf_ope
                          struct rf_operand at_in, const struct rf_permute_args *args) {
     const char *op = "permute";
     RF_TRY(rf_operands_given(op, queue, args));
-    if (from == RF_I32 && to == RF_I32) from = to = RF_F32; /* four bytes as they are, either way */
+    if (from == RF_I32 && to == RF_I32) from = to = RF_F32; /* both move four bytes unchanged */
     RF_TRY(rf_operands_float(op, from));
     RF_TRY(rf_operands_float(op, to));
     struct rf_named_operand out = {"out", at_out, 0}, in = {"in", at_in, 0};
@@ -147,7 +149,7 @@ rf_status rf_gpu_concat(struct rf_queue *queue, enum rf_dtype dtype, struct rf_o
         list[1 + i] = rf_operand_arg(at_in[i]);
     }
     list[1 + RF_CONCAT_INPUTS] = rf_arg_struct(args, sizeof *args);
-    uint64_t vectors = rf_ceil_div(width, 16 / element); /* a thread takes one, of several rows */
+    uint64_t vectors = rf_ceil_div(width, 16 / element); /* a thread takes one vector of several rows */
     uint32_t threads = vectors > 128 ? 256 : vectors > 64 ? 128 : 64;
     uint32_t blocks[2] = {rf_grid_clamp(rf_ceil_div(vectors, threads), RF_GRID_X_MAX),
                           rf_grid_clamp(rf_ceil_div(args->outer, RF_CONCAT_ROWS), RF_GRID_YZ_MAX)};

@@ -1,10 +1,10 @@
-/* Launchers of the ops that only move elements: they check what they are given, choose kernel, grid and block, and
+/* Launchers of the ops that only move elements: they check their arguments, choose kernel, grid and block, and
  * submit. kernels/move_args.h says what each op does and what its arguments mean.
  *
- * Every function returns RF_E_INVALID or RF_E_UNSUPPORTED, with the op's name and the reason, before anything is
- * submitted; else it returns what rf_queue_launch does. An empty output is no error and launches nothing. Operands
- * are aligned to their elements; out may not overlap an input. Threads: as the queue. Nothing here waits for the
- * work. */
+ * Every function fails with RF_E_INVALID or RF_E_UNSUPPORTED, with the op's name and the reason, before anything is
+ * submitted. Otherwise it returns what rf_queue_launch returns. An empty output is no error and launches nothing.
+ * Operands are aligned to their elements; out may not overlap an input. Threads: as the queue. No function waits for
+ * the work. */
 #ifndef RF_OPS_GPU_MOVE_H
 #define RF_OPS_GPU_MOVE_H
 
@@ -15,7 +15,7 @@
  * refused. */
 rf_status rf_gpu_permute(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out, enum rf_dtype from,
                          struct rf_operand in, const struct rf_permute_args *args);
-/* dtype: RF_F32, RF_F16, RF_BF16 or RF_I32. */
+/* dtype is RF_F32, RF_F16, RF_BF16 or RF_I32. */
 rf_status rf_gpu_concat(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out,
                         const struct rf_operand in[RF_CONCAT_INPUTS], const struct rf_concat_args *args);
 

@@ -1,12 +1,12 @@
 /* Launchers of the norms and of softmax (see gpu_norm.h).
  *
  * Each op names its operands, checks them all, then launches once. Grids depend on shapes and on the device's size;
- * results do not depend on them. */
+ * results do not depend on the grid. */
 #include "ops/gpu_norm.h"
 
 #include <stdio.h>
 
-/* As norm_args.h says: a wave takes a row that it can hold, else a block does. */
+/* As norm_args.h says: a wave takes a row if it can hold the row, otherwise a block takes it. */
 static struct rf_grid row_grid(struct rf_queue *queue, enum rf_dtype dtype, uint64_t rows, uint64_t columns) {
     uint32_t wave, units;
     rf_grid_device(queue, &wave, &units);
@@ -26,7 +26,7 @@ static rf_status norm_launch(struct rf_queue *queue, const char *op, enum rf_dty
     return rf_op_launch(queue, name, row_grid(queue, dtype, args->rows, args->columns), list, count);
 }
 
-/* rms_norm (bias left out) and layer_norm. */
+/* Checks rms_norm (bias is left out) and layer_norm. */
 static rf_status norm_check(const char *op, enum rf_dtype dtype, uint64_t elements, struct rf_operand at_out,
                             struct rf_operand at_in, struct rf_operand at_weight, struct rf_operand at_bias,
                             const struct rf_norm_args *args) {
@@ -131,7 +131,7 @@ rf_status rf_gpu_softmax_mask(struct rf_queue *queue, struct rf_operand at_out, 
     bool masked = at_mask.buffer != NULL;
     if (!masked) {
         mask_dtype = RF_F32;
-        own.rows_each = own.heads = 1; /* the kernel divides by them, with or without a mask */
+        own.rows_each = own.heads = 1; /* the kernel divides by both, even without a mask */
     }
     if (mask_dtype != RF_F32 && mask_dtype != RF_F16)
         return rf_fail(RF_E_UNSUPPORTED, "%s: the mask's type is %s: f32 or f16", op, rf_dtype_name(mask_dtype));

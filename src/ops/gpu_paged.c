@@ -1,6 +1,6 @@
-/* The launcher of paged_attention. One query a sequence decodes: the keys of a sequence are split among blocks, and
- * where there is more than one split a second kernel combines them through the workspace. Several queries a sequence
- * prefill, on matrix units where there are any. */
+/* The launcher of paged_attention. With one query a sequence it decodes: the keys of a sequence are split among
+ * blocks, and if there is more than one split, a second kernel combines the partial results through the workspace.
+ * With several queries a sequence it prefills, on the matrix units if the device has any. */
 #include "ops/gpu_attention_impl.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static rf_status need_cache_type(enum rf_dtype dtype, enum rf_dtype cache, uint6
                    "keys and values of another type than the queries: only f16 or bf16 with f32, and q8_0");
 }
 
-/* Pages, and how many keys a sequence may have. */
+/* Checks the pages, and how many keys a sequence may have. */
 static rf_status need_pages(const struct rf_paged_attention_args *a) {
     uint64_t named = a->page_rows;
     RF_TRY(rf_need_count("pages", a->page_count));
@@ -57,13 +57,13 @@ static rf_status need_paged(const struct rf_paged_attention_launch *l) {
 /* ---- splits ---- */
 
 struct split {
-    uint32_t chunk, splits; /* keys a block takes; chunks in all */
+    uint32_t chunk, splits; /* keys that a block takes; number of chunks */
 };
 
-/* By sizes alone, so that the same call gives the same bits, and the workspace is known before the kernel is chosen.
- * There are enough blocks to fill any device, but each has enough keys to be worth its start. Blocks of a long
- * sequence take more keys, so that adding up their results does not take long (as measured on an H200). Few keys are
- * not split: that would take a launch of its own. */
+/* The split depends on sizes alone, so that the same call gives the same bits, and the workspace is known before the
+ * kernel is chosen. There are enough blocks to fill any device, but each has enough keys to be worth its start.
+ * Blocks of a long sequence take more keys, so that adding up their results does not take long (as measured on an
+ * H200). A short sequence is not split: adding up the results would need a launch of its own. */
 static struct split choose_split(const struct rf_paged_attention_args *a) {
     enum { BLOCKS = 1024, ALONE = 128 };
     uint64_t limit = a->max_length;
@@ -96,12 +96,12 @@ rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_launc
 
 /* ---- decoding ---- */
 
-/* A decode kernel, and how many heads its blocks take together. */
+/* A decode kernel, and how many heads one of its blocks takes. */
 struct decode_choice {
     char kernel[64];
     uint32_t heads, threads, shared_bytes;
 };
-/* Whether rows of q8_0 can be copied by words, whole rows at a time. */
+/* Whether rows of q8_0 can be copied in 32-bit words, whole rows at a time. */
 static bool words_fit(struct rf_operand operand, struct rf_head_strides strides) {
     uint64_t address = rf_buffer_address(operand.buffer) + operand.offset_bytes;
     return address % 4 == 0 && strides.batch % 64 == 0 && strides.head % 64 == 0 && strides.row % 64 == 0;
@@ -182,7 +182,7 @@ static rf_status prefill(struct rf_queue *queue, const struct rf_paged_attention
 
 /* ---- the op ---- */
 
-/* A dense array of u32. */
+/* Checks a dense array of u32. */
 static rf_status check_words(struct rf_named_operand *operand, uint64_t count, uint64_t align) {
     operand->bytes = 0;
     return count ? rf_operand_check(op, operand, count, 4, align) : RF_OK;
@@ -231,7 +231,7 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
                                                      : l->dtype == RF_F16
                                                          ? 1
                                                          : 2}; /* as enum rf_type of kernels/kernel.h */
-    /* A workspace that is not needed is not passed on, so that it is not held. */
+    /* A workspace that is not needed is not passed on, so that the work does not hold its buffer. */
     struct rf_operand none = {NULL, 0};
     return a->q_rows == 1 ? decode(queue, l, bytes ? l->workspace : none, plan) : prefill(queue, l, &choice, plan);
 }

@@ -1,10 +1,10 @@
-/* Launchers of argmax and of the sampler (see gpu_sampling.h): all checks first, then two to eight launches in queue
- * order. How rows are cut into chunks follows from the shape alone. */
+/* Launchers of argmax and of the sampler (see gpu_sampling.h): all checks come first, then two to eight launches in
+ * queue order. The shape alone decides how rows are cut into chunks. */
 #include "ops/gpu_sampling.h"
 
 #include <stddef.h>
 
-/* Elements of a row that a block of the sampler takes. */
+/* The number of elements of a row that one block of the sampler takes. */
 static uint32_t chunk_of(uint64_t columns) {
     return columns <= 1 << 18 ? 1024 : RF_SAMPLING_CHUNK_MAX;
 }
@@ -37,7 +37,7 @@ rf_status rf_gpu_sample_workspace(uint64_t rows, uint64_t columns, uint64_t *byt
     return RF_OK;
 }
 
-/* Rows of elements of 4 bytes, a stride apart. */
+/* Checks rows of elements of 4 bytes; rows lie a stride apart. */
 static rf_status check_rows(const char *op, struct rf_named_operand *values, uint64_t rows, uint64_t columns,
                             uint64_t stride) {
     uint64_t sizes[] = {rows, columns}, strides[] = {stride, 1}, extent;
@@ -45,7 +45,7 @@ static rf_status check_rows(const char *op, struct rf_named_operand *values, uin
         return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, values->name);
     return rf_operand_check(op, values, extent, 4, 4);
 }
-/* The first two, which are written, may overlap neither each other nor any of the rest. */
+/* The first two operands are written: they may overlap neither each other nor any of the others. */
 static rf_status check_apart(const char *op, const struct rf_named_operand *all, size_t count) {
     for (size_t i = 0; i < 2; i++)
         for (size_t k = i + 1; k < count; k++) RF_TRY(rf_operands_apart(op, &all[i], &all[k], false));
@@ -116,7 +116,7 @@ static rf_status launch_keys(struct rf_queue *queue, const struct rf_gpu_sample 
                              rf_operand_arg(args->window_count ? sample->window : none)};
     return launch(queue, "sample_keys", args->chunks, args, list, 3);
 }
-/* A kernel that has no operand but the workspace. */
+/* Launches a kernel whose only operand is the workspace. */
 static rf_status launch_stage(struct rf_queue *queue, const char *kernel, const struct rf_gpu_sample *sample,
                               const struct rf_sample_args *args) {
     struct rf_arg list[2] = {rf_operand_arg(sample->workspace)};

@@ -1,15 +1,15 @@
-/* The op table's inside.
+/* The op table, as the other files of the library use it.
  *
- * A call is an op with its attributes and tensors, inputs first and outputs after them, each
- * with a descriptor and a place: host memory for the reference and the CPU, a buffer for the
- * GPU. rf_op_check is the one gate: nothing is launched that it did not pass. Invariants:
+ * A call is an op with its attributes and tensors, inputs first and outputs after them. Each tensor has a descriptor
+ * and a place: host memory for the reference and the CPU, a buffer for the GPU. rf_op_check is the one gate: nothing
+ * is launched that it did not accept. Invariants:
  *   - an op's reference accepts every call that rf_op_check accepts
  *   - a backend may refuse a call (RF_E_UNSUPPORTED) that the reference accepts, never the
  *     other way round, and refuses before it launches anything
- *   - a tensor that the op may do without has rank 0 where it is left out
- *   - a size may be 0: such a tensor has no elements, and nothing of it is read or written
- *   - outputs share no memory with inputs, but for output 0 where the row says so (in_place); what an op changes in
- *     place is an input it 'updates' */
+ *   - an optional tensor that is left out has rank 0
+ *   - a size may be 0: that tensor has no elements, and nothing of it is read or written
+ *   - outputs share no memory with inputs, except output 0 if the row allows it (in_place)
+ *   - a tensor that an op changes in place is an input that the op 'updates' */
 #ifndef RF_OPS_OP_H
 #define RF_OPS_OP_H
 
@@ -20,29 +20,30 @@ enum { RF_OP_TENSORS_MAX = 12 };
 
 struct rf_op_tensor {
     struct rf_tensor_desc desc;
-    uint64_t bytes;           /* spanned, byte_offset included */
+    uint64_t bytes;           /* bytes spanned, byte_offset included */
     void *host;               /* the start of the memory, byte_offset not included */
-    struct rf_buffer *buffer; /* likewise */
-    bool constant;            /* no kernel writes it in this run: one may read it before its turn */
+    struct rf_buffer *buffer; /* the buffer; byte_offset is not included */
+    bool constant;            /* no kernel writes it in this run, so a kernel may read it before its turn */
 };
 
-/* What an op takes besides tensors. One struct for all ops: an op's row lists those it has (rf_op.attributes), the
- * others are 0. Every member is 8 bytes, so that two of these can be compared as bytes. */
+/* The attributes of a call. There is one struct for all ops: an op's row lists the attributes that it has
+ * (rf_op.attributes), the others are 0. Every member has 8 bytes, so that two of these structs can be compared as
+ * bytes. */
 struct rf_op_attributes {
-    double value;                              /* fill: of floats */
+    double value;                              /* fill: for float tensors */
     double scale;                              /* scale, qkt_matmul, softmax_mask, attention */
     double eps;                                /* norms */
-    double magnitude;                          /* rotations: factor on the result */
+    double magnitude;                          /* rotations: the result is multiplied by it */
     double temperature, top_p, min_p, penalty; /* sample */
-    int64_t integer;                           /* fill: of integers */
+    int64_t integer;                           /* fill: for integer tensors */
     int64_t path;                              /* enum rf_matmul_path or rf_attention_path; 0: the op chooses */
     int64_t kind;                              /* activation: enum rf_activation */
     int64_t axis;                              /* concat */
     int64_t causal;                            /* flash_attention: query i sees keys up to i + offset */
     int64_t offset;                            /* flash_attention, causal_mask */
-    int64_t halves;                            /* rotations: pairs are i and i + half; else neighbours */
-    int64_t max_length;                        /* paged_attention: no sequence is longer; 0: what the pages hold */
-    int64_t fresh;                   /* paged_attention: keys of a sequence, the newest, that this graph makes */
+    int64_t halves;                            /* rotations: 1: pairs are i and i + half; 0: neighbours */
+    int64_t max_length; /* paged_attention: no sequence is longer; 0: as long as the pages allow */
+    int64_t fresh;      /* paged_attention: the most keys of a sequence, its newest, that this graph writes */
     int64_t top_k, temperature_last; /* sample */
 };
 
@@ -51,7 +52,7 @@ struct rf_op_attribute {
     const char *name; /* NULL ends a list */
     size_t offset;    /* in struct rf_op_attributes */
     bool integer;     /* int64_t; else double */
-    int position;     /* in rf_graph_node.f or .i, where it is given by position */
+    int position;     /* its position in rf_graph_node.f or .i, for nodes that give it by position */
 };
 #define RF_ATTRIBUTE_F(name, position) {#name, offsetof(struct rf_op_attributes, name), false, position}
 #define RF_ATTRIBUTE_I(name, position) {#name, offsetof(struct rf_op_attributes, name), true, position}
@@ -69,29 +70,29 @@ struct rf_op_call {
     const struct rf_op *op;
     struct rf_op_attributes attributes;
     int fill_kind; /* in a check: rf_op_case.fill_kind */
-    int count;     /* of tensors */
+    int count;     /* number of tensors */
     struct rf_op_tensor tensors[RF_OP_TENSORS_MAX];
-    struct rf_buffer *workspace; /* the GPU's: op->workspace bytes, at a multiple of 256; contents need not be kept */
+    struct rf_buffer *workspace; /* on the GPU: op->workspace bytes at a multiple of 256; contents need not be kept */
     uint64_t workspace_offset;
 };
 
-/* A case of the table: what to build a call from, and how close the result must come. */
+/* A case of the table: what a call is built from, and the tolerance of its result. */
 struct rf_op_case {
     char label[96];
     struct rf_op_attributes attributes;
     int count;
     struct rf_tensor_desc tensors[RF_OP_TENSORS_MAX];
     enum rf_case_data { RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME, RF_DATA_SPECIAL } data;
-    int fill_kind; /* what the op's own `fill` shall write */
+    int fill_kind; /* tells the op's own `fill` what to write */
     double absolute, relative;
-    bool bench; /* large: for the benchmark alone */
+    bool bench; /* a large case, for the benchmark alone */
 };
 
 /* Collects an op's cases; a NULL list counts them. */
 struct rf_case_list {
     struct rf_op_case *cases;
     size_t count, capacity;
-    bool failed; /* no memory */
+    bool failed; /* out of memory */
 };
 void rf_case_add(struct rf_case_list *list, const struct rf_op_case *one);
 
@@ -99,36 +100,38 @@ struct rf_cpu;
 struct rf_op {
     const char *name, *summary;
     int inputs, outputs;
-    const struct rf_op_attribute *attributes; /* ended by a name of NULL; NULL: none */
+    const struct rf_op_attribute *attributes; /* ended by a name of NULL; NULL: no attributes */
     uint32_t optional;                        /* bit i: input i may be left out (rank 0) */
     uint32_t updates;  /* bit i: input i is changed in place (a cache, a matrix that is masked) */
     uint32_t in_place; /* bit i: output 0 may lie exactly where input i does, with its type, shape and strides */
-    /* Shapes, types, strides, alignment. rf_fail says the reason; the op's name is put before it. */
+    /* Checks shapes, types, strides and alignment. rf_fail sets the reason; the caller puts the op's name in
+     * front. */
     rf_status (*check)(const struct rf_op_call *call);
     void (*reference)(const struct rf_op_call *call);
     rf_status (*gpu)(struct rf_queue *queue, const struct rf_op_call *call); /* NULL: not offered */
     rf_status (*cpu)(struct rf_cpu *cpu, const struct rf_op_call *call);     /* NULL: the CPU runs the reference */
-    /* Bytes of scratch the GPU needs, by sizes alone; NULL: none. The call has passed rf_op_check. */
+    /* The scratch bytes that the GPU needs, by sizes alone; NULL: none. The call has passed rf_op_check. */
     rf_status (*workspace)(const struct rf_op_call *call, uint64_t *bytes);
     void (*cases)(struct rf_case_list *list);
-    /* Fills input 'index' of a case (host memory is there, as are earlier inputs' contents) where random numbers will
-     * not do: indices, tables, lengths. False: it is an input like others. NULL: all are. */
+    /* Fills input 'index' of a case if random numbers are not suitable: indices, tables, lengths. The host memory
+     * exists, and earlier inputs are filled. Returns false if this input gets random numbers like any other. NULL:
+     * all inputs do. */
     bool (*fill)(const struct rf_op_call *call, int index, uint64_t *state);
-    /* What a call must move and compute at least; for the benchmark. */
+    /* The bytes that a call must move and the operations that it must compute at least; for the benchmark. */
     void (*cost)(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops);
 };
 
 extern const struct rf_op *const rf_op_table[];
 extern const size_t rf_op_table_count;
-const struct rf_op *rf_op_find(const char *name); /* NULL: none */
+const struct rf_op *rf_op_find(const char *name); /* NULL if there is no such op */
 
-/* As rf_tensor_desc_check, filling strides and bytes, but a tensor may have no elements and, where optional, be left
- * out. */
+/* As rf_tensor_desc_check, and sets strides and bytes, but a tensor may have no elements and, if optional, may be
+ * left out. */
 rf_status rf_op_check_tensor(struct rf_op_tensor *tensor, bool optional);
-/* Checks descriptors (filling strides and spans) and the op's own rules. */
+/* Checks the descriptors (and sets strides and spans), then the op's own rules. */
 rf_status rf_op_check(struct rf_op_call *call);
 
-/* ---- shorthands for rows of the table ---- */
+/* ---- shorthands for the rows of the table ---- */
 
 static inline const struct rf_op_tensor *rf_op_in(const struct rf_op_call *call, int index) {
     return &call->tensors[index];
@@ -139,7 +142,7 @@ static inline const struct rf_op_tensor *rf_op_out(const struct rf_op_call *call
 static inline bool rf_op_given(const struct rf_op_tensor *tensor) {
     return tensor->desc.rank > 0;
 }
-/* NULL where it is left out. */
+/* NULL if the tensor is left out. */
 static inline void *rf_op_host(const struct rf_op_tensor *tensor) {
     return tensor->host ? (char *)tensor->host + tensor->desc.byte_offset : NULL;
 }
@@ -154,12 +157,12 @@ bool rf_op_is_float(enum rf_dtype dtype); /* f32, f16, bf16 */
 static inline bool rf_op_is_quantized(enum rf_dtype dtype) {
     return rf_dtype_block(dtype) > 1;
 }
-/* Rounding of one result to a type: the relative step. */
+/* The relative error of rounding one result to a type. */
 double rf_op_step(enum rf_dtype dtype);
-/* The next number of a seeded stream; for fill. */
+/* The next number of a seeded stream; for the fill functions. */
 uint64_t rf_op_random(uint64_t *state);
-/* Of an op that stands for others: its op number `index`. The first `end` of them, one after the other; and what
- * those from `first` to `end` - 1 cost together. */
+/* For an op that stands for several ops: rf_op_part gives its op number `index`. One function runs the first `end` of
+ * them, one after the other; the other gives the cost of those from `first` to `end` - 1 together. */
 typedef struct rf_op_call (*rf_op_part)(const struct rf_op_call *call, int index);
 void rf_op_parts_reference(const struct rf_op_call *call, rf_op_part part, int end);
 void rf_op_parts_cost(const struct rf_op_call *call, rf_op_part part, int first, int end, uint64_t *bytes,

@@ -1,8 +1,9 @@
-/* The rows of attention in pieces: qkt_matmul, weighted_matmul, causal_mask, kv_replicate; and what the rows of all
- * attention ops share.
+/* The rows of the attention ops that work in pieces: qkt_matmul, weighted_matmul, causal_mask, kv_replicate; and what
+ * the rows of all attention ops share.
  *
- * A check asks for all that the references rely on, so that they cannot read or write elsewhere. The launchers
- * (gpu_attention.c) ask again, and for what only a device knows: buffers, their overlap, its matrix units. */
+ * A check refuses everything that the references could not handle, so that they cannot read or write out of bounds.
+ * The launchers (gpu_attention.c) check again, and check what only a device knows: buffers, their overlap, its matrix
+ * units. */
 #include "ops/op_attention_impl.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 
 #include "cpu/fast.h"
 
-/* Every element, also one that a stride of 0 repeats. */
+/* Counts every element, also one that a stride of 0 repeats. */
 static uint64_t tensor_bytes(const struct rf_op_tensor *tensor) {
     return rf_op_elements(&tensor->desc) * rf_dtype_bytes(tensor->desc.dtype);
 }
@@ -19,8 +20,8 @@ static uint64_t tensor_bytes(const struct rf_op_tensor *tensor) {
 
 enum { LEFT, RIGHT, OUT };
 struct product {
-    bool weighted;        /* the scores (or weights, f32) are LEFT, not OUT */
-    const char *names[3]; /* of LEFT, RIGHT, OUT */
+    bool weighted;        /* the scores (here weights, f32) are LEFT, not OUT */
+    const char *names[3]; /* names of LEFT, RIGHT, OUT */
 };
 static const struct product qkt = {false, {"q", "k", "scores"}};
 static const struct product weighted = {true, {"weights", "v", "out"}};
@@ -28,7 +29,7 @@ static const struct product weighted = {true, {"weights", "v", "out"}};
 static const struct rf_op_tensor *operand(const struct rf_op_call *call, int which) {
     return which == OUT ? rf_op_out(call, 0) : rf_op_in(call, which);
 }
-/* Of all that are not scores. */
+/* The type of the tensors that are not scores. */
 static enum rf_dtype product_type(const struct product *p, const struct rf_op_call *call) {
     return operand(call, p->weighted ? RIGHT : LEFT)->desc.dtype;
 }
@@ -45,7 +46,7 @@ static struct rf_head_product_args product_args(const struct product *p, const s
                                          .dim = p->weighted ? right->shape[3] : left->shape[3],
                                          .scale = p->weighted ? 0 : (float)call->attributes.scale};
 }
-/* What an operand should be like. */
+/* What a check expects of an operand. */
 struct expected {
     enum rf_dtype dtype;
     uint64_t shape[4];
@@ -101,7 +102,7 @@ static void product_cost(const struct product *p, const struct rf_op_call *call,
     *flops = 2 * a.batch * a.heads_q * a.q_rows * a.k_rows * a.dim;
 }
 
-/* Of both products. The seeds' own: small, 32x32, non-square. */
+/* Shapes of both products. The seeds (docs/from-the-seeds.md) have the small, the 32x32 and the non-square ones. */
 static const struct product_shape {
     const char *name;
     uint64_t batch, heads_q, heads_kv, q_rows, k_rows, dim;
@@ -125,8 +126,9 @@ static const struct product_shape {
     {"no dim", 1, 2, 1, 5, 9, 0},
 };
 
-/* The relative step of the type is what rounding the result costs; sums are in f32. f32: 1e-4 small, 1e-3
- * others are the seeds'; these are tighter. Elements are below 4, weights too: 16 * depth bounds the sum. */
+/* The relative error is that of rounding the result to its type; sums are in f32. For f32 the seeds allow 1e-4
+ * (small) and 1e-3 (others); the tolerances here are tighter. Elements are below 4, weights too, so 16 * depth bounds
+ * the sum. */
 static void product_tolerance(struct rf_op_case *one, enum rf_dtype out, uint64_t depth) {
     bool extreme = one->data == RF_DATA_EXTREME;
     one->absolute = (extreme ? 1e9 : 16.0) * 1.2e-7 * ((double)depth + 8);
@@ -140,7 +142,7 @@ static void product_label(struct rf_op_case *one, size_t shape, enum rf_dtype dt
              rf_heads_layout_name(layout), one->data == RF_DATA_EXTREME ? ", extreme" : "");
 }
 
-/* Every shape dense; some also in other layouts, one of them with extreme values. */
+/* Every shape is used dense; some shapes are used in other layouts too, one of them with extreme values. */
 static bool product_wanted(size_t shape, enum rf_heads_layout layout, enum rf_case_data data) {
     const struct product_shape *s = &product_shapes[shape];
     bool empty = !s->batch || !s->q_rows || !s->k_rows || !s->dim;
@@ -154,7 +156,7 @@ static void product_cases(const struct product *p, struct rf_case_list *list) {
         for (size_t i = 0; i < RF_COUNT(product_shapes); i++)
             for (int layout = 0; layout < RF_LAYOUTS; layout++)
                 for (size_t d = 0; d < RF_COUNT(kinds); d++) {
-                    /* Weighted sums of extreme numbers are beyond f16. */
+                    /* Weighted sums of extreme numbers are beyond the range of f16. */
                     bool beyond = p->weighted && kinds[d] == RF_DATA_EXTREME && rf_case_floats[t] == RF_F16;
                     if (!product_wanted(i, layout, kinds[d]) || beyond) continue;
                     const struct product_shape *s = &product_shapes[i];
@@ -177,7 +179,7 @@ static void product_cases(const struct product *p, struct rf_case_list *list) {
                 }
 }
 
-/* The functions of a row. */
+/* The functions that a row needs. */
 #define PRODUCT_ROW(name)                                                                                            \
     static rf_status name##_check(const struct rf_op_call *call) {                                                   \
         return product_check(&name, call);                                                                           \
@@ -259,7 +261,7 @@ static rf_status mask_gpu(struct rf_queue *queue, const struct rf_op_call *call)
     struct rf_causal_mask_args a = mask_args(call);
     return rf_gpu_causal_mask(queue, scores->desc.dtype, rf_op_operand(scores), &a);
 }
-/* Hidden scores must be written; nothing need be read. */
+/* Hidden scores must be written; nothing has to be read. */
 static void mask_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     const struct rf_tensor_desc *scores = &rf_op_in(call, 0)->desc;
     uint64_t hidden = 0;
@@ -285,7 +287,7 @@ static void mask_cases(struct rf_case_list *list) {
             for (int layout = 0; layout < RF_LAYOUTS; layout++) {
                 bool empty = !shapes[i].batch || !shapes[i].rows || !shapes[i].columns;
                 if (layout && (empty || (i + (size_t)layout) % 2)) continue;
-                /* Scores that are not hidden keep their bits, whatever they are. */
+                /* Scores that are not hidden keep their bits, whatever their values. */
                 struct rf_op_case one = {.count = 1, .attributes = {.offset = shapes[i].offset}};
                 one.data = i % 2 ? RF_DATA_SPECIAL : RF_DATA_NORMAL;
                 one.tensors[0] = rf_heads_desc(rf_case_floats[t], layout, shapes[i].batch, shapes[i].heads,

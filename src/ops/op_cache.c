@@ -112,7 +112,7 @@ static rf_status kv_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     return rf_gpu_kv_append(queue, &append);
 }
 
-/* No two tokens go to one place: every token has a position of its own, and every page is in the table once. Some
+/* No two tokens go to the same place: every token has its own position, and every page is in the table once. Some
  * tokens have no place: their position is negative or beyond the table, or their sequence or page does not exist. */
 static bool kv_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
@@ -129,9 +129,9 @@ static bool kv_fill(const struct rf_op_call *call, int index, uint64_t *state) {
         return true;
     case TABLE:
         for (uint64_t i = 0; i < count; i++) {
-            uint64_t at = rf_op_random(state) % (i + 1); /* a shuffle from the inside out */
+            uint64_t at = rf_op_random(state) % (i + 1); /* an inside-out shuffle */
             numbers[i] = numbers[at];
-            numbers[at] = (int32_t)i; /* those above the number of pages are no page */
+            numbers[at] = (int32_t)i; /* numbers from the page count on name no page */
         }
         return true;
     case STEPS: rf_rotation_fill(call, tensor); return true;
@@ -176,7 +176,7 @@ static void kv_cases(struct rf_case_list *list) {
                     if (turn) {
                         one.tensors[STEPS] = rf_case_matrix(RF_I32, rotated / 2, 2, 0, 2);
                         rf_rotation_set(&one, (int)(i % RF_ROTATIONS), turn == 1, rotated);
-                        /* An element between two values of Q8_0 may be rounded to either. */
+                        /* An element between two quants of Q8_0 may be rounded to either. */
                         one.absolute = types[t] == RF_Q8_0 ? 0.06 : 2e-5;
                         one.relative = types[t] == RF_Q8_0 ? 1e-3 : rf_op_step(types[t]);
                     }
@@ -220,13 +220,14 @@ const struct rf_op rf_op_kv_append = {
 };
 
 /* ---- rope_append: what a layer does between its products and its attention ----
- * The inputs are q [tokens, heads, dim] and those of kv_append. The CPU runs the two ops that it stands for, one
- * after the other; a GPU runs both in one kernel. */
+ *
+ * The inputs are q [tokens, heads, dim] and those of kv_append. The CPU runs rope and kv_append one after the other;
+ * a GPU runs both in one kernel. */
 
 enum { QUERIES, OF_KV, APPEND_TENSORS = OF_KV + KV_TENSORS };
 enum { TOGETHER_TOKENS = 64 };
 
-/* Op number `index` of the two that rope_append stands for. */
+/* Op number `index` of the two ops that rope_append stands for. */
 static struct rf_op_call append_part(const struct rf_op_call *call, int index) {
     struct rf_op_call part = {.op = index ? &rf_op_kv_append : &rf_op_rope, .attributes = call->attributes};
     if (index) {
@@ -266,7 +267,7 @@ static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     const struct rf_op_tensor *q = rf_op_in(call, QUERIES), *out = rf_op_out(call, 0);
     struct rf_op_call kv = append_part(call, 1);
     struct rf_gpu_kv_append append = kv_on_gpu(&kv);
-    /* With many tokens each op has a kernel that moves wider pieces. */
+    /* With many tokens, the separate kernels are used: each moves wider vectors. */
     if (append.args.tokens > TOGETHER_TOKENS || !append.args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
         !heads_dense(&out->desc)) {
         struct rf_op_call turn = append_part(call, 0);
@@ -288,7 +289,7 @@ static bool append_fill(const struct rf_op_call *call, int index, uint64_t *stat
 static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_f16, const uint64_t of_q[3],
                         uint64_t kv_heads, uint64_t page_rows, int how) {
     uint64_t tokens = of_q[0], dim = of_q[2], rotated = how & 1 ? dim : dim / 2;
-    bool halves = how & 2, strided = how & 4, split = how & 8; /* split: gaps between the heads too */
+    bool halves = how & 2, strided = how & 4, split = how & 8; /* split: with gaps between the heads too */
     struct rf_op_case kv = {.attributes = {.magnitude = 1}}, one;
     uint64_t of_k[] = {tokens, kv_heads, dim}, of_cache[] = {9, kv_heads, page_rows, dim};
     kv_shape(&kv, cache, of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);

@@ -1,7 +1,7 @@
 /* Rows of the table for ops that work element by element: fill, copy (with cast), add and scale over dense arrays;
  * multiply and activation over rows at strides.
  *
- * kernels/elementwise_args.h says what each computes. fill, copy, add, scale and multiply are exact but for one
+ * kernels/elementwise_args.h says what each op computes. fill, copy, add, scale and multiply are exact except for one
  * rounding to the type. */
 #include "ops/op_impl.h"
 
@@ -24,7 +24,7 @@ static struct rf_elementwise_args args_of(const struct rf_op_call *call) {
     return args;
 }
 
-/* Floats of one shape, without gaps; one_type: and of one type. */
+/* All tensors must be floats of one shape without gaps and, if one_type, of one type. */
 static rf_status check_dense(const struct rf_op_call *call, const char *const *names, bool one_type) {
     const struct rf_op_tensor *first = &call->tensors[0];
     for (int i = 0; i < call->count; i++) {
@@ -39,7 +39,7 @@ static rf_status check_dense(const struct rf_op_call *call, const char *const *n
 
 static const uint64_t lengths[] = {0, 1, 2, 3, 7, 16, 31, 64, 100, 255, 257, 1000, 1024, 4099, 65537};
 
-/* One-dimensional cases of every length, aligned and not, for tensors of these types. */
+/* Adds one-dimensional cases of every length, aligned and not, for tensors of these types. */
 static void add_lengths(struct rf_case_list *list, const char *types, const enum rf_dtype *dtypes, int count,
                         struct rf_op_attributes attributes, double relative) {
     static const enum rf_case_data data[] = {RF_DATA_NORMAL, RF_DATA_EXTREME, RF_DATA_SPECIAL};
@@ -48,7 +48,7 @@ static void add_lengths(struct rf_case_list *list, const char *types, const enum
     for (size_t i = 0; i < RF_COUNT(lengths); i++)
         for (uint64_t shift = 0; shift < 3; shift++) {
             one.data = data[shift];
-            /* Off by one element in all, then in each tensor by another number. */
+            /* All tensors start one element late, then each tensor by a different number of elements. */
             for (int t = 0; t < count; t++)
                 one.tensors[t] = rf_case_vector(dtypes[t], lengths[i], shift == 2 ? (uint64_t)t + 1 : shift);
             snprintf(one.label, sizeof one.label, "%s %llu%s", types, (unsigned long long)lengths[i], text[shift]);
@@ -238,7 +238,7 @@ static const struct {
     {4, 0, 0, {0, 0, 0}, 0},
 };
 
-/* Matrices of one type, given or left out, with dense rows. The first and the last are always given. */
+/* The tensors must be matrices of one type with dense rows. Only the first and the last must be given. */
 static rf_status check_sheets(const struct rf_op_call *call, const char *const *names) {
     const struct rf_op_tensor *first = &call->tensors[0];
     RF_TRY(rf_need_float(first, names[0]));
@@ -360,7 +360,7 @@ static rf_status multiply_gpu(struct rf_queue *queue, const struct rf_op_call *c
                            rf_op_in_operand(call, 1), rf_op_in_operand(call, 2), &args);
 }
 static void multiply_cases(struct rf_case_list *list) {
-    /* Which inputs repeat one row (bits), and whether c is there. */
+    /* Which inputs repeat one row (a bit for each), and whether c is given. */
     static const struct {
         int repeated;
         bool add;

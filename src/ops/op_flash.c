@@ -1,6 +1,6 @@
-/* The row of flash_attention: q, k, v and, if given, a mask (f32; a batch or head of 1 serves all). Attributes:
- * scale; causal, and with it offset: query i sees the keys j <= i + offset; path: enum rf_attention_path, which
- * kernel; the CPU ignores it. */
+/* The row of flash_attention. Its inputs are q, k, v and optionally a mask (f32; a batch or head dimension of 1
+ * applies to all). Attributes: scale; causal, and with it offset: query i sees the keys j <= i + offset; path: enum
+ * rf_attention_path, which kernel runs (the CPU ignores it). */
 #include "ops/op_attention_impl.h"
 
 #include <math.h>
@@ -62,13 +62,13 @@ static struct rf_flash_attention_args flash_args(const struct rf_op_call *call) 
                                         .scale = (float)call->attributes.scale};
     if (rf_op_given(rf_op_in(call, MASK))) {
         a.mask = rf_heads_strides(mask);
-        /* A batch or head that serves all is repeated. */
+        /* A batch or head dimension of 1 is repeated. */
         if (mask->shape[0] == 1) a.mask.batch = 0;
         if (mask->shape[1] == 1) a.mask.head = 0;
     }
     return a;
 }
-/* NULL where it is left out. */
+/* NULL if the mask is left out. */
 static const float *host_mask(const struct rf_op_call *call) {
     return rf_op_given(rf_op_in(call, MASK)) ? rf_op_host(rf_op_in(call, MASK)) : NULL;
 }
@@ -99,7 +99,7 @@ static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) 
     return rf_gpu_flash_attention(queue, &launch);
 }
 
-/* With causal only the half of the square of queries and keys below the diagonal counts. */
+/* With causal, only the half of the square of queries and keys below the diagonal counts. */
 static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     struct rf_flash_attention_args a = flash_args(call);
     *bytes = 0;
@@ -109,7 +109,7 @@ static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops
     *flops = 4 * a.batch * a.heads_q * a.q_rows * a.k_rows * a.dim / (call->attributes.causal ? 2 : 1);
 }
 
-/* The mask: a third of it -inf, and the first query of each head sees nothing. */
+/* Fills the mask: a third of it is -inf, and the first query of each head sees nothing. */
 static bool fill(const struct rf_op_call *call, int index, uint64_t *state) {
     if (index != MASK) return false;
     const struct rf_tensor_desc *mask = &rf_op_in(call, MASK)->desc;
@@ -133,13 +133,13 @@ struct shape {
     int causal;
     int64_t offset;
     enum { NO_MASK, FULL_MASK, SHARED_MASK } mask;
-    enum rf_heads_layout layout; /* of all but the mask */
+    enum rf_heads_layout layout; /* of all tensors but the mask */
     enum rf_case_data data;
 };
 
-/* f32: 1e-4, a twentieth of the seeds' 2e-3; scores of up to 30 and values of up to 4 make it some 2e-5. f16 and
- * bf16: a step of the type (2^-10, 2^-7) for the result's rounding, and two steps for that of the weights, which
- * matrix kernels keep in the type, of values below 4. */
+/* Tolerances. f32: 1e-4, a twentieth of the 2e-3 that the seeds (docs/from-the-seeds.md) allow; with scores of up to
+ * 30 and values of up to 4 the error is some 2e-5. f16 and bf16: one step of the type (2^-10, 2^-7) for rounding the
+ * result, and two steps for rounding the weights, which matrix kernels keep in the type, with values below 4. */
 static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_attention_path path) {
     static const char *const paths[] = {"", " plain", " matrix", " wide"};
     static const char *const masks[] = {"", " mask", " shared mask"};
@@ -168,7 +168,7 @@ static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype 
              masks[s->mask], rf_heads_layout_name(s->layout), paths[path], extreme ? ", extreme" : "");
     rf_case_add(list, &one);
 }
-/* On every kernel that takes the type and head size. */
+/* Adds the case for every kernel that takes the type and head size. */
 static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype) {
     if (dtype == RF_F32) {
         add(list, s, dtype, RF_ATTENTION_AUTO);
@@ -181,7 +181,8 @@ static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_
 
 static void cases(struct rf_case_list *list) {
     static const uint64_t dims[] = {8, 16, 32, 40, 64, 72, 80, 88, 96, 104, 112, 128, 136, 192, 200, 256};
-    /* The seeds' own first; sizes that divide nothing; queries that see nothing; no keys; nothing to do. */
+    /* The seeds' own shapes come first; then sizes that no tile divides, queries that see nothing, no keys, and no
+     * work. */
     static const struct shape shapes[] = {
         {1, 2, 2, 32, 32, 32, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_NORMAL},
         {2, 4, 4, 32, 32, 32, 0, 0, NO_MASK, RF_LAYOUT_DENSE, RF_DATA_NORMAL},

@@ -1,5 +1,5 @@
-/* What the files of rows share: checks that give their reason, where a call's tensors lie, what they weigh, and the
- * making of cases. Nothing here belongs to one op. */
+/* What the files of rows share: checks that give a reason, where a call's tensors lie, how many bytes they have, and
+ * helpers that make cases. Nothing here belongs to one op. */
 #ifndef RF_OPS_OP_IMPL_H
 #define RF_OPS_OP_IMPL_H
 
@@ -10,7 +10,7 @@
 
 #include "ops/operand.h"
 
-/* No buffer where the tensor is left out. */
+/* The operand has no buffer if the tensor is left out. */
 static inline struct rf_operand rf_op_operand(const struct rf_op_tensor *tensor) {
     return (struct rf_operand){rf_op_given(tensor) ? tensor->buffer : NULL, tensor->desc.byte_offset};
 }
@@ -29,7 +29,7 @@ static inline struct rf_operand rf_op_out_operand(const struct rf_op_call *call,
     return rf_op_operand(rf_op_out(call, index));
 }
 
-/* ---- checks; name is the tensor's, for the reason ---- */
+/* ---- checks; name is the tensor's name, for the reason ---- */
 
 static inline rf_status rf_need_rank(const struct rf_op_tensor *tensor, const char *name, int rank) {
     return tensor->desc.rank == rank
@@ -62,7 +62,7 @@ static inline rf_status rf_need_shape(const struct rf_op_tensor *tensor, const c
                ? RF_OK
                : rf_fail(RF_E_INVALID, "the shapes of %s and %s differ", name, other_name);
 }
-/* Type and shape of another. */
+/* The tensor must have the type and shape of another. */
 static inline rf_status rf_need_like(const struct rf_op_tensor *tensor, const char *name,
                                      const struct rf_op_tensor *other, const char *other_name) {
     if (tensor->desc.dtype != other->desc.dtype)
@@ -70,7 +70,7 @@ static inline rf_status rf_need_like(const struct rf_op_tensor *tensor, const ch
                        other_name, rf_dtype_name(other->desc.dtype));
     return rf_need_shape(tensor, name, other, other_name);
 }
-/* Elements of the last dimension side by side. */
+/* The elements of the last dimension must lie side by side. */
 static inline rf_status rf_need_dense_rows(const struct rf_op_tensor *tensor, const char *name) {
     int last = tensor->desc.rank - 1;
     return tensor->desc.shape[last] <= 1 || tensor->desc.strides[last] == 1
@@ -90,7 +90,7 @@ static inline rf_status rf_need_aligned(const struct rf_op_tensor *tensor, const
                : rf_fail(RF_E_INVALID, "%s is at byte offset %llu, which is no multiple of %llu", name,
                          (unsigned long long)tensor->desc.byte_offset, (unsigned long long)bytes);
 }
-/* f32, one number for each column. */
+/* The tensor must be f32 with one number for each column. */
 static inline rf_status rf_need_vector(const struct rf_op_tensor *tensor, const char *name, uint64_t columns) {
     RF_TRY(rf_need_type(tensor, name, RF_F32));
     RF_TRY(rf_need_rank(tensor, name, 1));
@@ -100,7 +100,7 @@ static inline rf_status rf_need_vector(const struct rf_op_tensor *tensor, const 
 
 /* ---- cost ---- */
 
-/* Every element once; one that a stride of 0 repeats not again. */
+/* Counts every element once; an element that a stride of 0 repeats is counted once. */
 static inline uint64_t rf_op_traffic_bytes(const struct rf_op_tensor *tensor) {
     const struct rf_tensor_desc *desc = &tensor->desc;
     if (!rf_op_given(tensor)) return 0;
@@ -113,7 +113,7 @@ static inline uint64_t rf_op_all_traffic_bytes(const struct rf_op_call *call) {
     return bytes;
 }
 
-/* The cost of an op that only moves elements, and of one that computes a little with each. */
+/* The cost of an op that only moves elements, and of one that computes a little with each element. */
 static inline void rf_op_cost_moves(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     *bytes = rf_op_all_traffic_bytes(call);
     *flops = 0;
@@ -133,7 +133,7 @@ static inline uint64_t rf_case_bench_rows(enum rf_dtype dtype) {
     return ((uint64_t)256 << 20) / rf_dtype_bytes(dtype) / RF_CASE_BENCH_COLUMNS;
 }
 
-/* A row-major tensor that begins `skip` elements into its memory. */
+/* A row-major tensor that begins `skip` elements after the start of its memory. */
 static inline struct rf_tensor_desc rf_case_tensor(enum rf_dtype dtype, int rank, const uint64_t *shape,
                                                    uint64_t skip) {
     struct rf_tensor_desc desc = {
@@ -144,7 +144,7 @@ static inline struct rf_tensor_desc rf_case_tensor(enum rf_dtype dtype, int rank
 static inline struct rf_tensor_desc rf_case_vector(enum rf_dtype dtype, uint64_t count, uint64_t skip) {
     return rf_case_tensor(dtype, 1, &count, skip);
 }
-/* A row stride of 0: dense. */
+/* A row stride of 0 means dense. */
 static inline struct rf_tensor_desc rf_case_matrix(enum rf_dtype dtype, uint64_t rows, uint64_t columns,
                                                    uint64_t row_stride, uint64_t skip) {
     struct rf_tensor_desc desc = rf_case_tensor(dtype, 2, (uint64_t[]){rows, columns}, skip);
@@ -152,7 +152,7 @@ static inline struct rf_tensor_desc rf_case_matrix(enum rf_dtype dtype, uint64_t
     return desc;
 }
 
-/* Adds the case; its label is type and shape of tensor 'shown', the text, and what data there is. */
+/* Adds the case; its label has the type and shape of tensor 'shown', the text, and the kind of data. */
 __attribute__((format(printf, 4, 5))) static inline void
 rf_case_add_shown(struct rf_case_list *list, struct rf_op_case *one, int shown, const char *format, ...) {
     static const char *const data[] = {"", ", masked", ", extreme", ", special"};

@@ -20,7 +20,7 @@
 
 #include "cpu/fast.h"
 
-enum { X, WEIGHTS, BIAS, RESIDUAL, GATE = 2 }; /* inputs; a gate stands where a bias would */
+enum { X, WEIGHTS, BIAS, RESIDUAL, GATE = 2 }; /* inputs; a gate stands in the place of the bias */
 
 /* ---- matmul, matmul_gate, matmul_q8 ---- */
 
@@ -118,7 +118,7 @@ static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) 
     return rf_cpu_matmul(cpu, &op);
 }
 
-/* A call as the GPU takes it. */
+/* Converts a call to the launcher's arguments. */
 static struct rf_gpu_matmul gpu_product(const struct rf_op_call *call) {
     const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     struct rf_gpu_matmul product = {.args = product_args(call),
@@ -137,7 +137,7 @@ static struct rf_gpu_matmul gpu_product(const struct rf_op_call *call) {
     }
     return product;
 }
-/* By types and sizes alone: buffers need not be there yet. */
+/* Depends on types and sizes alone: the buffers need not exist yet. */
 static rf_status matmul_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     struct rf_gpu_matmul product = gpu_product(call);
     return rf_gpu_matmul_workspace(&product, bytes);
@@ -153,7 +153,7 @@ static rf_status product_gpu(struct rf_queue *queue, const struct rf_op_call *ca
     return rf_gpu_matmul(queue, &product);
 }
 
-/* Weights alone: at few rows of x all else is small beside them. */
+/* Counts the weights alone: with few rows of x everything else is small beside them. */
 static void product_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     const struct rf_op_tensor *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     uint64_t matrices = is_gate(call) ? 2 : 1;
@@ -175,7 +175,7 @@ static bool exact_x(enum rf_dtype weights, const struct rf_tensor_desc *x) {
     return rf_op_is_quantized(weights) && x->dtype == RF_F32 && !x->byte_offset && rf_op_contiguous(x);
 }
 
-/* Small integers times a power of two, each 32 with a 127 among them: 8 bits hold them. */
+/* Writes small integers times a power of two, with a 127 among each 32: 8 bits hold them exactly. */
 static void fill_exact(float *x, uint64_t count, uint64_t *state) {
     for (uint64_t at = 0; at < count; at += RF_Q8_BLOCK) {
         uint64_t largest = rf_op_random(state) % RF_Q8_BLOCK;
@@ -190,7 +190,7 @@ static bool product_fill(const struct rf_op_call *call, int index, uint64_t *sta
     fill_exact(rf_op_host(x), rf_op_elements(&x->desc), state);
     return true;
 }
-/* Blocks as quantize_q8 gives them, some of zeros. */
+/* Fills x with blocks as quantize_q8 gives them, some of them zeros. */
 static bool blocks_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *x = rf_op_in(call, X);
     if (index != X) return false;
@@ -208,8 +208,8 @@ static bool blocks_fill(const struct rf_op_call *call, int index, uint64_t *stat
 /* ---- their cases ---- */
 
 enum { ALONE, WITH_BIAS, WITH_RESIDUAL, WITH_BOTH };
-/* What a case of a product is made of. pad: elements between rows of x (and one between those of out); x and out also
- * begin that many elements after their memory. */
+/* The parameters of a product's case. pad is the number of elements between rows of x; if it is not 0, one element
+ * lies between rows of out. x and out also begin that many elements after the start of their memory. */
 struct product {
     enum rf_dtype weights, type;
     uint64_t m, n, k;
@@ -254,7 +254,7 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
     static const char *const data[] = {"", " masked", " extreme", " special"};
     struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
     bool quant = rf_op_is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
-    /* The GPU wants quantized weights and what goes with them at multiples of 16 bytes. */
+    /* The GPU needs quantized weights, and the arrays that go with them, at multiples of 16 bytes. */
     uint64_t skip = quant && !q8 ? (p.pad + 3) / 4 * 4 : p.pad;
     if (q8)
         one.tensors[X] = (struct rf_tensor_desc){
@@ -328,7 +328,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                 ADD_SHAPES(list, op, deep, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
                 ADD_SHAPES(list, op, wide, .weights = weights, .type = type, .path = RF_MATMUL_WIDE);
             }
-            /* More rows than a matvec takes at once, by it and by what is chosen. */
+            /* More rows than a matvec takes at once, with that path and with the chosen one. */
             add_product(list, op, (struct product){weights, type, 11, 3, 40, .path = RF_MATMUL_MATVEC});
             add_product(list, op, (struct product){weights, type, 33, 9, 48, .with = WITH_BOTH});
         }
@@ -340,10 +340,9 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
     static const struct shape units[] = {{3, 131, 256, 8}, {130, 5, -1, 0}, {1, 1, -1, 0}};
     static const struct shape odd[] = {{3, 4, 256, 4}, {1, 2, -1, 8}};
     static const struct shape exact[] = {{1, 5, -3, 4}, {2, 3, -1, 8}, {8, 3, 512, 0}};
-    /* Several slices of a wave, the last of them in part; rows of weights that begin anywhere; more rows than waves.
-     */
+    /* Several slices for a wave, the last one partial; rows of weights that begin anywhere; more rows than waves. */
     static const struct shape slices[] = {{1, 67, -131, 0}, {3, 5, -67, 4}, {8, 2, -129, 0}};
-    /* What goes in pairs: whole lanes, rows at multiples of 16 bytes. */
+    /* Shapes for the kernel that takes rows in pairs: whole lanes, rows at multiples of 16 bytes. */
     static const struct shape pairs[] = {{1, 5, 4096, 4}, {1, 67, 2048, 0}, {1, 4, 2304, 0}, {1, 1, 6144, 8}};
     static const struct shape large_slices[] = {{1, 67, -17, 0}, {3, 5, -9, 4}, {8, 2, -19, 0}};
     for (size_t w = 0; w < RF_COUNT(rf_quantized_types); w++) {
@@ -390,7 +389,7 @@ static void matmul_cases(struct rf_case_list *list) {
 const struct rf_op rf_op_matmul = {
     .name = "matmul",
     .summary =
-        "out = x weights^T + bias + residual; i[0]: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
+        "out = x weights^T + bias + residual; path: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
         "5 matrix units with wide tiles",
     .inputs = 4,
     .outputs = 1,

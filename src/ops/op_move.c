@@ -1,7 +1,7 @@
-/* Rows of the table for ops that only move elements: transpose (any permutation, copy and cast over strides) and
+/* Rows of the table for ops that only move elements: transpose (any permutation; copies and casts over strides) and
  * concat. kernels/move_args.h says what their arguments mean.
  *
- * An element whose type does not change keeps its bits: the tolerance of every case is 0. */
+ * An element keeps its bits if its type does not change: the tolerance of every case is 0. */
 #include "ops/op_impl.h"
 
 #include "cpu/reference.h"
@@ -33,7 +33,7 @@ static struct rf_permute_args transpose_args(const struct rf_op_call *call) {
 static void transpose_reference(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     struct rf_permute_args args = transpose_args(call);
-    bool integers = in->desc.dtype == RF_I32; /* four bytes to four bytes */
+    bool integers = in->desc.dtype == RF_I32; /* moves four bytes to four bytes */
     rf_ref_permute(integers ? RF_F32 : out->desc.dtype, rf_op_host(out), integers ? RF_F32 : in->desc.dtype,
                    rf_op_host(in), &args);
 }
@@ -44,7 +44,7 @@ static rf_status transpose_gpu(struct rf_queue *queue, const struct rf_op_call *
 }
 
 /* Gives a tensor the strides of this order of dimensions, outermost first, with 'gap' elements behind each row of the
- * innermost. */
+ * innermost dimension. */
 static void lay(struct rf_tensor_desc *desc, const int *order, uint64_t gap) {
     uint64_t step = 1;
     for (int i = desc->rank; i-- > 0;) {
@@ -62,7 +62,7 @@ static void transpose_cases(struct rf_case_list *list) {
         for (size_t k = 0; k < RF_COUNT(orders); k++)
             for (size_t from = 0; from < RF_COUNT(all); from++)
                 for (int cast = 0; cast < 2; cast++) {
-                    /* The same type, and one other in turn. */
+                    /* The same type, or another type, which changes from case to case. */
                     size_t to = cast ? (from + 1 + (i + k) % 2) % 3 : from;
                     if (cast && from == 3) continue;
                     struct rf_op_case one = {.count = 2, .data = cast ? RF_DATA_EXTREME : RF_DATA_NORMAL};
@@ -74,7 +74,7 @@ static void transpose_cases(struct rf_case_list *list) {
                     rf_case_add_shown(list, &one, 0, " to %s in order %d%d%d%d", rf_dtype_name(all[to]), orders[k][0],
                                       orders[k][1], orders[k][2], orders[k][3]);
                 }
-    /* Aligned: what the device moves in vectors, in whole and in partial tiles. */
+    /* Aligned shapes, which the device moves in vectors, with whole and with partial tiles. */
     static const uint64_t aligned[][4] = {{2, 1, 136, 192}, {1, 1, 264, 72}, {2, 70, 5, 64}, {1, 9, 3, 24}};
     for (size_t i = 0; i < RF_COUNT(aligned); i++)
         for (size_t k = 1; k < 3; k++)
@@ -166,7 +166,7 @@ static rf_status concat_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     return rf_gpu_concat(queue, rf_op_in(call, 0)->desc.dtype, rf_op_out_operand(call, 0), in, &args);
 }
 static void concat_cases(struct rf_case_list *list) {
-    /* Sizes along the joined dimension, of those given; the other dimensions are 3, 5 and 7. */
+    /* Sizes of the given tensors along the joined dimension; the other dimensions are 3, 5 and 7. */
     static const struct {
         int count;
         uint64_t along[RF_CONCAT_INPUTS];

@@ -1,7 +1,7 @@
 /* Rows of the table for the norms and softmax: rms_norm, layer_norm, add_norm, softmax, softmax_mask.
  *
- * A row says shapes, types and cases. kernels/norm_args.h says what each op computes, cpu/reference.h defines it in
- * code, cpu/fast.h and ops/gpu_norm.h compute it. */
+ * A row gives shapes, types and cases. kernels/norm_args.h says what each op computes, cpu/reference.h defines it in
+ * code, and cpu/fast.h and ops/gpu_norm.h compute it. */
 #include "ops/op_impl.h"
 
 #include "cpu/fast.h"
@@ -12,13 +12,13 @@ static enum rf_dtype type_of(const struct rf_op_call *call) {
     return call->tensors[0].desc.dtype;
 }
 
-/* Of all norms: the rows of input 0. */
+/* The arguments of all norms: the rows of input 0. */
 static struct rf_norm_args norm_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *in = &call->tensors[0].desc;
     return (struct rf_norm_args){.rows = in->shape[0], .columns = in->shape[1], .eps = (float)call->attributes.eps};
 }
 
-/* in and out: dense matrices of one type. */
+/* in and out must be dense matrices of one type. */
 static rf_status check_rows(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0), *out = rf_op_out(call, 0);
     RF_TRY(rf_need_rank(in, "in", 2));
@@ -137,7 +137,8 @@ static void layer_norm_cases(struct rf_case_list *list) {
                 if (one.bench && (form != 3 || dtype == RF_BF16)) continue;
                 uint64_t rows = one.bench ? rf_case_bench_rows(dtype) : row_shapes[i].rows;
                 uint64_t columns = one.bench ? RF_CASE_BENCH_COLUMNS : row_shapes[i].columns;
-                /* Extreme without a weight: that would magnify what cancels near the mean. */
+                /* Extreme values are used without a weight only: a weight would magnify the error of cancellation
+                 * near the mean. */
                 one.data = i % 4 == 1 && form % 2 == 0   ? RF_DATA_EXTREME
                            : i % 4 == 2 && form % 3 == 0 ? RF_DATA_SPECIAL
                                                          : RF_DATA_NORMAL;
@@ -302,7 +303,7 @@ static rf_status softmax_mask_check(const struct rf_op_call *call) {
 }
 static struct rf_softmax_args softmax_mask_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *in = &rf_op_in(call, 0)->desc, *mask = &rf_op_in(call, 1)->desc;
-    bool one_mask = mask->rank && mask->shape[0] == 1; /* for all batches */
+    bool one_mask = mask->rank && mask->shape[0] == 1; /* one mask for all batches */
     return (struct rf_softmax_args){.rows = in->shape[0] * in->shape[1] * in->shape[2],
                                     .columns = in->shape[3],
                                     .rows_each = in->shape[2],
@@ -339,7 +340,7 @@ static void softmax_mask_cases(struct rf_case_list *list) {
                                          .absolute = 1e-7,
                                          .relative = 1e-5,
                                          .bench = i + 1 == RF_COUNT(shapes)};
-                /* Half a step of an f32 of 4e4 (a mask) or 400 (a score), twice, is what the exponent may be off. */
+                /* The exponent may be off by half a step of an f32 of 4e4 (a mask) or 400 (a score), twice. */
                 if (data == RF_DATA_EXTREME) one.relative = kind ? 5e-3 : 1e-4;
                 if (one.bench && (data || kind % 2)) continue;
                 uint64_t skip = (uint64_t)data, of_mask[] = {kind == 3 ? 1 : n[0], n[2], n[3]};

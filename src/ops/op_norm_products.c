@@ -1,14 +1,14 @@
-/* Products of rows that something is done to first: norm_qkv and norm_gate, what a transformer's layer begins its
- * halves with, are rms_norm and the products of its result; cast_matmul is a copy to f32 and a product. The result of
- * the first step is an output too.
+/* Ops that prepare rows and then multiply them: norm_qkv and norm_gate, with which the two halves of a transformer's
+ * layer begin, are rms_norm and the products of its result; cast_matmul is a copy to f32 and a product. The result of
+ * the first op is an output too.
  *
- * Each of these ops stands for several, one after the other: so the reference and the CPU run it, and a GPU that has
- * no kernel for all of it. For one row of x a GPU has such a kernel for most types of weights, and then the first
- * step costs no kernel of its own, nor does a second and third product.
+ * Each of these ops stands for several, one after the other. The reference and the CPU run it that way, and so does a
+ * GPU without a kernel for all of it. For one row of x a GPU has one kernel for most types of weights; the first op
+ * then needs no launch of its own, nor do a second and third product.
  *
- * Cases have rows of one size with random signs and norms that 8 bits hold (as op_matmul.c's fill_exact): what is
- * normalized loses nothing by being rounded to 8 bits, and the bounds are those of sums in f32. The same holds for
- * what is cast. */
+ * Cases have rows of one magnitude with random signs and norms that 8 bits hold exactly (like op_matmul.c's
+ * fill_exact): the normalized rows lose nothing by being rounded to 8 bits, and the tolerances are those of sums in
+ * f32. The same holds for cast rows. */
 #include "ops/op_weights_impl.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static const struct rf_op_tensor *weights_of(const struct rf_op_call *call, int 
     return rf_op_in(call, (is_cast(call) ? CAST_WEIGHTS : WEIGHTS) + product);
 }
 
-/* Op number `index` of those it stands for: the norm, then the products. */
+/* Op number `index` of those that the op stands for: the norm, then the products. */
 static struct rf_op_call part_of(const struct rf_op_call *call, int index) {
     bool gate = call->op == &rf_op_norm_gate;
     struct rf_op_call part = {.workspace = call->workspace, .workspace_offset = call->workspace_offset};
@@ -93,7 +93,7 @@ static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) 
     return RF_OK;
 }
 
-/* A call of one row as the GPU takes it, in one kernel for all. */
+/* Converts a call of one row to the arguments of the launcher that uses one kernel for all of it. */
 static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = weights_of(call, 0);
     bool gate = call->op == &rf_op_norm_gate, constant = !gate || rf_op_in(call, GATE)->constant;
@@ -151,7 +151,7 @@ static void norm_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *
 
 /* ---- cases ---- */
 
-/* Numbers that 8 bits hold, a 127 among each 32 of them; x of a norm is of one size. */
+/* Writes numbers that 8 bits hold exactly, with a 127 among each 32; an x that is normalized has one magnitude. */
 static bool norm_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     uint64_t count = rf_op_elements(&tensor->desc);
@@ -190,7 +190,7 @@ static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_
     }
     if (cast && n[2] % 2)
         one.tensors[CAST_RESIDUAL] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 2, .shape = {m, n[0]}};
-    /* As op_matmul.c says, with norms in place of x; the norm's own roundings come to a few of each product's. */
+    /* As op_matmul.c says, with norms in place of x; the norm's own rounding adds a few roundings of each product. */
     double product = quant ? 1.4 : 5.4;
     one.absolute = 1.5e-7 * product * ((double)k + 4) + 4e-7 * product * sqrt((double)k);
     one.relative = 2e-6;
@@ -240,7 +240,7 @@ static void cast_matmul_cases(struct rf_case_list *list) {
 
 const struct rf_op rf_op_norm_qkv = {
     .name = "norm_qkv",
-    .summary = "normed = rms_norm(x, norm), eps eps; three products of it, normed weights^T",
+    .summary = "normed = rms_norm(x, norm) with eps; three products of it, normed weights^T",
     .inputs = 5,
     .outputs = 4,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
@@ -255,7 +255,7 @@ const struct rf_op rf_op_norm_qkv = {
 };
 const struct rf_op rf_op_norm_gate = {
     .name = "norm_gate",
-    .summary = "normed = rms_norm(x, norm), eps eps; out = silu(normed weights^T) * (normed gate^T)",
+    .summary = "normed = rms_norm(x, norm) with eps; out = silu(normed weights^T) * (normed gate^T)",
     .inputs = 4,
     .outputs = 2,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),

@@ -1,8 +1,8 @@
-/* The row of paged_attention: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's type
- * or RF_Q8_0, or f16 or bf16 where q is f32; the table, if given, i32 [batch, width]; the lengths, i32 [batch].
+/* The row of paged_attention. Inputs: q [batch, heads, rows, dim]; k and v in pages [pages, heads, rows, dim], of q's
+ * type or RF_Q8_0, or f16 or bf16 if q is f32; optionally the table, i32 [batch, width]; the lengths, i32 [batch].
  * Attributes: scale; max_length: no sequence counts more keys than this, 0: as many as there is room for; path: enum
- * rf_attention_path; fresh: how many keys of a sequence, its newest, the graph itself makes at most, where the others
- * exist when it begins, 0: any. */
+ * rf_attention_path; fresh: the most keys of a sequence, its newest, that the graph itself writes, while the others
+ * exist when it begins, 0: it may write any of them. */
 #include "ops/op_attention_impl.h"
 
 #include <math.h>
@@ -12,9 +12,9 @@
 
 enum { Q, K, V, TABLE, LENGTHS, OUT };
 enum fill_kind {
-    FILL_ANY,   /* lengths of all kinds: full, any, none, one, too many */
-    FILL_HOLES, /* and table entries that are no page */
-    FILL_FULL,  /* every length as long as may be */
+    FILL_ANY,   /* lengths of all kinds: full, any, none, one, too long */
+    FILL_HOLES, /* the same, with table entries that name no page */
+    FILL_FULL,  /* every sequence has its largest length */
 };
 
 /* How many keys a sequence may have. */
@@ -31,7 +31,7 @@ static rf_status check_words(const char *name, const struct rf_tensor_desc *desc
     return RF_OK;
 }
 
-/* Pages: a power of two of rows where there is a table, else one page a sequence. */
+/* With a table, a page has a power of two of rows; without one, each sequence has one page. */
 static rf_status check_pages(const struct rf_op_call *call) {
     const struct rf_tensor_desc *q = &rf_op_in(call, Q)->desc, *k = &rf_op_in(call, K)->desc;
     const struct rf_tensor_desc *table = &rf_op_in(call, TABLE)->desc;
@@ -83,8 +83,8 @@ static rf_status check(const struct rf_op_call *call) {
 
 /* ---- running ---- */
 
-/* How many of a sequence's keys, the newest, work on the queue may write; RF_ALL_FRESH: any of them, or the table or
- * the lengths. */
+/* How many of a sequence's newest keys work on the queue may write; RF_ALL_FRESH: it may write any key, or the table
+ * or the lengths. */
 static uint32_t fresh_keys(const struct rf_op_call *call) {
     const struct rf_op_tensor *table = rf_op_in(call, TABLE);
     bool keys = rf_op_in(call, K)->constant && rf_op_in(call, V)->constant;
@@ -158,7 +158,7 @@ static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) 
     return rf_gpu_paged_attention(queue, &launch);
 }
 
-/* The keys and values of full sequences. Several queries read them once together. */
+/* Counts the keys and values of full sequences. Several queries read them once together. */
 static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     const struct rf_tensor_desc *k = &rf_op_in(call, K)->desc;
     struct rf_paged_attention_args a = paged_args(call);
@@ -169,7 +169,7 @@ static void cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops
 
 /* ---- cases ---- */
 
-/* Every page is named before one is named again; lengths are full, any, none, one and too many, in turn. */
+/* Every page is named once before any is named again; lengths are full, any, none, one and too long, in turn. */
 static bool fill(const struct rf_op_call *call, int index, uint64_t *state) {
     if (index != TABLE && index != LENGTHS) return false;
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
@@ -203,9 +203,10 @@ struct shape {
     enum rf_case_data data;
 };
 
-/* As flash_attention's: f32 1e-4; f16 and bf16 a step of the result and two of the weights. Keys in q8_0 are
- * exact in f32. f32 queries over 16-bit keys: several of them are rounded to the keys' type on matrix units, and
- * scores of up to 30 make half a step of a query some 8 of the result; a single one keeps twice that type's bits. */
+/* Tolerances are as flash_attention's: f32 1e-4; f16 and bf16 one step of the result and two of the weights. Keys in
+ * q8_0 are exact in f32. f32 queries over 16-bit keys: with several queries, they are rounded to the keys' type on
+ * matrix units, and with scores of up to 30 half a step of a query makes some 8 steps of the result; a single query
+ * keeps twice that type's bits. */
 static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_dtype cache,
                 enum rf_attention_path path, bool bench) {
     static const char *const paths[] = {"", " plain", " matrix", " wide"};
@@ -279,7 +280,7 @@ static void cases(struct rf_case_list *list) {
             add(list, &shapes[i], rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_PLAIN, false);
             add(list, &shapes[i], rf_case_floats[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
             if (rf_case_floats[t] == RF_F32) continue;
-            /* One query: AUTO takes the matrix units where it can. */
+            /* One query: AUTO uses the matrix units if it can. */
             add(list, &shapes[i], rf_case_floats[t], rf_case_floats[t],
                 several ? RF_ATTENTION_MATRIX : RF_ATTENTION_AUTO, false);
             add(list, &shapes[i], RF_F32, rf_case_floats[t], RF_ATTENTION_AUTO, false);
@@ -293,7 +294,7 @@ static void cases(struct rf_case_list *list) {
                 add(list, &s, rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_AUTO, false);
                 if (dims[i] % 32 == 0) add(list, &s, rf_case_floats[t], RF_Q8_0, RF_ATTENTION_AUTO, false);
                 if (rf_case_floats[t] != RF_F32) add(list, &s, RF_F32, rf_case_floats[t], RF_ATTENTION_AUTO, false);
-                /* Pages that hold whole tiles of keys, and several of them. */
+                /* Several pages, each of which holds whole tiles of keys. */
                 s.page_rows = 128;
                 s.table_width = 4;
                 if (rows == 1) add(list, &s, rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_AUTO, false);

@@ -1,6 +1,7 @@
-/* What belongs to quantized types: quantize_q8, dequantize, embedding.
+/* The ops on quantized types: quantize_q8, dequantize, embedding.
  *
- * All three are exact: every backend gives the reference's bits (of a NaN: a NaN), so their cases allow no error. */
+ * All three are exact: every backend gives the reference's bits (for a NaN: any NaN), so their cases allow no
+ * error. */
 #include "ops/op_weights_impl.h"
 
 #include "cpu/fast.h"
@@ -119,7 +120,7 @@ static rf_status dequantize_gpu(struct rf_queue *queue, const struct rf_op_call 
     RF_TRY(rf_need_gpu_aligned(call, out, "out", 16));
     return rf_gpu_dequantize(queue, out->desc.dtype, rf_op_operand(out), in->desc.dtype, rf_op_operand(in), &args);
 }
-/* Two rows: blocks of any bits at all, scales that are not finite included. */
+/* A case of two rows gets random bits in its blocks, so that scales may be infinite or NaN. */
 static bool dequantize_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *in = rf_op_in(call, index);
     if (in->desc.rank != 2 || in->desc.shape[0] != 2) return false;
@@ -129,7 +130,7 @@ static bool dequantize_fill(const struct rf_op_call *call, int index, uint64_t *
 }
 static void dequantize_cases(struct rf_case_list *list) {
     static const struct {
-        uint64_t rows, blocks; /* in a row */
+        uint64_t rows, blocks; /* blocks of a row */
         uint64_t in_offset, out_offset;
     } shapes[] = {{1, 1, 0, 0}, {3, 7, 16, 32}, {2, 9, 0, 0}, {0, 5, 0, 0}};
     static const enum rf_dtype fast[] = {RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
@@ -220,8 +221,8 @@ static rf_status embedding_gpu(struct rf_queue *queue, const struct rf_op_call *
                                          .indices = rf_op_operand(rf_op_in(call, 1))};
     return rf_gpu_embedding(queue, &embedding);
 }
-/* Rows of the table, and now and then an index that names none; a long list, a benchmark's, goes through the table in
- * strides and names no row twice, as far as there are enough. */
+/* Writes rows of the table, and now and then an index outside it. A long list, a benchmark's, goes through the table
+ * in strides and names no row twice if there are enough rows. */
 static bool embedding_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     if (index != 1) return false;
     int32_t *indices = rf_op_host(rf_op_in(call, 1));
@@ -237,7 +238,7 @@ static bool embedding_fill(const struct rf_op_call *call, int index, uint64_t *s
     }
     return true;
 }
-/* The rows that are looked up, not the whole table. */
+/* Counts the rows that are looked up, not the whole table. */
 static void embedding_cost(const struct rf_op_call *call, uint64_t *bytes, uint64_t *flops) {
     const struct rf_tensor_desc *table = &rf_op_in(call, 0)->desc, *out = &rf_op_out(call, 0)->desc;
     uint64_t elements = rf_op_elements(out);

@@ -1,4 +1,4 @@
-/* The op rope, and what it shares with kv_append (op_rope_impl.h). */
+/* The op rope, and what it shares with the ops of the KV cache (op_rope_impl.h). */
 #include "ops/op_rope_impl.h"
 
 #include "cpu/fast.h"
@@ -149,7 +149,7 @@ static void rope_cases(struct rf_case_list *list) {
                         if (which) continue;
                     }
                     if (to != RF_F32) one.absolute = 2e-5;
-                    /* 256 MiB for types of either width. */
+                    /* 256 MiB whichever the type. */
                     uint64_t tokens = one.bench && dtype == RF_F32 ? shapes[i].tokens / 2 : shapes[i].tokens;
                     uint64_t shape[] = {tokens, heads, dim};
                     one.tensors[0] = rf_case_tensor(dtype, 3, shape, skip);

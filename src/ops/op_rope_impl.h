@@ -10,7 +10,7 @@
 #include "kernels/cache_args.h"
 #include "ops/op_impl.h"
 
-enum { RF_HEAD_MAX = 4096 }; /* elements: the most that the references take */
+enum { RF_HEAD_MAX = 4096 }; /* elements of the longest head that the references take */
 
 enum { RF_ROTATIONS = 4 };
 extern const char *const rf_rotation_names[RF_ROTATIONS];
@@ -19,9 +19,9 @@ void rf_rotation_set(struct rf_op_case *one, int which, bool halves, uint64_t ro
 void rf_rotation_fill(const struct rf_op_call *call, const struct rf_op_tensor *steps);
 
 rf_status rf_rotation_check(const struct rf_op_call *call, const struct rf_op_tensor *steps, uint64_t dim);
-/* A dense vector of i32. */
+/* The tensor must be a dense vector of i32. */
 rf_status rf_need_numbers(const struct rf_op_tensor *tensor, const char *name, uint64_t count);
-/* [tokens, heads, dim], with dense elements and sizes that 32 bits hold. */
+/* The tensor must be [tokens, heads, dim], with dense elements and sizes that fit in 32 bits. */
 rf_status rf_need_heads(const struct rf_op_tensor *tensor, const char *name);
 
 #endif

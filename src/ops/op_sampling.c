@@ -149,7 +149,7 @@ static void sample_reference(const struct rf_op_call *call) {
     struct rf_sample_args args;
     if (sample_args(call, &args)) return;
     uint64_t *scratch = malloc(args.columns * sizeof *scratch);
-    /* Without memory the output stays as it is, which no check takes for a token. */
+    /* If memory runs out, the output stays unchanged, which no check accepts as a token. */
     if (scratch)
         rf_ref_sample(rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, LOGITS)),
                       rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)), &args, scratch);
@@ -169,7 +169,7 @@ static rf_status sample_gpu(struct rf_queue *queue, const struct rf_op_call *cal
     if (wrong) return rf_fail(RF_E_INVALID, "sample: %s", wrong);
     return rf_gpu_sample(queue, &sample);
 }
-/* A window holds some tokens twice, and some numbers that are no token. */
+/* A window holds some tokens twice, and some numbers that name no token. */
 static bool sample_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     const struct rf_op_tensor *tensor = rf_op_in(call, index);
     if (index == LOGITS) return false;

@@ -1,5 +1,4 @@
-/* The table itself and what its rows share. A new op is a row in the file of its family and a
- * line here. */
+/* The op table itself and what its rows share. A new op is a row in the file of its family and a line here. */
 #include "ops/op.h"
 
 #include <stdio.h>
@@ -33,7 +32,7 @@ const struct rf_op *const rf_op_table[] = {
     &rf_op_quantize_q8,
     &rf_op_dequantize,
     &rf_op_embedding,
-    /* a transformer's glue, and the choice of a token */
+    /* the other ops of a transformer, and the choice of a token */
     &rf_op_layer_norm,
     &rf_op_add_norm,
     &rf_op_activation,

@@ -1,7 +1,7 @@
-/* What the rows of products with weights and of quantized types share: checks of shapes and of what the GPU needs.
+/* What the rows of products with weights and of quantized types share: checks of shapes, and of what the GPU needs.
  *
- * rf_need_… asks for what the references need. rf_need_gpu_… is what the GPU wants beyond that: refused as
- * unsupported, with the op's name, before anything is launched. */
+ * rf_need_… checks what the references need. rf_need_gpu_… checks what the GPU needs beyond that: a call without it
+ * is refused as unsupported, with the op's name, before anything is launched. */
 #ifndef RF_OPS_OP_WEIGHTS_IMPL_H
 #define RF_OPS_OP_WEIGHTS_IMPL_H
 
@@ -12,15 +12,15 @@
 #define RF_DTYPE_OF(name, NAME, parts) RF_##NAME,
 static const enum rf_dtype rf_quantized_types[] = {RF_EACH_QUANT_WEIGHT(RF_DTYPE_OF)};
 
-/* A call of matmul, matmul_gate or matmul_q8 as the CPU takes it (op_matmul.c). */
+/* Converts a call of matmul, matmul_gate or matmul_q8 to the arguments of the CPU (op_matmul.c). */
 struct rf_ref_matmul rf_op_product(const struct rf_op_call *call);
 
-/* From row to row of a matrix, in elements; a single row has no other. */
+/* The distance from row to row of a matrix, in elements; for a single row, its length. */
 static inline uint64_t rf_row_stride(const struct rf_tensor_desc *desc) {
     return desc->shape[0] <= 1 || !desc->shape[1] ? desc->shape[1] : desc->strides[0];
 }
 
-/* A matrix whose rows are runs of elements, one after the other. */
+/* The tensor must be a matrix with dense rows. */
 static inline rf_status rf_need_matrix(const struct rf_op_tensor *tensor, const char *name) {
     const struct rf_tensor_desc *desc = &tensor->desc;
     RF_TRY(rf_need_rank(tensor, name, 2));
@@ -46,7 +46,7 @@ static inline rf_status rf_need_weights(const struct rf_op_tensor *tensor, const
     RF_TRY(rf_need_matrix(tensor, name));
     return rf_need_dense(tensor, name);
 }
-/* Activations in 8 bits: blocks of RF_Q8_BLOCK elements as bytes. */
+/* The tensor must hold activations in 8 bits: blocks of RF_Q8_BLOCK elements as bytes. */
 static inline rf_status rf_need_blocks(const struct rf_op_tensor *tensor, const char *name, uint64_t rows,
                                        uint64_t columns) {
     if (tensor->desc.dtype != RF_U8)
@@ -60,7 +60,7 @@ static inline rf_status rf_need_blocks(const struct rf_op_tensor *tensor, const 
     return rf_need_dense(tensor, name);
 }
 
-/* What the GPU needs and the reference does not. */
+/* The alignment that the GPU needs and the reference does not. */
 static inline rf_status rf_need_gpu_aligned(const struct rf_op_call *call, const struct rf_op_tensor *tensor,
                                             const char *name, uint64_t bytes) {
     if (rf_operand_address(rf_op_operand(tensor)) % bytes == 0) return RF_OK;

@@ -1,7 +1,7 @@
-/* Where an operand lies, and the checks every launcher of this family makes before it launches.
+/* Where an operand lies, and the checks that every launcher makes before it launches.
  *
- * Each check fails with one line that begins with the op's name. Sizes are checked for overflow here, so that what
- * a kernel computes in 64 bits cannot wrap. */
+ * Each check fails with one line that begins with the op's name. Sizes are checked for overflow here, so that what a
+ * kernel computes in 64 bits cannot wrap. */
 #ifndef RF_OPS_GPU_SLICE_H
 #define RF_OPS_GPU_SLICE_H
 
@@ -9,7 +9,7 @@
 
 #include "ops/launch.h"
 
-/* A place in a buffer. Borrowed as by rf_queue_launch. No buffer: an operand that is left out. */
+/* A place in a buffer. The buffer is borrowed as by rf_queue_launch. An operand without a buffer is left out. */
 struct rf_operand {
     struct rf_buffer *buffer;
     uint64_t offset_bytes;
@@ -19,14 +19,14 @@ struct rf_operand {
 struct rf_named_operand {
     const char *name;
     struct rf_operand at;
-    uint64_t bytes; /* from its first element to behind its last */
+    uint64_t bytes; /* from the start of its first element to the end of its last */
 };
 
 static inline struct rf_arg rf_operand_arg(struct rf_operand operand) {
     return rf_arg_buffer_at(operand.buffer, operand.offset_bytes);
 }
 
-/* What a launcher asks of every call, before it looks at the operands. */
+/* Checks that queue and arguments are given, before a launcher looks at the operands. */
 static inline rf_status rf_operands_given(const char *op, const void *queue, const void *args) {
     return queue && args ? RF_OK : rf_fail(RF_E_INVALID, "%s: queue or arguments are NULL", op);
 }
@@ -35,7 +35,7 @@ static inline rf_status rf_operands_float(const char *op, enum rf_dtype dtype) {
     const char *name = rf_dtype_name(dtype);
     return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for type %s: f32, f16 or bf16", op, name ? name : "?");
 }
-/* Elements of dense rows. */
+/* Counts the elements of dense rows. */
 static inline rf_status rf_operands_count(const char *op, uint64_t rows, uint64_t columns, uint64_t *elements) {
     if (rf_mul_overflows(rows, columns, elements))
         return rf_fail(RF_E_INVALID, "%s: %llu rows of %llu columns are more than 64 bits can count", op,
@@ -43,17 +43,17 @@ static inline rf_status rf_operands_count(const char *op, uint64_t rows, uint64_
     return RF_OK;
 }
 
-/* The same operand, this many bytes later; none stays none. */
+/* The same operand, this many bytes later; an operand without a buffer stays so. */
 static inline struct rf_operand rf_operand_later(struct rf_operand operand, uint64_t bytes) {
     if (operand.buffer) operand.offset_bytes += bytes;
     return operand;
 }
-/* 0 without a buffer. */
+/* The device address; 0 without a buffer. */
 static inline uint64_t rf_operand_address(struct rf_operand operand) {
     return operand.buffer ? rf_buffer_address(operand.buffer) + operand.offset_bytes : 0;
 }
 
-/* 1 + the largest index of sizes[i] elements at strides[i]; 0 where a size is 0. True on overflow. */
+/* Sets *extent to 1 + the largest index of sizes[i] elements at strides[i]; 0 if a size is 0. True on overflow. */
 static inline bool rf_extent_overflows(const uint64_t *sizes, const uint64_t *strides, int rank, uint64_t *extent) {
     uint64_t last = 0, step, product = 1;
     for (int i = 0; i < rank; i++) {
@@ -61,14 +61,15 @@ static inline bool rf_extent_overflows(const uint64_t *sizes, const uint64_t *st
             *extent = 0;
             return false;
         }
-        /* The number of elements must be a number too, also where a stride of 0 repeats them. */
+        /* The number of elements must not overflow either, even if a stride of 0 repeats them. */
         if (rf_mul_overflows(product, sizes[i], &product)) return true;
         if (rf_mul_overflows(sizes[i] - 1, strides[i], &step) || rf_add_overflows(last, step, &last)) return true;
     }
     return rf_add_overflows(last, 1, extent);
 }
 
-/* Fills bytes from an extent in elements; checks presence, alignment and that it lies in its buffer. */
+/* Computes the operand's bytes from an extent in elements; checks that it is given, aligned, and inside its
+ * buffer. */
 static inline rf_status rf_operand_check(const char *op, struct rf_named_operand *operand, uint64_t extent,
                                          uint64_t element_bytes, uint64_t align) {
     const struct rf_operand *at = &operand->at;
@@ -86,7 +87,8 @@ static inline rf_status rf_operand_check(const char *op, struct rf_named_operand
     return RF_OK;
 }
 
-/* Whether two elements lie in one place: by stride, each dimension must step over all that the smaller ones span. */
+/* Whether two elements may lie in one place: in order of strides, each dimension must step over all that the smaller
+ * ones span. */
 static inline bool rf_elements_overlap(const uint64_t *sizes, const uint64_t *strides, int rank) {
     for (int i = 0; i < rank; i++)
         if (!sizes[i]) return false;
@@ -101,14 +103,14 @@ static inline bool rf_elements_overlap(const uint64_t *sizes, const uint64_t *st
     return false;
 }
 
-/* The same for an operand of `bytes` bytes, which may have no buffer where these are 0. */
+/* The same for an operand of `bytes` bytes, which may have no buffer if bytes is 0. */
 static inline rf_status rf_operand_check_bytes(const char *op, struct rf_named_operand *operand, uint64_t bytes,
                                                uint64_t align) {
     operand->bytes = 0;
     return bytes || operand->at.buffer ? rf_operand_check(op, operand, bytes, 1, align) : RF_OK;
 }
 
-/* Two operands may not overlap; may_be_same: except by lying at the same place. */
+/* Two operands may not overlap; with may_be_same, they may lie at exactly the same place. */
 static inline rf_status rf_operands_apart(const char *op, const struct rf_named_operand *a,
                                           const struct rf_named_operand *b, bool may_be_same) {
     if (!a->at.buffer || !b->at.buffer || !a->bytes || !b->bytes) return RF_OK;
@@ -123,11 +125,11 @@ static inline rf_status rf_operands_apart(const char *op, const struct rf_named_
 /* ---- dimensions of an output and an input together ---- */
 
 struct rf_axis {
-    uint64_t size, out, in; /* how many, and the strides of both arrays */
+    uint64_t size, out, in; /* size and the strides of both arrays */
 };
 
-/* Drops dimensions of 1 and sorts the others by the stride of the output, the largest first. Returns how many are
- * left. */
+/* Drops dimensions of 1 and sorts the others by the stride of the output, the largest first. Returns how many
+ * remain. */
 static inline int rf_axes_order(struct rf_axis *axes, int rank) {
     int count = 0;
     for (int i = 0; i < rank; i++)
@@ -140,7 +142,7 @@ static inline int rf_axes_order(struct rf_axis *axes, int rank) {
         }
     return count;
 }
-/* The same, and joins neighbours that are dense in both arrays. */
+/* The same, and joins neighbouring dimensions that are dense in both arrays. */
 static inline int rf_axes_simplify(struct rf_axis *axes, int rank) {
     int count = rf_axes_order(axes, rank);
     for (int i = count - 1; i > 0; i--)
@@ -151,8 +153,8 @@ static inline int rf_axes_simplify(struct rf_axis *axes, int rank) {
         }
     return count;
 }
-/* Whether no two elements of the output lie in one place. The axes are ordered: each must step over all that those
- * behind it span. (Stricter than needed for some interleaved layouts, never too lax.) */
+/* Whether no two elements of the output lie in one place. The axes are ordered: each must step over all that the axes
+ * behind it span. (This is stricter than needed for some interleaved layouts, never too lax.) */
 static inline bool rf_axes_distinct(const struct rf_axis *axes, int count) {
     for (int i = count - 1; i >= 0; i--) {
         uint64_t span = 0;

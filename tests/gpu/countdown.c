@@ -44,15 +44,14 @@ static int run_child(gpu_scenario scenario, int code, long step) {
     }
     bool abandoned = lost || strstr(gpu_log(), "abandoned") || strstr(gpu_log(), "could not be given back");
     rf_runtime_destroy(&gpu.runtime);
-    if (gpu_sim_device_bytes()) RF_ASSERT(abandoned); /* held only if it was said */
+    if (gpu_sim_device_bytes()) RF_ASSERT(abandoned); /* memory is held only if it was reported as abandoned */
     RF_ASSERT_INT(gpu_sim_traps(), 0);
     if (status == RF_OK) RF_ASSERT(right);
-    if (status != RF_OK && status != expected_status(code))
-        /* Some answers mean more than their number where they stand. */
+    if (status != RF_OK && status != expected_status(code)) /* Some calls give a code a more specific status. */
         RF_ASSERT(status == RF_E_NO_DEVICE || status == RF_E_DRIVER || status == RF_E_NOT_FOUND ||
                   status == RF_E_UNSUPPORTED || status == RF_E_DEVICE_LOST || status == RF_E_NO_DRIVER);
     if ((code == 700 || code == 999) && (long)gpu_sim_calls() >= step && status == RF_OK)
-        /* A fatal code that no status showed can only have come in clean-up; it is logged. */
+        /* A fatal code that no status showed can only have come in clean-up; then it is in the log. */
         RF_ASSERT(strstr(gpu_log(), "lost"));
     if ((long)gpu_sim_calls() < step) return 2; /* the scenario makes fewer calls: done */
     RF_NOTE("step %ld code %d: %s", step, code, rf_status_name(status));
@@ -61,11 +60,11 @@ static int run_child(gpu_scenario scenario, int code, long step) {
 
 void gpu_countdown(gpu_scenario scenario, int code) {
     gpu_need_simulated("");
-    gpu_folder(); /* made here, for all children */
+    gpu_folder(); /* made here for all children */
     long step = 1;
     int failures = 0;
     for (;; step++) {
-        /* Fork before any driver is touched in this process. */
+        /* Fork before any driver is loaded in this process. */
         fflush(NULL);
         pid_t child = fork();
         RF_ASSERT(child >= 0);

@@ -20,7 +20,7 @@ bool gpu_simulated(void) {
     return !driver || !*driver || !strcmp(driver, "sim");
 }
 
-/* The build folder, from this executable's place in it: build/tests/gpu/NAME. */
+/* Finds the build folder from this executable's path: build/tests/gpu/NAME. */
 static void build_folder(char *path, size_t size) {
     ssize_t length = readlink("/proc/self/exe", path, size - 1);
     RF_ASSERT(length > 0);
@@ -65,7 +65,7 @@ static void remove_folder(void) {
 }
 
 void gpu_use_folder(const char *path) {
-    snprintf(folder_path, sizeof folder_path, "%s", path); /* somebody else's to remove */
+    snprintf(folder_path, sizeof folder_path, "%s", path); /* its owner removes it */
 }
 
 const char *gpu_folder(void) {
@@ -99,7 +99,7 @@ const char *gpu_log(void) {
 
 void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     static char driver[64], leases[320], helper[600], library[600], folder[512];
-    /* On a simulated GPU a budget lent by a runner is of no use: it lies in other leases. */
+    /* On a simulated GPU a budget that a runner lends is useless: it belongs to other leases. */
     const char *all[32] = {driver, leases, helper};
     size_t count = 3;
     if (gpu_simulated()) {
@@ -107,7 +107,7 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
         all[count++] = "RF_BUDGET=70%";
     }
     *gpu = (struct gpu){.modules = gpu->modules};
-    /* This executable carries the library itself, away from the files that lie beside it. */
+    /* This executable contains the library itself, away from the files that the library looks for beside it. */
     build_folder(folder, sizeof folder);
     const char *other_helper = getenv("RF_PROBE_HELPER"), *other_leases = getenv("RF_LEASE_DIR");
     if (other_helper && *other_helper)
@@ -117,7 +117,7 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
     const char *asked = getenv("RF_DRIVER");
     snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
-    /* Leases of a test are nobody else's business, on a simulated GPU; on another they are the runner's. */
+    /* On a simulated GPU a test has its own lease folder; on a real one it uses the runner's. */
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s",
              gpu_simulated() ? gpu_folder()
              : other_leases  ? other_leases
@@ -198,7 +198,7 @@ rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uin
 
 /* ---- the simulated driver's own figures ---- */
 
-/* The handle of the library if this process has loaded it. */
+/* The library's symbol, if this process has loaded the library. */
 static void *sim_symbol(const char *name) {
     static void *library;
     if (!gpu_simulated()) return NULL;

@@ -1,8 +1,8 @@
 /* What the device layer's tests share: a device, simulated unless RF_DRIVER says otherwise.
  *
- * The tests use public headers only, so that they say what a user can rely on; the simulated
- * driver's own figures come through its rfsim_* functions as a second witness. Each test runs
- * in a process of its own, so setting RFSIM for it disturbs nobody. */
+ * The tests use public headers only, so that they show what a user can rely on; the simulated driver's own figures
+ * come through its rfsim_* functions as a second witness. Each test runs in a process of its own, so setting RFSIM
+ * affects no other test. */
 #ifndef GPU_TESTING_H
 #define GPU_TESTING_H
 
@@ -22,45 +22,45 @@ struct gpu {
 
 /* Whether this run is on the simulated driver. */
 bool gpu_simulated(void);
-/* Skips the test on a real GPU; else sets RFSIM for this process ("" for the default). */
+/* Skips the test on a real GPU; otherwise sets RFSIM for this process ("" for the default). */
 void gpu_need_simulated(const char *rfsim);
-/* Skips the test where a runner holds the GPU and lends this process a part: it needs leases of
- * its own. On the simulated driver a test always has them. */
+/* Skips the test if a runner holds the GPU and lends this process a part of it: the test needs leases of its own. On
+ * the simulated driver a test always has them. */
 void gpu_need_own_leases(void);
-/* Sets RFSIM anew, say to add faults after the probe. */
+/* Sets RFSIM again, for example to add faults after the probe. */
 void gpu_set_sim(const char *rfsim);
 /* A private folder for leases, trees and files of this test; removed when the process ends. */
 const char *gpu_folder(void);
-/* In a child process: its parent's. */
+/* For a child process: uses its parent's folder. */
 void gpu_use_folder(const char *path);
 
 /* A runtime with these further options ("NAME=VALUE"; NULL-ended, may be NULL). Log lines go to
  * the test's output and to gpu_log(). */
 void gpu_make_runtime(struct gpu *gpu, const char *const *options);
-/* Opens device 0 with the test kernels, and a queue. Skips where a real GPU was asked for and
- * is not there. budget NULL: the default. */
+/* Opens device 0 with the test kernels, and a queue. Skips the test if RF_DRIVER asks for a real GPU and there is
+ * none. budget NULL means the default. */
 void gpu_open(struct gpu *gpu, const char *budget);
 void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
 rf_status gpu_try_open(struct gpu *gpu, const char *budget);
-const char *gpu_log(void); /* all lines so far */
+const char *gpu_log(void); /* all log lines so far */
 
 struct rf_memory_info gpu_memory(struct gpu *gpu);
 struct rf_buffer *gpu_buffer(struct gpu *gpu, uint64_t bytes);
 const struct rf_kernel *gpu_kernel(struct gpu *gpu, const char *name);
-/* Launches with so many threads in all, in blocks of 256. */
+/* Launches this many threads in all, in blocks of 256. */
 rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uint64_t threads,
                      const struct rf_arg *args, size_t count);
 #define GPU_LAUNCH(queue, kernel, threads, ...)                                                                      \
     gpu_launch((queue), (kernel), (threads), (const struct rf_arg[]){__VA_ARGS__},                                   \
                sizeof((const struct rf_arg[]){__VA_ARGS__}) / sizeof(struct rf_arg))
 
-/* The simulated driver's answer; 0 where the driver is real. */
+/* The simulated driver's figures; 0 if the driver is real. */
 uint64_t gpu_sim_calls(void);
 uint64_t gpu_sim_traps(void);
-uint64_t gpu_sim_device_bytes(void);             /* charged, contexts not included */
-uint64_t gpu_sim_entry_calls(const char *entry); /* of one entry point: "hipFree" */
-uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was none */
-void gpu_sim_set_desktop(uint64_t bytes);        /* of device 0, once the driver is loaded */
+uint64_t gpu_sim_device_bytes(void);             /* charged bytes, without contexts */
+uint64_t gpu_sim_entry_calls(const char *entry); /* calls of one entry point, for example "hipFree" */
+uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was no allocation */
+void gpu_sim_set_desktop(uint64_t bytes);        /* for device 0, once the driver is loaded */
 void gpu_sim_release_hangs(void);
 
 int64_t gpu_now_ns(void);

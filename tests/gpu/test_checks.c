@@ -35,7 +35,7 @@ RF_TEST(poison, fresh_memory_is_nan_and_freed_memory_is_scribbled, .gpu = true) 
     gpu_make_runtime(&gpu, (const char *const[]){"RF_CHECK=poison", NULL});
     gpu_open(&gpu, NULL);
     float got[300];
-    for (int round = 0; round < 2; round++) { /* the second time the pool's old memory comes back */
+    for (int round = 0; round < 2; round++) { /* the second round reuses the pool's memory */
         struct rf_buffer *in = gpu_buffer(&gpu, sizeof got), *out = gpu_buffer(&gpu, sizeof got);
         RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "read_uninitialised"), 300, rf_arg_buffer(out),
                                 rf_arg_buffer(in), rf_arg_i64(300)));
@@ -103,14 +103,14 @@ RF_TEST(bad_input, sizes_and_offsets_leave_the_ledger_alone, .gpu = true) {
     RF_EXPECT_STATUS(rf_fill(gpu.queue, buffer, 50, UINT64_MAX, 0), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_copy_on_device(gpu.queue, buffer, 10, buffer, 0, 20), RF_E_INVALID);
     RF_ASSERT_CONTAINS(rf_error_text(), "overlap");
-    RF_EXPECT_OK(rf_copy_to_device_safe(gpu.queue, buffer, 100, bytes, 0)); /* nothing, at the end */
+    RF_EXPECT_OK(rf_copy_to_device_safe(gpu.queue, buffer, 100, bytes, 0)); /* zero bytes at the end */
     RF_EXPECT_OK(rf_fill(gpu.queue, buffer, 0, 0, 1));
     struct rf_pinned *pinned = NULL;
     RF_EXPECT_STATUS(rf_pinned_create(gpu.device, 0, &pinned), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_pinned_create(gpu.device, UINT64_MAX, &pinned), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_pinned_create(gpu.device, UINT64_C(1) << 60, &pinned), RF_E_NO_MEMORY);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
-    RF_EXPECT_OK(rf_buffer_destroy(&buffer)); /* NULL now */
+    RF_EXPECT_OK(rf_buffer_destroy(&buffer)); /* it is NULL now */
     RF_EXPECT_OK(rf_buffer_destroy(NULL));
     gpu_close(&gpu);
 }

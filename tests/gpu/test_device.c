@@ -74,7 +74,7 @@ RF_TEST(device, memory_info_adds_up, .gpu = true) {
     uint64_t safe = 0;
     RF_ASSERT_OK(rf_safe_alloc_size(gpu.device, &safe));
     RF_EXPECT_INT(safe, info.available_bytes);
-    if (gpu_simulated()) { /* as much as it says, and not a granule more */
+    if (gpu_simulated()) { /* it takes the amount that it says, and not a granule more */
         struct rf_buffer *all = gpu_buffer(&gpu, safe), *more = NULL;
         RF_PARAMS(struct rf_buffer_params, params);
         params.bytes = 3 * MIB;

@@ -1,13 +1,13 @@
-/* A fault at every driver call of a full scenario: the right status each time, a ledger that is
- * empty or abandoned, no hang, no leak. */
+/* A fault at every driver call of a full scenario: each time the status is right, the ledger is empty or abandoned,
+ * and nothing hangs or leaks. */
 #include "countdown.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Opens, allocates, uploads, launches, downloads, closes; every status is kept, everything that
- * was made is destroyed. Gives the first failure. */
+/* Opens, allocates, uploads, launches, downloads, closes; it keeps every status and destroys everything that it made.
+ * Returns the first failure. */
 static rf_status scenario(struct gpu *gpu, bool *result_right) {
     enum { COUNT = 70000 };
     static uint32_t sent[COUNT], got[COUNT];

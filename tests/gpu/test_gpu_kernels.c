@@ -1,5 +1,5 @@
-/* The built-in kernels through the device layer, against the scalar references: odd shapes,
- * misaligned starts, special values, both wave sizes. */
+/* The built-in kernels through the device layer, compared with the scalar references: odd shapes, misaligned starts,
+ * special values, both wave sizes. */
 #include "gpu_testing.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ struct pair {
     uint64_t bytes;
 };
 
-/* A buffer with random numbers of a type in it, and the same on the host. */
+/* A buffer with random numbers of a type, and the same numbers on the host. */
 static struct pair make(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtype, uint64_t count) {
     struct pair pair = {.bytes = count * rf_dtype_bytes(dtype)};
     pair.buffer = gpu_buffer(gpu, pair.bytes);
@@ -56,7 +56,7 @@ static void elementwise(struct gpu *gpu, enum rf_dtype dtype, const char *suffix
     struct rf_random random = {rf_test_seed() + (uint64_t)dtype};
     char name[32];
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (uint64_t skip = 0; skip < 4; skip += 3) { /* an aligned start, and one that is not */
+        for (uint64_t skip = 0; skip < 4; skip += 3) { /* an aligned start and a misaligned one */
             uint64_t count = counts[i], element = rf_dtype_bytes(dtype);
             struct pair a = make(gpu, &random, dtype, count + skip), b = make(gpu, &random, dtype, count + skip);
             struct rf_buffer *out = gpu_buffer(gpu, count * element);
@@ -107,7 +107,7 @@ static void rows(struct gpu *gpu) {
         launch.block[0] = 256;
         struct pair in = make(gpu, &random, RF_F32, count), weight = make(gpu, &random, RF_F32, shapes[i].columns);
         float *host = in.host, *want = malloc(count * sizeof *want);
-        if (i % 2) { /* masked entries, and a row that is masked whole */
+        if (i % 2) { /* masked entries, and a row that is fully masked */
             for (uint64_t k = 0; k < count; k += 5) host[k] = -INFINITY;
             for (uint64_t k = 0; k < shapes[i].columns; k++) host[k] = -INFINITY;
             RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, in.buffer, 0, host, in.bytes));

@@ -30,7 +30,7 @@ static void fill(struct filled *filled) {
     filled->live[1] = gpu_buffer(gpu, 3 * MIB);
     filled->live[2] = direct_buffer(gpu, 1);
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) RF_ASSERT_OK(rf_buffer_destroy(&idle[i]));
-    /* The driver takes a doomed block at once where nothing runs: one is put there by hand. */
+    /* The driver gets a doomed block back at once if nothing runs, so the test inserts one by hand. */
     struct rf_pool *pool = &gpu->device->pool;
     RF_ASSERT(pool->blocks.count >= 2 && pool->blocks.first->next);
     filled->doomed = pool->blocks.first;
@@ -78,7 +78,7 @@ RF_TEST(invariants, of_the_pool, .tags = "sim") {
     struct rf_slab **link = &pool->slabs;
     while (*link != slab) link = &(*link)->next;
     PLANT(rf_pool_is_valid, device, *link, slab->next, "belongs to no slab");
-    /* what the driver gave */
+    /* the bytes that the driver granted */
     PLANT(rf_pool_is_valid, device, device->held_bytes, device->held_bytes - 1, "held_bytes is less");
     empty(&filled);
 }
@@ -109,7 +109,7 @@ RF_TEST(invariants, of_a_timeline, .tags = "sim") {
     struct rf_timeline *line = ((struct rf_queue *)gpu.queue)->line;
     for (int i = 0; i < 20; i++) RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4096, 1));
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
-    /* All is done: marks as they would be behind two unfinished submissions. */
+    /* All work is done: the test adds the marks of two unfinished submissions. */
     EXPECT_VALID(rf_timeline_is_valid, line);
     RF_ASSERT(line->spare_count >= 2);
     unsigned spare = line->spare_count;

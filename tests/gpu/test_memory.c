@@ -1,5 +1,4 @@
-/* Budget, floor, pool and ledger: what is granted, what is refused, and that the books agree
- * with the driver's. */
+/* Budget, floor, pool and ledger: what is granted, what is refused, and that the ledger agrees with the driver. */
 #include "gpu_testing.h"
 
 #include <stdio.h>
@@ -7,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Allocates until refused; gives how much was granted. */
+/* Allocates until an allocation is refused; returns how much was granted. */
 static uint64_t creep(struct gpu *gpu, uint64_t each, struct rf_buffer **buffers, size_t most, size_t *count) {
     uint64_t sum = 0;
     RF_PARAMS(struct rf_buffer_params, params);
@@ -50,7 +49,7 @@ RF_TEST(budget, creep_stays_within_every_spec, .tags = "sim") {
         RF_EXPECT(gpu_sim_device_bytes() <= cases[i].most);
         RF_EXPECT(info.held_bytes <= info.budget_bytes && info.budget_bytes <= cases[i].most + 1);
         RF_EXPECT_INT(info.held_bytes - info.driver_bytes, gpu_sim_device_bytes());
-        /* It is not a budget of nothing either: at most one more would have fitted. */
+        /* The budget is not too small either: at most one more allocation would have fitted. */
         RF_EXPECT(sum + 4 * 32 * MIB > cases[i].most - cases[i].most / 8);
         RF_ASSERT_CONTAINS(rf_error_text(), "refused 32 MiB");
         while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
@@ -59,7 +58,7 @@ RF_TEST(budget, creep_stays_within_every_spec, .tags = "sim") {
 }
 
 RF_TEST(budget, creep_by_the_kernels_figure, .gpu = true) {
-    /* The second witness: what the kernel or NVML says this process holds. */
+    /* The second witness: the bytes that the kernel or NVML reports for this process. */
     static struct rf_buffer *buffers[4096];
     char rfsim[700], sysfs[700];
     if (gpu_simulated()) {
@@ -144,7 +143,7 @@ RF_TEST(budget, a_growing_desktop_is_left_its_floor) {
         if (status == RF_E_BUDGET) break;
         RF_ASSERT_OK(status);
         info = gpu_memory(&gpu);
-        /* Never one of ours that broke the floor: what was free before sufficed for both. */
+        /* An allocation of ours never broke the floor: the memory that was free before it was enough for both. */
         RF_ASSERT(before >= info.floor_bytes + params.bytes || info.free_bytes >= info.floor_bytes);
         sum += params.bytes;
     }
@@ -234,7 +233,7 @@ RF_TEST(pool, reuses_in_queue_order, .gpu = true) {
     RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_ns"), 1, rf_arg_i64(100000000)));
     RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 3 * MIB, 1));
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
-    /* The same queue may have it at once, another only when the work is done. */
+    /* The same queue may reuse it at once, another queue only when the work is done. */
     struct rf_queue *other_queue = NULL;
     RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &other_queue));
     struct rf_buffer *other = NULL;
@@ -304,7 +303,7 @@ RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 120000) {
 }
 
 RF_TEST(pool, is_trimmed_when_a_desktop_takes_the_floor) {
-    /* The desktop grows by the clock while memory lies idle in the pool; the next call notices. */
+    /* The desktop grows by the clock while the pool holds idle memory; the next call notices. */
     gpu_need_simulated("vram=4GiB,context=0,desktop=0,desktop@1500ms=3GiB");
     struct gpu gpu = {0};
     int64_t started = gpu_now_ns();

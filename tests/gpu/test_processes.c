@@ -1,5 +1,5 @@
-/* Many processes on one GPU: they allocate, free and are killed at random, children that they
- * forked live on; never is more promised or held than the budget, and nothing is left behind. */
+/* Many processes on one GPU: they allocate, free and are killed at random, and children that they forked live on. The
+ * promised and the held memory never exceed the budget, and nothing is left behind. */
 #include "gpu_testing.h"
 
 #include <signal.h>
@@ -29,14 +29,14 @@ static void child_main(void) {
     snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", getenv("STORM_FOLDER"));
     gpu_make_runtime(&gpu, (const char *const[]){leases, sysfs, NULL});
     rf_status status = gpu_try_open(&gpu, BUDGET_TEXT);
-    if (status == RF_E_BUDGET) _exit(0); /* the others have it all: a right answer */
+    if (status == RF_E_BUDGET) _exit(0); /* right: the other processes have all of it */
     if (status) {
         fprintf(stderr, "a process of the storm: %s\n", rf_error_text());
         _exit(10);
     }
-    char share[64]; /* leave something for the others */
+    char share[64]; /* leaves something for the others */
     snprintf(share, sizeof share, "%llu", (unsigned long long)(BUDGET / 16 + rf_random_below(&random, BUDGET / 4)));
-    /* A budget is of all processes together: give back what this one does not need. */
+    /* All processes share one budget: give back what this one does not need. */
     if (rf_device_set_budget(gpu.device, share) && rf_random_below(&random, 2)) _exit(0);
     if (rf_random_below(&random, 3) == 0 && fork() == 0) {
         usleep(300000); /* outlives its parent; the lease must not */
@@ -56,7 +56,7 @@ static void child_main(void) {
         }
         usleep((useconds_t)rf_random_below(&random, 300));
     }
-    _exit(0); /* with whatever it holds: exiting gives it back */
+    _exit(0); /* keeps what it holds: exiting gives it back */
 }
 
 __attribute__((constructor)) static void maybe_child(void) {

@@ -1,5 +1,5 @@
-/* Recordings: what was recorded gives the results of direct launches, run after run; what cannot be recorded is
- * refused; a failed recording harms nothing; time-outs and faults name the recording; what the driver takes is
+/* Recordings: a recording gives the results of direct launches, run after run; what cannot be recorded is refused; a
+ * failed recording harms nothing; timeouts and faults name the recording; the memory that the driver takes for it is
  * charged. */
 #include "countdown.h"
 
@@ -20,7 +20,7 @@ static void skip_without_recording(struct gpu *gpu) {
     RF_ASSERT_CONTAINS(rf_error_text(), "nothing was recorded");
 }
 
-/* A bit of everything that can be recorded: a += 1 twice, b = a, a fill in b, an upload over the start of b. */
+/* Some of everything that can be recorded: a += 1 twice, b = a, a fill in b, an upload over the start of b. */
 static rf_status submit(struct rf_queue *queue, const struct rf_kernel *increment, struct rf_buffer *a,
                         struct rf_buffer *b, struct rf_pinned *in, struct rf_pinned *out) {
     rf_status status = RF_OK;
@@ -57,7 +57,7 @@ RF_TEST(recording, gives_the_results_of_direct_launches, .gpu = true) {
             RF_ASSERT_OK(rf_recording_get_info(recording, &info));
             RF_EXPECT(!strcmp(info.name, "step"));
             RF_EXPECT_INT(info.submissions, 6);
-            /* Recording ran nothing. */
+            /* Recording has run nothing. */
             RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got[1][0], a, 0, sizeof got[1][0]));
             RF_ASSERT(!memcmp(got[1][0], start, sizeof start));
         }
@@ -67,7 +67,7 @@ RF_TEST(recording, gives_the_results_of_direct_launches, .gpu = true) {
             if (idle) ((unsigned char *)rf_pinned_data(in))[0] = sent = (unsigned char)(run + 1);
             RF_ASSERT_OK(recorded ? rf_recording_run(gpu.queue, recording)
                                   : submit(gpu.queue, increment, a, b, in, out));
-            idle = run % 10 == 0 || run > 990; /* mostly several are under way at once */
+            idle = run % 10 == 0 || run > 990; /* mostly several runs are unfinished at once */
             if (!idle) continue;
             RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
             const uint32_t *seen = rf_pinned_data(out);
@@ -126,7 +126,7 @@ RF_TEST(recording, refuses_what_cannot_be_recorded, .gpu = true) {
     params.zeroed = true;
     params.queue = gpu.queue;
     REFUSED(rf_buffer_create_safe(gpu.device, &params, &fresh));
-    /* What was submitted before can still be asked for, and other queues go on, on this thread too. */
+    /* Earlier submissions can still be waited for, and other queues go on, on this thread too. */
     RF_EXPECT_OK(rf_event_wait(event, RF_TIMEOUT_DEFAULT));
     RF_EXPECT_OK(rf_queue_idle(gpu.queue, &idle));
     RF_EXPECT(idle);
@@ -157,7 +157,7 @@ RF_TEST(recording, refuses_what_cannot_be_recorded, .gpu = true) {
     RF_ASSERT_OK(rf_recording_destroy(&second));
     RF_ASSERT_OK(rf_event_destroy(&event));
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
-    /* A recording with a hole in it does not come to be: the first mistake is repeated at the end. */
+    /* An incomplete recording is not created: record_end returns the first error again. */
     buffer = gpu_buffer(&gpu, 4096);
     RF_ASSERT_OK(rf_queue_record_begin(other, "with a hole"));
     RF_ASSERT_OK(rf_fill(other, buffer, 0, 8, 0));
@@ -167,7 +167,7 @@ RF_TEST(recording, refuses_what_cannot_be_recorded, .gpu = true) {
     RF_ASSERT_CONTAINS(rf_error_text(), "do not lie within the buffer");
     RF_ASSERT_CONTAINS(rf_error_text(), "with a hole");
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
-    /* A queue may go while it records. */
+    /* A queue may be destroyed while it records. */
     RF_ASSERT_OK(rf_queue_record_begin(other, NULL));
     RF_ASSERT_OK(rf_queue_destroy(&other));
     gpu_close(&gpu);
@@ -194,7 +194,7 @@ RF_TEST(recording, keeps_the_memory_that_it_uses, .gpu = true) {
     RF_ASSERT_OK(rf_buffer_destroy(&view));
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_ASSERT_OK(rf_pinned_destroy(&pinned));
-    RF_EXPECT_INT(gpu_memory(&gpu).live_count, 2); /* the ledger says who has it */
+    RF_EXPECT_INT(gpu_memory(&gpu).live_count, 2); /* the ledger names the holder */
     next = gpu_buffer(&gpu, COUNT * 4);
     RF_EXPECT(rf_buffer_address(next) != address);
     RF_ASSERT_OK(rf_fill(gpu.queue, next, 0, COUNT * 4, 0x77));
@@ -240,7 +240,7 @@ RF_TEST(recording, what_the_driver_takes_is_charged) {
     RF_EXPECT(recordings[made] == NULL);
     RF_EXPECT_INT(gpu_memory(&gpu).driver_bytes, before.driver_bytes + charged); /* refused before it was made */
     RF_EXPECT(gpu_memory(&gpu).peak_bytes <= before.budget_bytes);
-    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 2)); /* the queue is as it was */
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 2)); /* the queue still works */
     RF_ASSERT_OK(rf_recording_run(gpu.queue, recordings[0]));
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
     for (int i = 0; i < made; i++) RF_ASSERT_OK(rf_recording_destroy(&recordings[i]));
@@ -250,7 +250,8 @@ RF_TEST(recording, what_the_driver_takes_is_charged) {
     gpu_close(&gpu);
 }
 
-/* What a driver takes is known afterwards: one that takes far more than before breaks the budget for a moment. */
+/* What a driver takes is known only afterwards: a driver that takes far more than before exceeds the budget for a
+ * moment. */
 RF_TEST(recording, a_driver_that_takes_too_much_is_refused) {
     gpu_need_simulated("vram=4GiB,graph=40MiB");
     struct gpu gpu = {0};
@@ -265,7 +266,7 @@ RF_TEST(recording, a_driver_that_takes_too_much_is_refused) {
         RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_BUDGET);
         RF_ASSERT_CONTAINS(rf_error_text(), "huge");
         RF_EXPECT(recording == NULL);
-        RF_EXPECT_INT(gpu_sim_entry_calls("hipGraphInstantiateWithFlags"), 1); /* the second time it is known */
+        RF_EXPECT_INT(gpu_sim_entry_calls("hipGraphInstantiateWithFlags"), 1); /* now the size is known */
         RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
         RF_EXPECT_INT(gpu_memory(&gpu).driver_bytes, before.driver_bytes);
         RF_EXPECT_INT(gpu_memory(&gpu).live_count, 1);
@@ -292,7 +293,7 @@ RF_TEST(recording, a_long_run_times_out_by_name_then_finishes, .gpu = true) {
     RF_ASSERT_OK(rf_recording_destroy(&recording)); /* does not wait for it */
     RF_EXPECT(gpu_now_ns() - began < RF_MS(400));
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_MS(5000)));
-    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT)); /* the driver's part goes at a quiet moment */
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT)); /* the driver's part is freed at a quiet moment */
     gpu_close(&gpu);
 }
 
@@ -310,7 +311,7 @@ RF_TEST(recording, a_stuck_one_is_abandoned_with_the_device, .timeout_ms = 60000
                             rf_arg_buffer(outcome), rf_arg_i64(INT64_MAX)));
     RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
     RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
-    /* Recording goes on while something is stuck, on the same queue too. */
+    /* Recording works while something is stuck, on the same queue too. */
     RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "meanwhile"));
     RF_ASSERT_OK(rf_fill(gpu.queue, outcome, 0, 4, 0));
     RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &leaked));
@@ -481,7 +482,7 @@ static void *record_and_run(void *argument) {
         NEED(!rf_queue_record_begin(queue, "threaded"));
         for (uint32_t i = 0; i < 3; i++)
             NEED(!GPU_LAUNCH(queue, increment, COUNT, rf_arg_buffer(a), rf_arg_i64(COUNT)));
-        /* An allocation while recording: the pool asks events, the driver is asked for memory. */
+        /* An allocation while recording: the pool queries events, and the driver allocates. */
         params.bytes = (round % 4 + 1) * MIB;
         params.direct = round % 2;
         NEED(!rf_buffer_create_safe(worker->gpu->device, &params, &b));
@@ -516,7 +517,7 @@ RF_TEST(recording, threads_record_at_once, .gpu = true, .timeout_ms = 120000) {
 
 /* ---- a fault at every driver call ---- */
 
-/* Records on two queues, runs, destroys; everything that was made is destroyed. Gives the first failure. */
+/* Records on two queues, runs, destroys everything that it made. Returns the first failure. */
 static rf_status scenario(struct gpu *gpu, bool *right) {
     rf_status first = RF_OK;
     struct rf_buffer *a = NULL, *b = NULL;
@@ -539,17 +540,17 @@ static rf_status scenario(struct gpu *gpu, bool *right) {
     }
     struct rf_queue *queues[2] = {gpu->queue, second};
     for (int i = 0; i < 2 && !first; i++) {
-        /* Something unfinished in front of it. */
+        /* Unfinished work in front of it. */
         gpu_keep_status(&first, rf_fill(queues[i], b, 0, 64, 7));
         gpu_keep_status(&first, rf_queue_record_begin(queues[i], "scenario"));
         if (first) break;
         rf_status submitted = submit(queues[i], increment, a, b, in, out);
         rf_status ended = rf_queue_record_end(queues[i], &recordings[i]);
-        RF_ASSERT(!submitted || ended); /* a failure on the way is not forgotten */
+        RF_ASSERT(!submitted || ended); /* an earlier failure is not forgotten */
         RF_ASSERT((recordings[i] != NULL) == (ended == RF_OK));
         gpu_keep_status(&first, submitted);
         gpu_keep_status(&first, ended);
-        if (!first) { /* usable afterwards, whatever was */
+        if (!first) { /* the queue is usable afterwards, whatever happened */
             for (int run = 0; run < 3; run++) gpu_keep_status(&first, rf_recording_run(queues[i], recordings[i]));
         } else if (rf_device_status(gpu->device) == RF_OK) {
             RF_ASSERT_OK(rf_fill(queues[i], b, 0, 64, 7));

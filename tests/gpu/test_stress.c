@@ -1,5 +1,6 @@
-/* Many threads, each with a queue of its own, on one device: results as alone. This is the
- * seeds' failure (tests that passed alone and failed together) asked of this layer. */
+/* Many threads, each with a queue of its own, on one device: the results are those of a thread alone. The seeds
+ * (docs/from-the-seeds.md) had tests that passed alone and failed together; this tests the device layer for that
+ * failure. */
 #include "gpu_testing.h"
 
 #include <math.h>
@@ -102,7 +103,7 @@ static void *work(void *argument) {
     struct rf_queue *queue = NULL;
     struct rf_random random = {rf_test_seed() * 1000 + (uint64_t)worker->index};
     RF_PARAMS(struct rf_queue_params, params);
-    params.timeout_ns = RF_MS(120000); /* a loaded machine is not a stuck queue */
+    params.timeout_ns = RF_MS(120000); /* a loaded machine must not look like a stuck queue */
     RF_ASSERT_OK(rf_queue_create(worker->gpu->device, &params, &queue));
     for (int round = 0; round < worker->rounds; round++) {
         one_round(worker, queue, &random);
@@ -147,7 +148,7 @@ RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_
     stress(wanted_rounds());
 }
 
-/* Without ordering between queues the reader gets the race it deserves; with it, never. */
+/* Without ordering between queues the reader has a race; with ordering it never has. */
 RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
@@ -173,11 +174,11 @@ RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
 }
 
 #ifdef UNDER_TSAN
-/* Two queues write the same memory without ordering: ThreadSanitizer must say so, or the clean
- * run above proves nothing. */
+/* Two queues write the same memory without ordering: ThreadSanitizer must report it, or the clean run above proves
+ * nothing. */
 RF_TEST(stress, a_planted_race_is_found) {
     gpu_need_simulated("");
-    gpu_folder(); /* made here, for all children */
+    gpu_folder(); /* made here for all children */
     for (int round = 0; round < 10; round++) {
         fflush(NULL);
         pid_t child = fork();

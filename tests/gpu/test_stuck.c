@@ -1,12 +1,12 @@
-/* Deadlines and loss: with one queue stuck for ever, every public call returns by its deadline;
- * a fatal fault is sticky, named, and costs no further driver call. */
+/* Deadlines and loss: with one queue stuck forever, every public call returns by its deadline; a fatal fault is
+ * sticky, named, and costs no further driver call. */
 #include "gpu_testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs a call and holds it to its deadline (plus slack for a loaded machine). */
+/* Runs a call and checks that it meets its deadline (plus slack for a loaded machine). */
 static int64_t call_started;
 static void within(const char *what, int64_t allowed_ms) {
     int64_t took = (gpu_now_ns() - call_started) / 1000000;
@@ -22,7 +22,7 @@ static void within(const char *what, int64_t allowed_ms) {
 
 RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 120000) {
     enum { DEADLINE_MS = 300 };
-    /* For ever on the simulated driver; on a real GPU longer than this test takes. */
+    /* Forever on the simulated driver; on a real GPU longer than this test takes. */
     int64_t stuck_for_ns = gpu_simulated() ? INT64_MAX : RF_MS(9000);
     struct gpu gpu = {0};
     gpu_make_runtime(&gpu, (const char *const[]){"RF_TIMEOUT_MS=300", NULL});
@@ -48,7 +48,7 @@ RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 12
     TIMED(rf_event_record(event, stuck), RF_OK, DEADLINE_MS);
     TIMED(rf_event_wait(event, RF_MS(50)), RF_E_TIMEOUT, 50);
     TIMED(rf_copy_from_device_safe(stuck, &yes, outcome, 0, 1), RF_E_TIMEOUT, DEADLINE_MS);
-    /* Everything else goes on as if nothing were. */
+    /* Everything else works as if no queue were stuck. */
     TIMED(rf_queue_create(gpu.device, NULL, &fresh), RF_OK, DEADLINE_MS);
     for (int i = 0; i < 20; i++) {
         struct rf_buffer *buffer = NULL;
@@ -72,7 +72,7 @@ RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 12
     TIMED(rf_pinned_destroy(&pinned), RF_OK, DEADLINE_MS);
     TIMED(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT), RF_E_TIMEOUT, DEADLINE_MS);
     TIMED(rf_device_set_budget(gpu.device, "50%"), RF_OK, DEADLINE_MS);
-    TIMED(rf_queue_after(fresh, stuck), RF_OK, DEADLINE_MS); /* now this one waits for ever too */
+    TIMED(rf_queue_after(fresh, stuck), RF_OK, DEADLINE_MS); /* now this queue waits forever too */
     TIMED(rf_queue_wait(fresh, RF_TIMEOUT_DEFAULT), RF_E_TIMEOUT, DEADLINE_MS);
     /* More work than a driver takes without blocking. */
     call_started = gpu_now_ns();
@@ -84,13 +84,13 @@ RF_TEST(stuck, every_call_returns_by_its_deadline, .gpu = true, .timeout_ms = 12
     TIMED(rf_queue_after(fresh, stuck), RF_E_TIMEOUT, DEADLINE_MS);
     TIMED(rf_device_check_guards(gpu.device, RF_TIMEOUT_DEFAULT), RF_OK, DEADLINE_MS);
     TIMED(rf_buffer_destroy(&mine), RF_OK, DEADLINE_MS);
-    TIMED(rf_buffer_destroy(&outcome), RF_OK, DEADLINE_MS); /* in use: not given back */
+    TIMED(rf_buffer_destroy(&outcome), RF_OK, DEADLINE_MS); /* in use, so it is not given back */
     TIMED(rf_event_destroy(&event), RF_OK, DEADLINE_MS);
     TIMED(rf_queue_destroy(&fresh), RF_OK, DEADLINE_MS);
     TIMED(rf_queue_destroy(&stuck), RF_OK, DEADLINE_MS);
     TIMED(rf_device_status(gpu.device), RF_OK, 0);
 
-    /* Closing cannot give the memory back: it is abandoned, and said so. */
+    /* Closing cannot give the memory back: the memory is abandoned, and the status says so. */
     struct rf_device *same = gpu.device;
     TIMED(rf_device_close(&gpu.device), RF_E_TIMEOUT, DEADLINE_MS);
     RF_ASSERT_CONTAINS(gpu_log(), "abandoned");

@@ -1,4 +1,4 @@
-/* What a test runner needs of the device layer: sweeping, shares, turns, refusals on purpose. */
+/* What a test runner needs from the device layer: sweeping, shares, turns, refusals on purpose. */
 #include "gpu_testing.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ RF_TEST(sweep, finds_a_damaged_guard, .gpu = true) {
                             rf_arg_u32(7)));
     RF_EXPECT_STATUS(rf_device_sweep(gpu.device, &sweep), RF_E_CORRUPT);
     RF_EXPECT_STATUS(rf_buffer_destroy(&buffer), RF_E_CORRUPT);
-    /* Also when nobody looked at what the destroy said. */
+    /* Also if nobody looked at the status of the destroy. */
     RF_EXPECT_STATUS(rf_device_sweep(gpu.device, &sweep), RF_E_CORRUPT);
     RF_ASSERT_CONTAINS(gpu_log(), "past the end of a 16-byte buffer");
     sweep.mark = rf_device_mark(gpu.device);

@@ -8,7 +8,7 @@
 #include "cpu/ref_cache.h"
 #include "cpu/reference.h"
 
-/* Data that graphs borrow: kept until the process ends. One thread builds graphs. */
+/* Keeps data that graphs borrow until the process ends. Only one thread builds graphs. */
 static void *keep_data(void *data) {
     static void **all;
     static size_t used, room;
@@ -91,7 +91,7 @@ const char *exec_difference(const struct exec_results *a, const struct exec_resu
     return NULL;
 }
 
-/* ---- the truth ---- */
+/* ---- the reference run ---- */
 
 struct exec_results exec_reference(const struct rf_graph *graph, uint64_t seed, int runs) {
     void **storage = calloc(graph->tensor_count + 1, sizeof(void *));
@@ -184,7 +184,7 @@ enum { COLUMNS = 64, MATRICES = 64, KINDS = 15 };
 struct maker {
     struct rf_graph *graph;
     uint64_t state;
-    rf_tensor_id matrices[MATRICES]; /* values, inputs: rows x COLUMNS, f32, dense */
+    rf_tensor_id matrices[MATRICES]; /* tensors and inputs: rows x COLUMNS, f32, dense */
     uint64_t rows[MATRICES];
     size_t count;
     rf_tensor_id caches[2], positions;
@@ -247,7 +247,7 @@ static void add_random_node(struct maker *maker) {
         other = (other + 1) % maker->count;
     rf_tensor_id b = maker->rows[other] == rows ? maker->matrices[other] : a;
     switch (draw(maker, KINDS)) {
-    case 0: /* a + b, halved lest sums grow */
+    case 0: /* a + b, halved so that sums do not grow */
     case 1:
         out = matrix(maker, rows);
         node(maker, "add", NONE, (rf_tensor_id[]){a, b, out}, 2, 1);
@@ -314,7 +314,7 @@ static void add_random_node(struct maker *maker) {
         node(maker, "concat", I0(0), (rf_tensor_id[]){a, maker->matrices[other], 0, 0, out}, 4, 1);
         keep(maker, out, rows + maker->rows[other]);
         break;
-    case 13: { /* through f16 and back: the rounding is the same everywhere, but not always of the same number */
+    case 13: { /* to f16 and back: the rounding is the same everywhere, but its input may differ */
         rf_tensor_id half = graph_tensor_of(maker->graph, NULL, RF_ROLE_RESULT, RF_F16, NULL, SIZES(rows, COLUMNS));
         out = matrix(maker, rows);
         node(maker, "copy", NONE, (rf_tensor_id[]){a, half}, 1, 1);
@@ -322,7 +322,7 @@ static void add_random_node(struct maker *maker) {
         keep(maker, out, rows);
         break;
     }
-    default: /* into the caches, and all of one out again */
+    default: /* appends to the caches, and reads all of one back */
         if (rows > 16 || of_state(maker, a) || of_state(maker, b)) break;
         if (!maker->caches[0])
             for (int i = 0; i < 2; i++)
@@ -395,7 +395,7 @@ static rf_tensor_id weight(struct layers *layers, const char *name, uint64_t row
                     (float)(rows ? scale * ((double)(rf_op_random(&layers->maker.state) >> 40) / (1 << 23) - 1)
                                  : 0.8 + 0.4 * (double)(rf_op_random(&layers->maker.state) >> 40) / (1 << 24)));
         } else {
-            /* A scale, then random bits: both kinds begin with it. */
+            /* A scale, then random bits: blocks of both types begin with their scale. */
             for (uint64_t i = 0; i < bytes; i++) data[i] = (unsigned char)rf_op_random(&layers->maker.state);
             for (uint64_t i = 0; i < blocks; i++)
                 rf_element_set(RF_F16, data + i * rf_dtype_block_bytes(dtype), 0,
@@ -419,7 +419,7 @@ static rf_tensor_id product(struct layers *layers, const char *name, rf_tensor_i
     return out;
 }
 
-/* [1, heads, rows, dim] over [rows, heads, dim]. */
+/* A view [1, heads, rows, dim] of a tensor [rows, heads, dim]. */
 static rf_tensor_id heads_view(struct layers *layers, rf_tensor_id of, uint64_t heads, uint64_t rows, uint64_t dim) {
     struct rf_graph_tensor view = {.struct_size = sizeof view, .view_of = of, .layout = RF_LAYOUT_STRIDED};
     rf_tensor_id id = 0;
@@ -431,7 +431,7 @@ static rf_tensor_id heads_view(struct layers *layers, rf_tensor_id of, uint64_t 
     return id;
 }
 
-/* What all chunks of a layer share. */
+/* The tensors that all chunks of a layer share. */
 struct layer {
     rf_tensor_id norm, q, k, v, o, norm2, gate, up, down, cache_k, cache_v;
 };

@@ -1,49 +1,49 @@
-/* What the tests of executors share: contents of inputs by seed, runs on given places, random graphs, a transformer's
- * layers. The truth is the references, step by step in the graph's order, on host memory (exec_reference); it knows
- * nothing of plans. */
+/* What the tests of executors share: seeded contents of inputs, runs on given places, random graphs, a transformer's
+ * layers. Results are compared with exec_reference, which runs the op references node by node in the graph's order,
+ * on host memory, and knows nothing of plans. */
 #ifndef EXEC_TESTING_H
 #define EXEC_TESTING_H
 
 #include "../gpu/gpu_testing.h"
 #include "graph_testing.h"
 
-/* Contents of all outputs, inputs and states of a graph after runs: by tensor, NULL for others. */
+/* The contents of all outputs, inputs and states of a graph after runs, by tensor; NULL for other tensors. */
 struct exec_results {
     const struct rf_graph *graph;
     unsigned char **data;
 };
 void exec_results_free(struct exec_results *results);
-/* NULL, or what differs (text of the thread). Each number may differ by tolerance * (1 + the largest of its tensor);
- * 0: not by a bit. */
+/* Returns NULL, or a text that says what differs (it belongs to the thread). Each number may differ by tolerance * (1
+ * + the largest number of its tensor); with tolerance 0 all bits must agree. */
 const char *exec_difference(const struct exec_results *a, const struct exec_results *b, double tolerance);
 
-/* So many runs by the references; inputs and states begin with contents that follow from the seed. */
+/* Runs the references this many times; inputs and states begin with contents that follow from the seed. */
 struct exec_results exec_reference(const struct rf_graph *graph, uint64_t seed, int runs);
-/* Writes those contents; then runs and reads. */
+/* exec_write writes those contents to an executor; exec_read reads the results of its runs. */
 rf_status exec_write(struct rf_executor *executor, const struct rf_graph *graph, uint64_t seed);
 rf_status exec_read(struct rf_executor *executor, const struct rf_graph *graph, struct exec_results *out);
-/* Creates, writes, runs so many times, reads, destroys. */
+/* Creates an executor, writes, runs it this many times, reads, and destroys it. */
 rf_status exec_run(const struct rf_executor_params *params, uint64_t seed, int runs, struct exec_results *out);
 
-/* Seeded: 5 to 30 nodes over small matrices, with views, states, groups and named outputs. */
+/* A random graph from a seed: 5 to 30 nodes over small matrices, with views, states, groups and named outputs. */
 struct rf_graph *exec_random_graph(uint64_t seed);
 
-/* For params.place: a seeded choice among so many devices and the CPU. */
+/* For params.place: a seeded choice among this many devices and the CPU. */
 struct exec_split {
     uint64_t seed;
     int devices;
 };
 int exec_split_place(void *user, const char *node);
 
-/* A transformer's layers over a key-value cache, as a model's builder would make them. */
+/* A transformer's layers over a KV cache, as a model's builder would make them. */
 struct exec_block {
     unsigned layers, heads, kv_heads, head_dim, ffn, tokens, context, chunks;
     uint64_t vocabulary;   /* 0: no output layer */
     enum rf_dtype weights; /* RF_F32, RF_F16, RF_Q8_0, RF_Q4_0 */
     bool loose;            /* without groups */
-    bool zero_weights;     /* all the same zeros: for plans, and for times of models too large to fill */
+    bool zero_weights;     /* all the same zeros: for plans, and for timing models too large to fill */
 };
-/* The smallest that has everything. */
+/* The smallest block that has everything. */
 #define EXEC_SMALL_BLOCK                                                                                             \
     ((struct exec_block){.layers = 2,                                                                                \
                          .heads = 4,                                                                                 \
@@ -54,7 +54,7 @@ struct exec_block {
                          .context = 16,                                                                              \
                          .chunks = 1,                                                                                \
                          .weights = RF_F32})
-/* 7 MiB of weights a layer: several of the steps of 2 MiB that a device's memory is given in. */
+/* A layer has 7 MiB of weights: several of the 2 MiB granules in which device memory is granted. */
 #define EXEC_MEDIUM_BLOCK                                                                                            \
     ((struct exec_block){.layers = 2,                                                                                \
                          .heads = 8,                                                                                 \
@@ -67,7 +67,8 @@ struct exec_block {
                          .weights = RF_F32})
 struct rf_graph *exec_block_graph(const struct exec_block *block);
 
-/* Devices of one runtime; simulated, unless RF_DRIVER names a real driver and one device without settings will do. */
+/* Devices of one runtime. They are simulated, unless RF_DRIVER names a real driver and the test needs one device
+ * without settings. */
 struct exec_gpus {
     const char *modules; /* set before opening: see struct rf_device_params */
     struct rf_runtime *runtime;
@@ -77,7 +78,7 @@ struct exec_gpus {
 void exec_open(struct exec_gpus *gpus, size_t count, const char *rfsim, const char *budget,
                const char *const *options);
 void exec_close(struct exec_gpus *gpus); /* asserts that nothing is held */
-/* One thread on the CPU; gpus may be NULL. */
+/* Uses one thread on the CPU; gpus may be NULL. */
 struct rf_executor_params exec_params(const struct rf_graph *graph, const struct exec_gpus *gpus);
 struct rf_memory_info exec_memory(struct rf_device *device);
 

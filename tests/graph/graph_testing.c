@@ -39,7 +39,7 @@ rf_tensor_id graph_constant_of(struct rf_graph *graph, const char *name, uint64_
     float *data = malloc(count * sizeof *data);
     RF_ASSERT(data != NULL);
     for (uint64_t i = 0; i < count; i++) data[i] = number(&seed);
-    /* Kept: graphs borrow it and outlive the function that made it. */
+    /* Keeps the data: graphs borrow it and outlive the function that made it. */
     static void *all[100000];
     static size_t used;
     RF_ASSERT(used < sizeof all / sizeof *all);
@@ -147,7 +147,7 @@ void *graph_data(const struct graph_memory *memory, const char *name) {
     return (char *)memory->storage[value->root] + value->desc.byte_offset;
 }
 
-/* Of a dense f32 tensor, or the bits of another. */
+/* Compares dense f32 tensors as numbers, and other tensors by their bits. */
 static bool same_numbers(const float *a, const float *b, uint64_t count, double tolerance, uint64_t *where) {
     double largest = 0;
     for (uint64_t i = 0; i < count; i++)

@@ -1,4 +1,5 @@
-/* Put before every source of test_no_memory: the graph's own files allocate through functions that fail on demand. */
+/* Included before every source of test_no_memory: the graph's own files allocate through functions that fail on
+ * demand. */
 #ifndef NO_MEMORY_H
 #define NO_MEMORY_H
 

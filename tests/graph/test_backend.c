@@ -1,5 +1,5 @@
-/* What every backend must do, whichever it is: the CPU, a (simulated) GPU, the dummy; of the dummy all but results.
- */
+/* What every backend must do: the CPU, a (simulated) GPU, and the dummy; the dummy computes no results, so those are
+ * not compared. */
 #include "../gpu/gpu_testing.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct subject {
     const struct rf_backend_table *table;
     struct gpu gpu;
     struct rf_dummy *dummy;
-    struct rf_runtime *runtime; /* of the CPU */
+    struct rf_runtime *runtime; /* the CPU backend's runtime */
 };
 
 static void subject_open(struct subject *s, const struct kind *kind) {
@@ -44,7 +44,7 @@ static void subject_close(struct subject *s) {
     rf_backend_destroy(&s->backend);
     rf_runtime_destroy(&s->runtime);
     RF_ASSERT_NULL(s->backend);
-    if (s->gpu.device) gpu_close(&s->gpu); /* nothing leaked */
+    if (s->gpu.device) gpu_close(&s->gpu); /* asserts that nothing leaked */
     rf_dummy_destroy(&s->dummy);
 }
 
@@ -55,7 +55,7 @@ RF_TEST_LABELLED_CASES(backend, has_what_all_have, struct kind, kinds, .gpu = tr
     RF_ASSERT(s.table->supports && s.table->workspace && s.table->alignment && s.table->arena_create &&
               s.table->arena_destroy && s.table->upload && s.table->download && s.table->execute && s.table->wait &&
               s.table->destroy);
-    /* Optional ones come together. */
+    /* Optional entries are given together. */
     RF_ASSERT(!s.table->record_begin == !s.table->record_end && !s.table->record_begin == !s.table->replay &&
               !s.table->record_begin == !s.table->recording_destroy);
     uint64_t alignment = s.table->alignment(s.backend);
@@ -81,7 +81,7 @@ RF_TEST_LABELLED_CASES(backend, arenas, struct kind, kinds, .gpu = true) {
     RF_ASSERT_OK(s.table->upload(s.backend, &a, 3, in, 997));
     RF_ASSERT_OK(s.table->upload(s.backend, &b, 0, in, 1000));
     RF_ASSERT_OK(s.table->upload(s.backend, &b, 10, in, 0));
-    memset(in, 0, 500); /* may be reused at once */
+    memset(in, 0, 500); /* the source may be reused at once */
     RF_ASSERT_OK(s.table->download(s.backend, &a, 3, out, 997));
     if (c->computes)
         for (size_t i = 0; i < 997; i++) RF_ASSERT_UINT(out[i], (unsigned char)(i * 7 + 1));
@@ -94,7 +94,7 @@ RF_TEST_LABELLED_CASES(backend, arenas, struct kind, kinds, .gpu = true) {
     subject_close(&s);
 }
 
-/* More than there is: refused, and nothing is held. */
+/* An arena larger than the memory is refused, and nothing is held. */
 RF_TEST_LABELLED_CASES(backend, an_arena_that_cannot_be, struct kind, kinds, .gpu = true) {
     struct subject s;
     struct rf_arena a = {0};
@@ -106,7 +106,7 @@ RF_TEST_LABELLED_CASES(backend, an_arena_that_cannot_be, struct kind, kinds, .gp
     subject_close(&s);
 }
 
-/* A call of one arena: its tensors one after the other, the workspace behind them. */
+/* Lays out a call in one arena: its tensors one after the other, the workspace behind them. */
 static bool place_call(struct subject *s, struct rf_op_call *call, struct rf_arena *arena, unsigned char *image) {
     uint64_t alignment = s->table->alignment(s->backend), at = 0, scratch = 0;
     for (int i = 0; i < call->count; i++) {
@@ -127,7 +127,7 @@ static bool place_call(struct subject *s, struct rf_op_call *call, struct rf_are
     return true;
 }
 
-/* The first cases of every op: what is supported is executed; the rest is refused with a reason. */
+/* The first cases of every op: a supported call is executed; any other is refused with a reason. */
 RF_TEST_LABELLED_CASES(backend, executes_what_it_supports, struct kind, kinds, .gpu = true, .timeout_ms = 120000) {
     enum { ARENA = 1 << 20, CASES = 4 };
     struct subject s;
@@ -184,7 +184,7 @@ RF_TEST_LABELLED_CASES(backend, executes_what_it_supports, struct kind, kinds, .
     subject_close(&s);
 }
 
-/* Work is done in order: a chain through the same memory, uploads in between. */
+/* Work is done in order: a chain of nodes through the same memory, with uploads in between. */
 RF_TEST_LABELLED_CASES(backend, work_is_done_in_order, struct kind, kinds, .gpu = true) {
     struct subject s;
     struct rf_arena arena = {0};
@@ -216,7 +216,7 @@ RF_TEST_LABELLED_CASES(backend, work_is_done_in_order, struct kind, kinds, .gpu 
         RF_ASSERT_OK(s.table->execute(s.backend, &call));
     }
     for (int i = 0; i < 64; i++) in[i] = 100;
-    RF_ASSERT_OK(s.table->upload(s.backend, &arena, 512, in, sizeof in)); /* after all of that */
+    RF_ASSERT_OK(s.table->upload(s.backend, &arena, 512, in, sizeof in)); /* comes after all of that work */
     RF_ASSERT_OK(s.table->download(s.backend, &arena, call.tensors[2].desc.byte_offset, out, sizeof out));
     if (c->computes)
         for (int i = 0; i < 64; i++) RF_ASSERT_DOUBLE((double)out[i], i + 11, 0);

@@ -1,5 +1,5 @@
-/* What a backend may offer beyond what all do (test_backend.c): rehearsals, copies that do not wait, recordings,
- * marks, charges; each is asked where the table has it, in one sequence of work. */
+/* What a backend may offer beyond what all backends do (test_backend.c): rehearsals, copies that do not wait,
+ * recordings, marks, charges. Each is tested if the table has it, in one sequence of work. */
 #include "exec_testing.h"
 
 #include <stdlib.h>
@@ -40,11 +40,11 @@ static void works(struct rf_backend *backend, bool computes) {
     RF_EXPECT_OK(table->workspace(backend, &call, &workspace));
     RF_EXPECT_INT(workspace, 0);
     if (table->rehearse) RF_EXPECT_OK(table->rehearse(backend, &call));
-    /* Zeroed, and a rehearsal has changed nothing. */
+    /* The memory is zeroed, and the rehearsal has changed nothing. */
     memset(got, 1, sizeof got);
     RF_ASSERT_OK(table->download(backend, &arena, 2 * step, got, BYTES));
     for (int i = 0; i < COUNT && computes; i++) RF_EXPECT(got[i] == 0);
-    /* What is sent comes back, and the source may be reused at once. */
+    /* A download returns what was uploaded, and the source may be reused at once. */
     RF_ASSERT_OK(table->upload(backend, &arena, 0, sent, BYTES));
     memset(sent, 0, sizeof sent);
     for (int i = 0; i < COUNT; i++) sent[i] = 100;
@@ -69,7 +69,7 @@ static void works(struct rf_backend *backend, bool computes) {
         table->transfer_destroy(backend, transfer);
     }
     if (table->record_begin) {
-        /* 2 = 0 + 1; 3 = 2 + 1: recorded, it does not run; replayed, it does. */
+        /* 2 = 0 + 1; 3 = 2 + 1. Recording does not run the ops; replaying does. */
         struct rf_op_call more = add_call(&arena, 2 * step, step, 3 * step);
         void *recording = NULL;
         RF_ASSERT_OK(table->upload(backend, &arena, 3 * step, sent, BYTES));
@@ -140,7 +140,7 @@ RF_TEST(backend_work, on_the_dummy) {
     rf_dummy_destroy(&dummy);
 }
 
-/* The CPU's arenas are charged to the host budget of the runtime, and given back. */
+/* The CPU's arenas are charged to the host budget of the runtime, and given back when they are freed. */
 RF_TEST(backend_work, cpu_arenas_are_charged) {
     struct rf_runtime *runtime = NULL;
     RF_PARAMS(struct rf_runtime_params, params);

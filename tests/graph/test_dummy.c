@@ -1,4 +1,4 @@
-/* The dummy: its counting, its limits, its failures; alone, as a backend, and under an executor. */
+/* The dummy: its counters, its limits and its failures; used alone, as a backend, and under an executor. */
 #include "graph_testing.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ RF_TEST(dummy, counts_tensors) {
     struct rf_backend *backend = NULL;
     RF_ASSERT_OK(rf_dummy_create(&dummy));
     RF_ASSERT_OK(rf_backend_create_dummy(dummy, &backend));
-    RF_ASSERT_OK(backend->table->assigned(backend, 3, 64)); /* the most a buffer has */
+    RF_ASSERT_OK(backend->table->assigned(backend, 3, 64)); /* the largest size of a buffer */
     RF_ASSERT_OK(backend->table->assigned(backend, 900, 9));
     RF_ASSERT_STATUS(backend->table->assigned(backend, 4, 65), RF_E_DEVICE_MEMORY);
     RF_ASSERT_CONTAINS(rf_error_text(), "at most 64");
@@ -77,9 +77,9 @@ RF_TEST(dummy, counts_tensors) {
     RF_ASSERT(rf_dummy_has_buffer(dummy, 3) && rf_dummy_has_buffer(dummy, 900));
     RF_ASSERT(!rf_dummy_has_buffer(dummy, 4) && !rf_dummy_has_buffer(dummy, 899) && !rf_dummy_has_buffer(dummy, 901));
     backend->table->destroy(backend);
-    RF_ASSERT(rf_dummy_has_buffer(dummy, 3)); /* the graph last executed */
+    RF_ASSERT(rf_dummy_has_buffer(dummy, 3)); /* the last graph's buffers remain */
     RF_ASSERT_OK(rf_backend_create_dummy(dummy, &backend));
-    RF_ASSERT(!rf_dummy_has_buffer(dummy, 3)); /* another one */
+    RF_ASSERT(!rf_dummy_has_buffer(dummy, 3)); /* a new graph begins */
     RF_ASSERT_UINT(rf_dummy_get_stats(dummy).alloc_count, 2);
     backend->table->destroy(backend);
     rf_dummy_reset(dummy);
@@ -96,7 +96,7 @@ RF_TEST(dummy, fails_at_the_nth) {
     rf_dummy_fail_at(dummy, 2);
     RF_ASSERT_OK(backend->table->assigned(backend, 1, 8));
     RF_ASSERT_STATUS(backend->table->assigned(backend, 2, 8), RF_E_DEVICE_MEMORY);
-    RF_ASSERT_OK(backend->table->assigned(backend, 2, 8)); /* once */
+    RF_ASSERT_OK(backend->table->assigned(backend, 2, 8)); /* it fails once only */
     rf_dummy_fail_at(dummy, 1);
     rf_dummy_fail_at(dummy, 0);
     RF_ASSERT_OK(backend->table->assigned(backend, 3, 8));
@@ -170,7 +170,7 @@ RF_TEST(dummy, example) {
     rf_dummy_destroy(&dummy);
 }
 
-/* Tensors that do not fit, and a failure at each allocation: nothing is held, and the next try goes well. */
+/* With tensors that do not fit, and with a failure at each allocation, nothing is held and the next try succeeds. */
 RF_TEST(dummy, executor_fails_cleanly) {
     struct rf_graph *graph = graph_new("chain");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 16), y = GRAPH_VALUE(graph, 16);
@@ -202,7 +202,8 @@ RF_TEST(dummy, executor_fails_cleanly) {
     rf_graph_destroy(&graph);
 }
 
-/* Told to stop before the nth node, an executor has run those before it and no other; then it runs as ever. */
+/* An executor that is told to stop before the nth node has run the nodes before it and no others; after that it runs
+ * normally. */
 struct stop_after {
     uint64_t asked, most;
 };

@@ -1,6 +1,6 @@
-/* Executors when things go wrong: an allocation that fails, whichever it is; a driver call that fails or loses the
- * device, whichever it is; deadlines; many threads. A typed status each time, nothing held afterwards, and the graph
- * runs again: on the device, or on the CPU where that is lost. */
+/* Executors when things go wrong: any allocation fails; any driver call fails or loses the device; deadlines pass;
+ * many threads run. Each time the status is typed, nothing is held afterwards, and the graph runs again: on the
+ * device, or on the CPU if the device is lost. */
 #include "exec_testing.h"
 
 #include "../refused_memory.h"
@@ -27,7 +27,7 @@ static void expect_right(const struct exec_results *want, struct exec_results *g
     exec_results_free(got);
 }
 
-/* A graph with a bit of everything. */
+/* A graph with nodes of many kinds. */
 enum { SEED = 14 };
 
 RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 300000) {
@@ -52,7 +52,7 @@ RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 300000) {
         expect_right(&want, &got, "after a refusal", nth);
         exec_close(&gpus);
     }
-    RF_EXPECT(refused > 0); /* where the caller placed the nodes there is no way around */
+    RF_EXPECT(refused > 0); /* if the caller placed the nodes, there is no other place */
     exec_results_free(&want);
     rf_graph_destroy(&graph);
 }
@@ -105,7 +105,7 @@ RF_TEST(exec_faults, a_run_allocates_nothing) {
     params.user = &devices;
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     RF_ASSERT_OK(exec_write(executor, graph, 1));
-    RF_ASSERT_OK(rf_executor_run(executor)); /* scratch of the CPU's ops grows once */
+    RF_ASSERT_OK(rf_executor_run(executor)); /* the scratch of the CPU's ops grows once */
     long before = atomic_load(&allocations);
     uint64_t mark = rf_device_mark(gpus.devices[0]);
     for (int i = 0; i < 5; i++) RF_ASSERT_OK(rf_executor_run(executor));
@@ -118,7 +118,7 @@ RF_TEST(exec_faults, a_run_allocates_nothing) {
 
 /* ---- a fault at every driver call ---- */
 
-/* Nodes that go to and fro between device and CPU, few kernels, so that there are few calls. */
+/* Nodes alternate between device and CPU; there are few kernels, and so few driver calls. */
 static struct rf_graph *short_graph(void) {
     struct rf_graph *graph = graph_new("short");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4, 64), w = GRAPH_CONSTANT(graph, "w", 3, 64);
@@ -137,7 +137,8 @@ static int by_name(void *user, const char *node) {
     return strncmp(node, "device", 6) ? -1 : 0;
 }
 
-/* The scenario of a child. step 0: only counts; else the call that gives the code. Exit: 0 right, 2 no such call. */
+/* What a child process runs. step 0 only counts calls; otherwise it is the call that returns the code. Exit status: 0
+ * right, 2 there are fewer calls. */
 static int fault_child(long step, const char *code, bool replay, int counts_to) {
     struct gpu first = {0};
     char rfsim[64];
@@ -193,11 +194,11 @@ static int fault_child(long step, const char *code, bool replay, int counts_to) 
     }
     const char *difference = exec_difference(&want, &got, 1e-4);
     if (difference) RF_FAIL("call %ld gives %s: %s", step, code, difference);
-    rf_status ended = rf_executor_destroy(&executor); /* the fault may be in the clean-up */
+    rf_status ended = rf_executor_destroy(&executor); /* the fault may strike in the clean-up */
     RF_NOTE("destroy: %s", rf_status_name(ended));
     struct rf_memory_info info = {.struct_size = sizeof info};
     rf_status asked = rf_device_memory_info(device, &info);
-    if (asked) asked = rf_device_memory_info(device, &info); /* it may hit this very question, once */
+    if (asked) asked = rf_device_memory_info(device, &info); /* the fault may strike this very call, once */
     RF_ASSERT_OK(asked);
     RF_ASSERT_INT(info.live_count, 0);
     bool reached = (long)gpu_sim_calls() >= step;
@@ -212,11 +213,11 @@ static void fault_everywhere(const char *code, bool replay) {
     long counts[2] = {0, 0};
     int failures = 0, status = 0, missed = 0;
     gpu_need_simulated("");
-    gpu_folder(); /* made here, for all children */
+    gpu_folder(); /* made here for all children */
     RF_ASSERT(pipe(ends) == 0);
     for (long step = 0;; step = step ? step + 1 : counts[0] + 1) {
         fflush(NULL);
-        pid_t child = fork(); /* before any driver is touched in this process */
+        pid_t child = fork(); /* before any driver is loaded in this process */
         RF_ASSERT(child >= 0);
         if (!child) _exit(fault_child(step, code, replay, ends[1]));
         RF_ASSERT(waitpid(child, &status, 0) == child);
@@ -226,7 +227,8 @@ static void fault_everywhere(const char *code, bool replay) {
             RF_ASSERT(counts[1] - counts[0] > 20);
             continue;
         }
-        /* How often a wait looks depends on time, and so does the number of calls: past the end when several are. */
+        /* How often a wait polls depends on time, and so does the number of calls: the end is reached when several
+         * children in a row make fewer calls. */
         bool fewer = WIFEXITED(status) && WEXITSTATUS(status) == 2;
         missed = fewer ? missed + 1 : 0;
         if (missed == 6) break;
@@ -254,7 +256,7 @@ RF_TEST(exec_faults, an_error_at_every_driver_call, .timeout_ms = 300000) {
     fault_everywhere("801", false);
 }
 
-/* Asynchronous: the work itself fails, and that shows later. */
+/* An asynchronous fault: the work itself fails, and a later call reports it. */
 RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 120000) {
     struct exec_gpus gpus = {.modules = "add,scale,softmax,rms_norm,copy"};
     exec_open(&gpus, 1, "fault=hipModuleLaunchKernel:2:work/700", NULL, NULL);
@@ -267,7 +269,7 @@ RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 120000) {
     RF_ASSERT_OK(exec_write(executor, graph, 5));
     RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_DEVICE_LOST);
     RF_ASSERT_OK(rf_executor_replan(executor, NULL, 0, NULL));
-    /* What was on the device alone is zeros again; x was. */
+    /* Contents that were only on the device are zeros again; x was there. */
     float x[256] = {1};
     RF_ASSERT_OK(rf_executor_read(executor, rf_graph_find(graph, "x"), x, sizeof x));
     RF_EXPECT(x[0] == 0);
@@ -295,7 +297,7 @@ RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 120000) {
     RF_ASSERT_OK(rf_executor_create(&params, &executor));
     RF_ASSERT_OK(exec_write(executor, graph, 5));
     RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT);
-    RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT); /* it waits for the first, which still hangs */
+    RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT); /* it waits for the first run, which still hangs */
     gpu_sim_release_hangs();
     RF_ASSERT_OK(rf_executor_run(executor));
     RF_ASSERT_OK(exec_read(executor, graph, &got));
@@ -323,7 +325,7 @@ static void *work(void *user) {
     struct rf_executor_params params = exec_params(worker->graph, worker->gpus);
     struct rf_executor *executor = NULL;
     params.replay = worker->seed % 2;
-    /* Half of them make an executor anew now and then, so that memory moves too. */
+    /* Half of the workers make a new executor now and then, so that memory moves too. */
     for (int round = 0; round < worker->rounds && !worker->wrong[0]; round++) {
         struct exec_results got = {0};
         rf_status status = executor ? RF_OK : rf_executor_create(&params, &executor);
@@ -335,7 +337,7 @@ static void *work(void *user) {
             snprintf(worker->wrong, sizeof worker->wrong, "round %d: %s", round, rf_error_text());
             break;
         }
-        /* As alone: to the bit. */
+        /* The results must be those of a run alone, to the bit. */
         if (!worker->want.data) {
             worker->want = got;
             continue;
@@ -356,7 +358,7 @@ static void together(int rounds) {
     for (uint64_t i = 0; i < THREADS; i++) {
         workers[i] =
             (struct worker){.gpus = &gpus, .graph = exec_random_graph(100 + i), .seed = 100 + i, .rounds = 1};
-        work(&workers[i]); /* alone first */
+        work(&workers[i]); /* first each worker alone */
         RF_ASSERT(!workers[i].wrong[0] && workers[i].want.data);
         struct exec_results truth = exec_reference(workers[i].graph, 100 + i, 1);
         const char *difference = exec_difference(&truth, &workers[i].want, 2e-3);

@@ -1,4 +1,5 @@
-/* Executors: the same results whatever the place, plans that keep what they promise, bad input refused. */
+/* Executors: they give the same results on every place, their plans keep what they promise, and bad input is
+ * refused. */
 #include "exec_testing.h"
 
 #include "graph/executor_impl.h"
@@ -18,7 +19,7 @@ static void expect_same(const struct rf_executor_params *params, uint64_t seed, 
     exec_results_free(&got);
 }
 
-/* One graph everywhere. */
+/* Runs one graph on every combination of places and compares the results. */
 static void agree(uint64_t seed, struct exec_gpus *gpus) {
     struct rf_graph *graph = exec_random_graph(seed);
     struct exec_results want = exec_reference(graph, seed, 2);
@@ -50,7 +51,7 @@ static void agree_all(uint64_t first, uint64_t count) {
     exec_close(&gpus);
 }
 
-/* A thousand in four tests, so that they can run side by side. */
+/* A thousand graphs in four tests, so that the tests can run side by side. */
 RF_TEST(executor, random_graphs_agree_0, .timeout_ms = 600000, .tags = "slow") {
     agree_all(0, 250);
 }
@@ -81,9 +82,10 @@ RF_TEST(executor, a_transformer_agrees, .timeout_ms = 120000) {
     exec_close(&gpus);
 }
 
-/* ---- plans, looked at directly ---- */
+/* ---- plans, checked directly ---- */
 
-/* Two values alive at once on a place never share a byte; the packer's own view is not asked. */
+/* Two tensors that are alive at the same time on a place never share a byte; this test does not use the packer's own
+ * data. */
 RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 2, "", NULL, NULL);
@@ -114,7 +116,7 @@ RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
                                 values[b].name);
                 }
             }
-        /* A step runs after all that made what it reads. */
+        /* A node runs after all nodes that produce its inputs. */
         for (uint32_t s = 0; s < plan->graph->node_count; s++) {
             const struct rf_node_row *row = &plan->graph->nodes[s];
             for (int i = 0; i < row->op->inputs; i++) {
@@ -168,7 +170,7 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
         expect_same(&params, seed, 3, &plain, 0, "replayed");
         struct rf_executor *executor = NULL;
         RF_ASSERT_OK(rf_executor_create(&params, &executor));
-        if (graph->node_count > 1) RF_EXPECT(executor->assembly.segment_count > 0); /* it was a replay */
+        if (graph->node_count > 1) RF_EXPECT(executor->assembly.segment_count > 0); /* the run was a replay */
         RF_ASSERT_OK(rf_executor_destroy(&executor));
         exec_results_free(&plain);
         rf_graph_destroy(&graph);
@@ -178,7 +180,7 @@ RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
 
 /* ---- what kernels may read before their turn ---- */
 
-/* Whether tensor 'name' is said to be constant where a node takes it; -1: no node does. */
+/* Whether tensor 'name' is marked constant in the call of a node that takes it; -1: no node takes it. */
 static int said_constant(const struct rf_executor *executor, const char *name) {
     const struct rf_assembly *assembly = &executor->assembly;
     const struct rf_graph *graph = assembly->plan->graph;
@@ -323,7 +325,7 @@ RF_TEST(executor, bad_input_is_refused) {
     RF_EXPECT_STATUS(rf_executor_write(executor, y, data, 16), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_executor_write(executor, x, data, 12), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_executor_write(executor, x, NULL, 16), RF_E_INVALID);
-    RF_EXPECT_STATUS(rf_executor_read(executor, y, data, 16), RF_E_INVALID); /* no output */
+    RF_EXPECT_STATUS(rf_executor_read(executor, y, data, 16), RF_E_INVALID); /* y is not an output */
     RF_EXPECT(strstr(rf_error_text(), "'y' is no output"));
     RF_EXPECT_STATUS(rf_executor_read(executor, z, data, 20), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_executor_run(NULL), RF_E_INVALID);

@@ -1,5 +1,5 @@
-/* Building a graph: what it accepts, the order it puts nodes in, what it calls an output, the dumps, and everything
- * it must refuse, with the name and the reason. */
+/* Building a graph: what it accepts, the order that it puts nodes in, what counts as an output, the dumps, and
+ * everything that it must refuse, with the name and the reason. */
 #include "graph_testing.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ RF_TEST(graph, generated_names_avoid_given_ones) {
     rf_graph_destroy(&graph);
 }
 
-/* Thousands of names: the table of names grows. */
+/* With thousands of names, the table of names grows. */
 RF_TEST(graph, many_tensors_are_found) {
     struct rf_graph *graph = graph_new("many");
     for (int i = 0; i < 5000; i++) {
@@ -83,7 +83,7 @@ static size_t position(const struct rf_graph *graph, const char *node) {
     return 0;
 }
 
-/* Added backwards, a chain comes out forwards; long enough to end a recursion. */
+/* A chain that is added backwards is ordered forwards; it is long enough to overflow the stack of a recursion. */
 RF_TEST(graph, a_chain_added_backwards_is_ordered) {
     enum { LENGTH = 20000 };
     struct rf_graph *graph = graph_new("chain");
@@ -122,7 +122,7 @@ RF_TEST(graph, updates_keep_their_place) {
     GRAPH_NODE(graph, "read_view", "scale", F0(2), row, of_row);
     GRAPH_NODE(graph, "mask_again", "causal_mask", I0(-1), s);
     GRAPH_NODE(graph, "read_after", "scale", F0(2), s, after);
-    GRAPH_NODE(graph, "make", "scale", F0(1), late, s); /* added last, runs first but for what it needs */
+    GRAPH_NODE(graph, "make", "scale", F0(1), late, s); /* added last, runs first, right after its inputs */
     GRAPH_NODE(graph, "make_late", "scale", F0(1), x, late);
     RF_ASSERT_OK(rf_graph_finish(graph));
     const char *order[] = {"make_late", "make", "read_before", "mask", "read_view", "mask_again", "read_after"};
@@ -130,7 +130,7 @@ RF_TEST(graph, updates_keep_their_place) {
     rf_graph_destroy(&graph);
 }
 
-/* Something that is wanted early pulls a change in place forward: what reads before it comes along. */
+/* A node that is needed early pulls a change in place forward; the nodes that read before the change come along. */
 RF_TEST(graph, an_update_that_is_pulled_forward) {
     struct rf_graph *graph = graph_new("pulled");
     rf_tensor_id s = GRAPH_TENSOR(graph, "s", RF_ROLE_STATE, 1, 1, 4, 4), z = GRAPH_VALUE(graph, 1, 1, 4, 4);
@@ -144,7 +144,7 @@ RF_TEST(graph, an_update_that_is_pulled_forward) {
     rf_graph_destroy(&graph);
 }
 
-/* Whatever the order of adding, makers come before readers. */
+/* Whatever the order of adding, a node that produces a tensor comes before its readers. */
 RF_TEST(graph, any_order_of_adding) {
     enum { NODES = 300 };
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -153,13 +153,13 @@ RF_TEST(graph, any_order_of_adding) {
         rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4);
         int order[NODES];
         for (int i = 0; i < NODES; i++) {
-            GRAPH_VALUE(graph, 4); /* x + 1 + i, made of earlier ones */
+            GRAPH_VALUE(graph, 4); /* x + 1 + i, made of earlier tensors */
             int swap = (int)(rf_op_random(&state) % (uint64_t)(i + 1));
             order[i] = order[swap];
             order[swap] = i;
         }
         for (int i = 0; i < NODES; i++) {
-            uint64_t mine = (uint64_t)order[i], of = seed; /* of two before it, the same for every order */
+            uint64_t mine = (uint64_t)order[i], of = seed; /* two earlier tensors, the same for every order */
             of += mine * 977;
             rf_tensor_id a = x + (rf_tensor_id)(rf_op_random(&of) % (mine + 1));
             rf_tensor_id b = x + (rf_tensor_id)(rf_op_random(&of) % (mine + 1));
@@ -342,13 +342,13 @@ RF_TEST(graph, tensors_that_make_no_sense) {
     t.view_of = x;
     t.role = RF_ROLE_STATE;
     EXPECT_REFUSED(try_tensor(graph, &t), "'bad'", "RF_ROLE_RESULT");
-    /* None of it left a trace. */
+    /* The refused calls left no trace. */
     RF_ASSERT_UINT(rf_graph_tensor_count(graph), 2);
     RF_ASSERT_UINT(rf_graph_find(graph, "bad"), 0);
     rf_graph_destroy(&graph);
 }
 
-/* A view of a view is bounded by the storage, not wrapped around it. */
+/* A view of a view is bounded by the storage; an offset cannot wrap around it. */
 RF_TEST(graph, a_views_view_stays_within) {
     struct rf_graph *graph = graph_new("views");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 8), v = GRAPH_VIEW(graph, "v", x, 16, 4);
@@ -409,7 +409,7 @@ RF_TEST(graph, nodes_that_make_no_sense) {
     node.struct_size = 1;
     EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "rf_graph_add_node", "struct_size");
     RF_ASSERT_UINT(rf_graph_node_count(graph), 1);
-    /* And what was refused can be done right. */
+    /* After the refusals, the right calls succeed. */
     GRAPH_NODE(graph, "n", "add", NONE, x, x, y);
     rf_graph_destroy(&graph);
 }
@@ -421,7 +421,7 @@ RF_TEST(graph, two_outputs_in_one_place) {
     rf_graph_destroy(&graph);
 }
 
-/* kv_append changes two caches: they may be halves of one storage, and may not overlap. */
+/* kv_append changes two caches: they may be halves of one storage, but may not overlap. */
 RF_TEST(graph, overlapping_updates) {
     struct rf_graph *graph = graph_new("caches");
     rf_tensor_id k = GRAPH_TENSOR(graph, "k", RF_ROLE_INPUT, 1, 1, 8),
@@ -440,7 +440,7 @@ RF_TEST(graph, overlapping_updates) {
     rf_graph_destroy(&graph);
 }
 
-/* ---- refusals: the whole ---- */
+/* ---- refusals: the whole graph ---- */
 
 RF_TEST(graph, cycles) {
     struct rf_graph *graph = graph_new("round");
@@ -453,7 +453,7 @@ RF_TEST(graph, cycles) {
     rf_graph_destroy(&graph);
 }
 
-/* A change in place must come after a read that needs what the change leads to. */
+/* A change in place must come after a read, and that read needs a result of the change. */
 RF_TEST(graph, a_cycle_through_an_update) {
     struct rf_graph *graph = graph_new("round");
     rf_tensor_id s = GRAPH_TENSOR(graph, "s", RF_ROLE_STATE, 1, 1, 2, 2), y = GRAPH_VALUE(graph, 1, 1, 2, 2);
@@ -474,7 +474,7 @@ RF_TEST(graph, values_without_a_producer) {
     EXPECT_REFUSED(rf_graph_finish(graph), "'lost'", "no node makes");
     RF_ASSERT_OK(rf_graph_add_output(graph, lost));
     EXPECT_REFUSED(rf_graph_finish(graph), "'lost'", "which is an output");
-    /* It is not too late. */
+    /* The missing node can still be added. */
     GRAPH_NODE(graph, "found", "scale", F0(1), x, lost);
     RF_ASSERT_OK(rf_graph_finish(graph));
     EXPECT_REFUSED(rf_graph_finish(graph), "'bare'", "finished already");
@@ -510,12 +510,13 @@ RF_TEST(graph, null_is_refused) {
     RF_ASSERT_NULL(graph);
 }
 
-/* ---- garbage ---- */
+/* ---- random input ---- */
 
 static uint64_t pick(uint64_t *state, const uint64_t *from, size_t count) {
     return from[rf_op_random(state) % count];
 }
-/* Random descriptors, nodes and outputs: what is accepted holds together, what is refused changes nothing. */
+/* Random descriptors, nodes and outputs: a graph that is accepted is consistent, and a refused call changes
+ * nothing. */
 RF_TEST(graph, garbage) {
     static const uint64_t sizes[] = {0, 1, 2, 4, 8, 32, 256, 65535, (uint64_t)1 << 32, (uint64_t)1 << 62, UINT64_MAX};
     static const uint64_t offsets[] = {0, 0, 0, 4, 16, 3, 4096, UINT64_MAX, UINT64_MAX - 63};
@@ -560,7 +561,7 @@ RF_TEST(graph, garbage) {
             nodes += !status;
             RF_ASSERT_UINT(rf_graph_node_count(graph), before + !status);
         }
-        /* Whatever nobody makes is made by a fill where that can be. */
+        /* Tensors that no node produces are produced by a fill if possible. */
         for (rf_tensor_id id = 1; id <= rf_graph_tensor_count(graph); id++) {
             struct graph_attributes none = NONE;
             if (graph->tensors[id - 1].producer == RF_NO_INDEX) (void)GRAPH_TRY(graph, NULL, "fill", none, id);

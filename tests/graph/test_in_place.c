@@ -1,5 +1,5 @@
-/* What rows of the op table say of output 0 lying where an input does: every case that can be done so is, by the
- * reference, by the CPU and by the (simulated) GPU, and gives the bits that memory of its own gives. */
+/* Rows of the op table say whether output 0 may lie where an input does. Every case that allows it is run that way,
+ * by the reference, by the CPU and by the (simulated) GPU, and must give the bits of a run with separate memory. */
 #include "../gpu/gpu_testing.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct memory {
 static uint64_t size_of(const struct rf_op_call *call, int i) {
     return (call->tensors[i].bytes + 255) / 256 * 256;
 }
-/* Inputs filled from the seed, outputs with bytes that are none. */
+/* Fills inputs from the seed, and outputs with bytes that no result has. */
 static void fill_call(struct rf_op_call *call, struct memory *memory, enum rf_case_data data) {
     uint64_t state = 7;
     for (int i = 0; i < call->count; i++) {
@@ -30,7 +30,7 @@ static void fill_call(struct rf_op_call *call, struct memory *memory, enum rf_ca
 
 enum where { REFERENCE, CPU, GPU, PLACES };
 
-/* Whether it ran; the bytes of output 0 and of the rest are in 'out'. */
+/* Returns whether it ran; the bytes of output 0 and of the other tensors are in 'out'. */
 static bool run(struct rf_op_call call, struct memory *memory, enum rf_case_data data, int input, enum where where,
                 struct rf_cpu *cpu, struct gpu *gpu, void *out) {
     int first = call.op->inputs;

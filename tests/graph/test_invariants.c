@@ -76,7 +76,7 @@ RF_TEST(invariants, of_a_graph) {
     RF_ASSERT(graph->finished);
     size_t last = graph->node_count - 1;
     struct rf_node_row first_node = graph->nodes[0], last_node = graph->nodes[last];
-    for (int swap = 0; swap < 2; swap++) { /* the first and the last change places, with their outputs, and back */
+    for (int swap = 0; swap < 2; swap++) { /* swaps the first and the last node with their outputs, and back */
         graph->nodes[0] = swap ? first_node : last_node;
         graph->nodes[last] = swap ? last_node : first_node;
         for (size_t s = 0; s <= last; s += last)
@@ -113,7 +113,7 @@ RF_TEST(invariants, of_a_graph) {
     int updated = __builtin_ctz(updates->op->updates);
     struct rf_tensor_row *cache = &graph->tensors[graph->tensors[updates->tensors[updated]].root];
     PLANT(rf_graph_is_valid, graph, cache->updated, false, "not marked as updated");
-    /* what a node takes in place */
+    /* the input that a node takes in place */
     struct rf_tensor_row *taken = &graph->tensors[takes->tensors[takes->in_place[0]]];
     PLANT(rf_graph_is_valid, graph, takes->in_place[0], (int8_t)takes->op->inputs, "that the op does not allow");
     PLANT(rf_graph_is_valid, graph, graph->tensors[taken->root].output, true, "kept or wanted after a run");
@@ -121,7 +121,7 @@ RF_TEST(invariants, of_a_graph) {
     rf_graph_destroy(&source);
 }
 
-/* The same through the library: finishing a graph that is broken ends the process, and says what is wrong. */
+/* The same through the library: finishing a broken graph ends the process with a message that says what is wrong. */
 RF_TEST(invariants, of_a_graph_end_the_process) {
     NEED_CHECKS();
     int ends[2], status = 0;
@@ -154,7 +154,7 @@ RF_TEST(invariants, of_a_graph_end_the_process) {
     RF_ASSERT_CONTAINS(text, "rf_graph_finish: rf_graph_is_valid(graph): bytes is not the sum of all storage");
 }
 
-/* Alternating layers: so that there are copies both ways, and several tensors alive on each place. */
+/* Layers alternate between places, so that there are copies both ways and several tensors alive on each place. */
 static int alternate(void *user, const char *node) {
     int *count = user;
     (void)node;
@@ -186,7 +186,7 @@ static void drop_plan(struct planned *planned) {
     exec_close(&planned->gpus);
 }
 
-/* Two results on the place that live at once, neither in the other's storage. */
+/* Finds two results on the place that are alive at the same time, neither in the other's storage. */
 static bool find_pair(const struct rf_plan *plan, int place, struct rf_plan_home **a, struct rf_plan_home **b) {
     for (uint32_t x = 0; x < plan->graph->tensor_count; x++)
         for (uint32_t y = x + 1; y < plan->graph->tensor_count; y++) {
@@ -246,7 +246,7 @@ RF_TEST(invariants, of_a_plan, .tags = "sim") {
     RF_ASSERT_INT(kept, 2);
     PLANT(rf_plan_is_valid, plan, rf_plan_home(plan, k[1], 0)->offset, rf_plan_home(plan, k[0], 0)->offset,
           "two kept tensors overlap");
-    uint32_t in_place = 0; /* a tensor that took another's storage may; one that did not may not */
+    uint32_t in_place = 0; /* a tensor in place of another may share its storage; any other tensor may not */
     while (in_place < graph->tensor_count && !rf_plan_home(plan, in_place, 0)->in_place) in_place++;
     RF_ASSERT(in_place < graph->tensor_count);
     PLANT(rf_plan_is_valid, plan, rf_plan_home(plan, in_place, 0)->in_place, false, "overlap in an arena");

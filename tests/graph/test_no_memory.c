@@ -1,8 +1,8 @@
 /* Every allocation of host memory that building, finishing, optimizing and the dummy make fails once: each time the
- * call says RF_E_NO_MEMORY, nothing is lost, and the same call succeeds when memory is back. */
+ * call returns RF_E_NO_MEMORY, nothing is lost, and the same call succeeds when memory is available again. */
 #include "no_memory.h"
 
-/* Here the real ones are called. */
+/* This file calls the real functions. */
 #undef malloc
 #undef calloc
 #undef realloc
@@ -12,7 +12,7 @@
 #include "graph/backend.h"
 #include <rocmforge/test.h>
 
-static size_t fail_in; /* allocations until one fails, itself counted; 0: none will */
+static size_t fail_in; /* the nth allocation from now fails; 0: none does */
 static size_t asked;   /* allocations so far */
 
 static bool fails(void) {
@@ -35,7 +35,7 @@ char *failing_strdup(const char *text) {
     return fails() ? NULL : strdup(text);
 }
 
-/* One step of the work fails: it is told so, and done again. */
+/* Makes a call; if it fails, checks the status and makes it again. */
 #define RETRY(call)                                                                                                  \
     do {                                                                                                             \
         rf_status retry_status = (call);                                                                             \
@@ -68,7 +68,7 @@ static void node(struct rf_graph *graph, const char *op, const rf_tensor_id *ids
     RETRY(rf_graph_add_node(graph, &n, NULL));
 }
 
-/* Something for every pass, and enough of it for the tables to grow. Returns how many calls failed. */
+/* Does some work for every pass, enough for the tables to grow. Returns how many calls failed. */
 static size_t work(void) {
     static const float weights[64] = {1, 2, 3};
     size_t count = 0, *failures = &count;

@@ -1,15 +1,15 @@
-/* The passes: each alone on graphs made for it, what each must leave alone, and all of them on random graphs. A graph
- * is evaluated by the references before and after; outputs, inputs and states must agree. */
+/* The passes: each alone on graphs made for it, the nodes that each must leave alone, and all of them on random
+ * graphs. A graph is evaluated by the references before and after; outputs, inputs and states must agree. */
 #include "graph_testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double CLOSE = 1e-5; /* what fusing may change: roundings that no longer happen */
+static const double CLOSE = 1e-5; /* fusing may change results: it drops some roundings */
 
-/* The graph after a pass, which made so many changes and left so many nodes; compared with before. Takes the graph,
- * which is finished here. */
+/* Runs a pass, checks that it made this many changes and left this many nodes, and compares the results with those
+ * before. Takes the graph, which is finished here. */
 static struct rf_graph *after(struct rf_graph *graph, unsigned passes, size_t changes, size_t nodes) {
     struct rf_pass_report report[6];
     struct rf_graph *out = NULL;
@@ -37,7 +37,7 @@ static void expect(struct rf_graph *graph, unsigned passes, size_t changes, size
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
-/* The op of the node that makes a tensor. */
+/* The op of the node that produces a tensor. */
 static const char *maker(const struct rf_graph *graph, const char *tensor) {
     rf_tensor_id id = rf_graph_find(graph, tensor);
     RF_ASSERT(id && graph->tensors[id - 1].producer != RF_NO_INDEX);
@@ -56,7 +56,8 @@ RF_TEST(pass_dead, takes_out_what_nobody_needs) {
     GRAPH_NODE(graph, "nb", "scale", F0(3), a, b);
     GRAPH_NODE(graph, "nc", "scale", F0(4), x, c);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    /* Built like this nothing is dead: what nobody reads is wanted. A pass may leave such a value behind. */
+    /* In a graph built like this nothing is dead: a tensor that nobody reads is an output. A pass may leave an unread
+     * tensor behind. */
     out = after(graph, RF_PASS_DEAD, 0, 3);
     rf_graph_destroy(&out);
     graph->tensors[b - 1].output = false;
@@ -69,7 +70,7 @@ RF_TEST(pass_dead, takes_out_what_nobody_needs) {
     rf_graph_destroy(&graph);
 }
 
-/* A change of a state is wanted; one of a value that nobody reads afterwards is not. */
+/* A change of a state is needed; a change of a tensor that nobody reads afterwards is not. */
 RF_TEST(pass_dead, looks_at_updates) {
     struct rf_graph *graph = graph_new("updates"), *out;
     rf_tensor_id state = GRAPH_TENSOR(graph, "state", RF_ROLE_STATE, 1, 1, 2, 2), x = INPUT(graph, "x", 1, 1, 2, 2);
@@ -80,7 +81,7 @@ RF_TEST(pass_dead, looks_at_updates) {
     GRAPH_NODE(graph, "read", "scale", F0(1), v, y);
     GRAPH_NODE(graph, "mask_for_nobody", "causal_mask", I0(-1), v);
     RF_ASSERT_OK(rf_graph_finish(graph));
-    RF_ASSERT(graph->tensors[v - 1].output); /* its last use changes it: wanted */
+    RF_ASSERT(graph->tensors[v - 1].output); /* its last use changes it, so it is an output */
     out = after(graph, RF_PASS_DEAD, 0, 5);
     rf_graph_destroy(&out);
     graph->tensors[v - 1].output = false;
@@ -121,7 +122,7 @@ RF_TEST(pass_constant, computes_what_is_known) {
     RF_ASSERT_INT(out->tensors[rf_graph_find(out, "half") - 1].role, RF_ROLE_CONSTANT);
     RF_ASSERT_UINT(rf_graph_find(out, "a"), 0); /* nobody needs it any more */
     RF_ASSERT_UINT(rf_graph_find(out, "sum"), 0);
-    /* A graph of the graph borrows what was computed. */
+    /* A graph made from this graph borrows the computed constants. */
     again = after(out, RF_PASS_CONSTANT, 0, 2);
     rf_graph_destroy(&again);
     rf_graph_destroy(&out);
@@ -154,7 +155,7 @@ RF_TEST(pass_common, does_the_same_once) {
     GRAPH_NODE(graph, NULL, "rms_norm", F0(1e-5), x, w, n[1]);
     GRAPH_NODE(graph, NULL, "rms_norm", F0(1e-3), x, w, n[2]); /* another attribute */
     GRAPH_NODE(graph, NULL, "scale", F0(2), n[0], m[0]);
-    GRAPH_NODE(graph, NULL, "scale", F0(2), n[1], m[1]); /* the same once its input is */
+    GRAPH_NODE(graph, NULL, "scale", F0(2), n[1], m[1]); /* the same node once its input is the same */
     GRAPH_NODE(graph, NULL, "scale", F0(2), n[2], m[2]);
     GRAPH_NODE(graph, NULL, "scale", F0(3), v[0], s[0]); /* two views of the same bytes */
     GRAPH_NODE(graph, NULL, "scale", F0(3), v[1], s[1]);
@@ -163,13 +164,14 @@ RF_TEST(pass_common, does_the_same_once) {
     rf_tensor_id t = VALUE(graph, "t", 4), u = VALUE(graph, "u", 4);
     GRAPH_NODE(graph, NULL, "add", NONE, m[0], m[2], all);
     GRAPH_NODE(graph, NULL, "add", NONE, s[0], s[1], t);
-    GRAPH_NODE(graph, NULL, "add", NONE, view, s[2], u); /* a view of what gives way */
+    GRAPH_NODE(graph, NULL, "add", NONE, view, s[2], u); /* a view of a tensor that is replaced */
     out = after(graph, RF_PASS_COMMON, 3, 9);
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
 
-/* Read, changed, read again: not the same. And an output is nobody else's. */
+/* A tensor that is read, changed and read again gives two different results. And an output is not merged with another
+ * tensor. */
 RF_TEST(pass_common, minds_updates_and_roots) {
     struct rf_graph *graph = graph_new("minds");
     rf_tensor_id s = GRAPH_TENSOR(graph, "s", RF_ROLE_STATE, 1, 1, 2, 2), x = INPUT(graph, "x", 1, 1, 2, 2);
@@ -182,7 +184,7 @@ RF_TEST(pass_common, minds_updates_and_roots) {
     GRAPH_NODE(graph, NULL, "add", NONE, a, b, VALUE(graph, "y", 1, 1, 2, 2));
     GRAPH_NODE(graph, NULL, "scale", F0(5), x, c); /* two outputs */
     GRAPH_NODE(graph, NULL, "scale", F0(5), x, d);
-    GRAPH_NODE(graph, NULL, "scale", F0(6), x, e); /* the same, but one of them is changed later */
+    GRAPH_NODE(graph, NULL, "scale", F0(6), x, e); /* the same, but one of the two is changed later */
     GRAPH_NODE(graph, NULL, "scale", F0(6), x, g);
     GRAPH_NODE(graph, NULL, "causal_mask", NONE, g);
     GRAPH_NODE(graph, NULL, "add", NONE, e, g, VALUE(graph, "z", 1, 1, 2, 2));
@@ -210,7 +212,7 @@ RF_TEST(pass_view, folds_copies) {
     rf_graph_destroy(&graph);
 }
 
-/* A tensor whose view comes before it in the table, once it is a view itself. */
+/* A tensor that becomes a view while its own view comes before it in the table. */
 RF_TEST(pass_view, any_order_of_tensors) {
     struct rf_graph *graph = graph_new("order");
     rf_tensor_id copy = VALUE(graph, "copy", 8), part = GRAPH_VIEW(graph, "part", copy, 16, 4);
@@ -233,14 +235,14 @@ RF_TEST(pass_view, leaves_what_changes_something) {
     GRAPH_NODE(graph, NULL, "copy", NONE, y, snapshot); /* before y changes */
     GRAPH_NODE(graph, NULL, "causal_mask", NONE, y);
     GRAPH_NODE(graph, NULL, "add", NONE, y, snapshot, VALUE(graph, "sum", 1, 1, 2, 2));
-    GRAPH_NODE(graph, NULL, "copy", NONE, plain, own); /* changed itself */
+    GRAPH_NODE(graph, NULL, "copy", NONE, plain, own); /* the copy itself is changed */
     GRAPH_NODE(graph, NULL, "causal_mask", NONE, own);
     GRAPH_NODE(graph, NULL, "scale", F0(2), own, VALUE(graph, "of_own", 1, 1, 2, 2));
-    GRAPH_NODE(graph, NULL, "copy", NONE, flat, half); /* a cast, and one back */
+    GRAPH_NODE(graph, NULL, "copy", NONE, flat, half); /* a cast to f16, and one back */
     GRAPH_NODE(graph, NULL, "copy", NONE, half, z);
     GRAPH_NODE(graph, NULL, "scale", F0(2), z, VALUE(graph, "of_z", 4));
     GRAPH_NODE(graph, NULL, "copy", NONE, plain, VALUE(graph, "wanted", 1, 1, 2, 2)); /* a root */
-    GRAPH_NODE(graph, NULL, "copy", NONE, odd, shifted); /* 4 bytes off: kernels would mind */
+    GRAPH_NODE(graph, NULL, "copy", NONE, odd, shifted); /* 4 bytes off: kernels need the alignment */
     GRAPH_NODE(graph, NULL, "scale", F0(2), shifted, VALUE(graph, "of_shifted", 3));
     expect(graph, RF_PASS_VIEW, 0, 13);
 }
@@ -284,7 +286,7 @@ RF_TEST(pass_fuse, residual) {
     GRAPH_NODE(graph, NULL, "matmul", NONE, x, w, bias, a);
     GRAPH_NODE(graph, NULL, "add", NONE, a, r, VALUE(graph, "y", 3, 5));
     GRAPH_NODE(graph, NULL, "matmul", NONE, x, w, 0, b);
-    GRAPH_NODE(graph, NULL, "add", NONE, r, b, VALUE(graph, "z", 3, 5)); /* the other side */
+    GRAPH_NODE(graph, NULL, "add", NONE, r, b, VALUE(graph, "z", 3, 5)); /* the operands in the other order */
     out = after(graph, RF_PASS_FUSE, 2, 2);
     RF_ASSERT_TEXT(maker(out, "y"), "matmul");
     RF_ASSERT_TEXT(maker(out, "z"), "matmul");
@@ -292,7 +294,7 @@ RF_TEST(pass_fuse, residual) {
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
-/* The product is read elsewhere, wanted, or there is a residual already. */
+/* The product is read elsewhere, or is an output, or has a residual already. */
 RF_TEST(pass_fuse, residual_that_does_not_fit) {
     struct rf_graph *graph = graph_new("residual");
     rf_tensor_id x = INPUT(graph, "x", 3, 8), r = INPUT(graph, "r", 3, 5), w = GRAPH_CONSTANT(graph, "w", 1, 5, 8);
@@ -311,7 +313,7 @@ RF_TEST(pass_fuse, residual_that_does_not_fit) {
     GRAPH_NODE(graph, NULL, "scale", F0(2), part, VALUE(graph, "of_part", 5));
     expect(graph, RF_PASS_FUSE, 0, 10);
 }
-/* The sum would read x after it was changed. */
+/* The sum would read x after x was changed. */
 RF_TEST(pass_fuse, not_across_an_update) {
     struct rf_graph *graph = graph_new("update");
     rf_tensor_id s = GRAPH_TENSOR(graph, "s", RF_ROLE_STATE, 1, 1, 4, 4), x = GRAPH_VIEW(graph, "x", s, 0, 4, 4);
@@ -359,7 +361,7 @@ RF_TEST(pass_fuse, gate_of_another_kind) {
     struct rf_graph *graph = graph_new("gelu");
     rf_tensor_id x = INPUT(graph, "x", 2, 8), y = INPUT(graph, "y", 2, 8), w1 = GRAPH_CONSTANT(graph, "w1", 1, 6, 8),
                  w2 = GRAPH_CONSTANT(graph, "w2", 2, 6, 8);
-    for (int i = 0; i < 2; i++) { /* gelu; silu, but of two inputs */
+    for (int i = 0; i < 2; i++) { /* gelu; silu, but of two different inputs */
         rf_tensor_id g = GRAPH_VALUE(graph, 2, 6), u = GRAPH_VALUE(graph, 2, 6);
         GRAPH_NODE(graph, NULL, "matmul", NONE, x, w1, g);
         GRAPH_NODE(graph, NULL, "matmul", NONE, i ? y : x, w2, u);
@@ -374,7 +376,7 @@ RF_TEST(pass_fuse, add_norm) {
                  sum = VALUE(graph, "sum", 3, 8);
     GRAPH_NODE(graph, NULL, "add", NONE, a, b, sum);
     GRAPH_NODE(graph, NULL, "scale", F0(2), sum,
-               VALUE(graph, "other", 3, 8)); /* the sum is read elsewhere: it is there */
+               VALUE(graph, "other", 3, 8)); /* the sum is read elsewhere: the fused node must produce it */
     GRAPH_NODE(graph, NULL, "rms_norm", F0(1e-5), sum, w, VALUE(graph, "y", 3, 8));
     out = after(graph, RF_PASS_FUSE, 1, 2);
     RF_ASSERT_TEXT(maker(out, "y"), "add_norm");
@@ -382,7 +384,7 @@ RF_TEST(pass_fuse, add_norm) {
     rf_graph_destroy(&out);
     rf_graph_destroy(&graph);
 }
-/* The weight comes of the sum: there is no order for both in one. */
+/* The weight depends on the sum: one fused node would depend on itself. */
 RF_TEST(pass_fuse, add_norm_by_itself) {
     struct rf_graph *graph = graph_new("norm");
     rf_tensor_id a = INPUT(graph, "a", 1, 8), b = INPUT(graph, "b", 1, 8), sum = VALUE(graph, "sum", 1, 8);
@@ -393,7 +395,7 @@ RF_TEST(pass_fuse, add_norm_by_itself) {
     expect(graph, RF_PASS_FUSE, 0, 3);
 }
 
-/* Attention in pieces, masked or not, over a view of the scores as rows. */
+/* Attention in pieces, with or without a mask, over a view of the scores as rows. */
 static struct rf_graph *attention(bool masked, bool wanted) {
     struct rf_graph *graph = graph_new("attention");
     rf_tensor_id q = INPUT(graph, "q", 2, 4, 5, 8), k = INPUT(graph, "k", 2, 2, 7, 8),
@@ -414,13 +416,13 @@ RF_TEST(pass_fuse, attention) {
         RF_ASSERT_INT(out->nodes[0].attributes.causal, masked);
         rf_graph_destroy(&out);
         rf_graph_destroy(&graph);
-        expect(attention(masked, true), RF_PASS_FUSE, 0, masked ? 4 : 3); /* the weights are wanted */
+        expect(attention(masked, true), RF_PASS_FUSE, 0, masked ? 4 : 3); /* the weights are an output */
     }
 }
 
-/* With softmax_mask: its scale and its mask go along; a mask of f16 has no place. */
+/* With softmax_mask, its scale and its mask are fused too; a mask of f16 cannot be. */
 RF_TEST(pass_fuse, attention_with_a_mask) {
-    for (int kind = 0; kind < 4; kind++) { /* none, one for all, one a batch, f16 */
+    for (int kind = 0; kind < 4; kind++) { /* no mask, one for all, one for each batch, f16 */
         struct rf_graph *graph = graph_new("attention"), *out;
         rf_tensor_id q = INPUT(graph, "q", 2, 4, 5, 8), k = INPUT(graph, "k", 2, 2, 7, 8);
         rf_tensor_id v = INPUT(graph, "v", 2, 2, 7, 8), s = VALUE(graph, "s", 2, 4, 5, 7);
@@ -457,7 +459,7 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
     rf_graph_destroy(&graph);
 }
 
-/* Queries of a few tokens are rotated with their keys; `read`: a node between the two reads the cache. */
+/* Queries of a few tokens are rotated together with their keys; `read`: a node between the two reads the cache. */
 static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, size_t fused) {
     static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
     struct rf_graph *graph = graph_new("append"), *out;
@@ -487,10 +489,10 @@ RF_TEST(pass_fuse, queries_of_few_tokens_with_their_keys) {
     rope_append(17, 0, false, false, 0);
     rope_append(2, 0, true, false, 0);
     rope_append(2, 0, false, true, 0);
-    rope_append(2, 7, false, false, 0); /* another group is placed elsewhere, perhaps */
+    rope_append(2, 7, false, false, 0); /* another group may be placed elsewhere */
 }
 
-/* A row that is widened to f32 for a product alone. */
+/* A row that is widened to f32 only for a product. */
 static void cast_matmul(uint64_t rows, enum rf_dtype weights, bool bias, bool twice, size_t fused) {
     static const uint16_t numbers[4 * 8];
     static const float wide[4 * 8];
@@ -538,7 +540,7 @@ RF_TEST(pass_in_place, takes_what_dies) {
     char *text = graph_text(out, RF_GRAPH_TEXT);
     RF_ASSERT_CONTAINS(text, "'c' = add('b', 'a'), 'c' in place of 'b'");
     free(text);
-    /* Without the pass it is not kept. */
+    /* Without the pass, the next graph has nothing in place. */
     struct rf_graph *again = after(out, RF_PASS_DEAD, 0, 5);
     RF_ASSERT_INT(again->nodes[2].in_place[0], -1);
     rf_graph_destroy(&again);
@@ -551,8 +553,8 @@ RF_TEST(pass_in_place, only_where_it_is_safe) {
     rf_tensor_id x = INPUT(graph, "x", 4, 4), w = GRAPH_CONSTANT(graph, "w", 1, 4, 4), v[6];
     for (int i = 0; i < 6; i++) v[i] = GRAPH_VALUE(graph, 4, 4);
     for (int i = 0; i < 6; i++) GRAPH_NODE(graph, NULL, "scale", F0(i + 2), x, v[i]);
-    /* The product reads what the residual is; a product is not over its input; a view of it is read later; half of
-     * it; another step follows. */
+    /* The product reads its own residual; a product cannot lie over its input; a view of the input is read later; the
+     * input is only half of its storage; a later node reads the inputs. */
     GRAPH_NODE(graph, NULL, "matmul", NONE, v[0], w, 0, v[0], VALUE(graph, "p", 4, 4));
     GRAPH_NODE(graph, NULL, "matmul", NONE, v[1], w, VALUE(graph, "q", 4, 4));
     GRAPH_NODE(graph, NULL, "scale", F0(2), v[2], VALUE(graph, "r", 4, 4));
@@ -566,11 +568,11 @@ RF_TEST(pass_in_place, only_where_it_is_safe) {
         rf_tensor_id out = i == 3 ? GRAPH_VALUE(graph, 2, 4) : GRAPH_VALUE(graph, 4, 4);
         GRAPH_NODE(graph, NULL, "scale", F0(1), id, out);
     }
-    /* "u" alone: v[4] and v[5] die there. */
+    /* Only "u" changes: v[4] and v[5] are last used there. */
     expect(graph, RF_PASS_IN_PLACE, 1, 19);
 }
 
-/* The input may be the whole of a storage in another shape, as heads are of rows. */
+/* The input may be a whole storage in another shape, as heads are of rows. */
 RF_TEST(pass_in_place, over_a_view_of_the_whole) {
     struct rf_graph *graph = graph_new("shapes"), *out;
     rf_tensor_id x = INPUT(graph, "x", 2, 8), rows = GRAPH_VALUE(graph, 2, 8), half = GRAPH_VALUE(graph, 2, 8);
@@ -579,7 +581,7 @@ RF_TEST(pass_in_place, over_a_view_of_the_whole) {
     GRAPH_NODE(graph, NULL, "scale", F0(3), flat, a);
     GRAPH_NODE(graph, NULL, "scale", F0(4), a, VALUE(graph, "y", 16));
     GRAPH_NODE(graph, NULL, "scale", F0(2), x, half);
-    GRAPH_NODE(graph, NULL, "scale", F0(3), GRAPH_VIEW(graph, "part", half, 32, 8), b); /* not the whole */
+    GRAPH_NODE(graph, NULL, "scale", F0(3), GRAPH_VIEW(graph, "part", half, 32, 8), b); /* not the whole storage */
     GRAPH_NODE(graph, NULL, "scale", F0(4), b, VALUE(graph, "z", 8));
     out = after(graph, RF_PASS_IN_PLACE, 1, 6);
     RF_ASSERT_INT(out->nodes[1].in_place[0], 0);
@@ -632,7 +634,7 @@ RF_TEST(optimize, refuses_and_reports) {
     rf_graph_destroy(&graph);
 }
 
-/* A layer as models are written comes out in fused forms. */
+/* A layer written as models write it is fused. */
 RF_TEST(optimize, a_transformer_layer) {
     struct rf_graph *graph = graph_new("layer"), *out;
     enum { WIDE = 16, HIDDEN = 32 };
@@ -682,7 +684,7 @@ static rf_tensor_id keep(struct pool *pool, rf_tensor_id id, uint64_t rows, uint
     pool->columns[pool->count++] = columns;
     return id;
 }
-/* One with the shape of 'like', perhaps itself. */
+/* A random tensor with the shape of 'like', perhaps 'like' itself. */
 static int another(struct pool *pool, int like) {
     for (int tries = 0; tries < 8; tries++) {
         int i = (int)below(pool, (uint64_t)pool->count);
@@ -699,7 +701,7 @@ static double factor(struct pool *pool) {
     return factors[below(pool, 5)];
 }
 
-/* Rows of one matrix written into two others, as if they were caches: a change in place. */
+/* Writes rows of one matrix into two others, as if these were caches: a change in place. */
 static void add_update(struct pool *pool, int from, int a, int b) {
     static const int32_t positions[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     struct rf_graph *graph = pool->graph;
@@ -716,13 +718,13 @@ static void add_random(struct pool *pool) {
     struct rf_graph *graph = pool->graph;
     int a = (int)below(pool, (uint64_t)pool->count), b = another(pool, a), c = another(pool, a);
     uint64_t rows = pool->rows[a], columns = pool->columns[a], kind = below(pool, 16), pick = below(pool, 3);
-    bool more = below(pool, 2); /* drawn here: the order in which arguments are evaluated is the compiler's */
+    bool more = below(pool, 2); /* drawn here: the compiler may evaluate arguments in any order */
     double by = factor(pool);
     if (kind == 0) {
         add_update(pool, a, b, c);
         return;
     }
-    if (kind == 1) { /* a part of one: a view */
+    if (kind == 1) { /* a part of a matrix: a view */
         uint64_t first = below(pool, rows);
         keep(pool, GRAPH_VIEW(graph, NULL, pool->ids[a], first * columns * 4, rows - first, columns), rows - first,
              columns);
@@ -765,7 +767,7 @@ static struct rf_graph *random_graph(uint64_t seed) {
     return pool.graph;
 }
 
-/* One pass after the other, in an order of the seed's, each over the graph of the one before. */
+/* Runs one pass after the other in a seeded order, each over the graph of the one before. */
 RF_TEST(optimize, in_any_order) {
     for (uint64_t seed = 1001; seed <= 1150; seed++) {
         enum { ROUNDS = 8 };
@@ -783,7 +785,7 @@ RF_TEST(optimize, in_any_order) {
             if (difference) RF_NOTE("seed %llu, round %d: %s", (unsigned long long)seed, i, difference);
             RF_ASSERT_NULL(difference);
         }
-        for (int i = ROUNDS; i >= 0; i--) rf_graph_destroy(&graphs[i]); /* they borrow from those before */
+        for (int i = ROUNDS; i >= 0; i--) rf_graph_destroy(&graphs[i]); /* each borrows from those before it */
     }
 }
 
@@ -797,7 +799,7 @@ RF_TEST(optimize, random_graphs) {
         }
         RF_ASSERT_OK(rf_graph_finish(graph));
         for (int pass = 0; pass <= 7; pass++) {
-            /* Each alone, all, and a random set. */
+            /* Each pass alone, all passes, and a random set. */
             uint64_t state = seed;
             unsigned passes = pass < 6    ? 1u << pass
                               : pass == 6 ? (unsigned)RF_PASSES_ALL
@@ -822,7 +824,7 @@ RF_TEST(optimize, random_graphs) {
         }
         rf_graph_destroy(&graph);
     }
-    /* The graphs give every pass something to do, but for dead nodes, which others leave behind. */
+    /* The graphs give every pass something to do, except the pass for dead nodes, which other passes leave behind. */
     for (int bit = 0; bit < 6; bit++) RF_NOTE("%s: %zu", rf_pass_name((enum rf_pass)(1 << bit)), changes[bit]);
     for (int bit = 1; bit < 6; bit++) RF_ASSERT(changes[bit] > 50);
 }

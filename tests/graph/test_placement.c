@@ -1,5 +1,5 @@
-/* Placement within budgets: whatever is granted, the graph runs, the results agree, and the books are kept to the
- * byte. Plans that change between runs lose nothing. */
+/* Placement within budgets: whatever is granted, the graph runs, the results agree, and every byte is accounted for.
+ * Plans that change between runs lose nothing. */
 #include "exec_testing.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void sweep(bool loose, uint64_t least_levels) {
     RF_ASSERT_OK(rf_executor_destroy(&whole));
     exec_close(&gpus);
 
-    /* The peak is of the device's whole life: a new one, and budgets that only grow. */
+    /* The peak covers the device's whole life, so this uses a new device and budgets that only grow. */
     exec_open(&gpus, 1, "", NULL, NULL);
     params = exec_params(graph, &gpus);
     before = exec_memory(gpus.devices[0]).held_bytes;
@@ -93,7 +93,7 @@ static void sweep(bool loose, uint64_t least_levels) {
     exec_close(&gpus);
 }
 
-/* By layers: none, one, both. Node by node there are more levels between. */
+/* By layers: none, one, both. Node by node there are more levels between these. */
 RF_TEST(placement, budget_sweep_by_layers, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     sweep(false, 3);
 }
@@ -175,7 +175,7 @@ static void several(size_t count) {
         const struct rf_graph *graph;
         int devices;
     } all = {graph, (int)count};
-    /* Split by the caller: a pipeline. */
+    /* Split by the caller, as a pipeline. */
     params.place = by_layer;
     params.user = &all;
     struct rf_executor *executor = NULL;
@@ -190,7 +190,7 @@ static void several(size_t count) {
     if (difference) RF_FAIL("split over %zu: %s", count, difference);
     exec_results_free(&got);
     RF_ASSERT_OK(rf_executor_destroy(&executor));
-    /* Split by budgets: each device takes a part, the CPU the rest. */
+    /* Split by budgets: each device takes a part, the CPU takes the rest. */
     uint64_t limits[4];
     for (size_t i = 0; i < count; i++) limits[i] = 10 * MIB;
     params.place = NULL;
@@ -237,7 +237,8 @@ RF_TEST(placement, replanning_loses_nothing, .timeout_ms = 300000) {
             RF_ASSERT_OK(rf_executor_replan(executor, gpus.devices, rf_op_random(&state) % 3, limits));
             RF_EXPECT_INT(info_of(executor).epoch, run + 2);
         }
-        /* Outputs are of the last run, which the last replan dropped: what is kept is compared. */
+        /* Outputs belong to the last run, and the last replan dropped them: only tensors that are kept are
+         * compared. */
         RF_ASSERT_OK(exec_read(executor, graph, &got));
         for (size_t v = 0; v < graph->tensor_count; v++)
             if (graph->tensors[graph->tensors[v].root].role == RF_ROLE_RESULT && got.data[v])
@@ -308,8 +309,8 @@ RF_TEST(placement, arenas_are_hardly_larger_than_what_lives, .timeout_ms = 12000
     rf_graph_destroy(&graph);
 }
 
-/* The first layer on the device, the second on the CPU, four chunks: the device has the work of all chunks before the
- * CPU begins with the first, and what it makes leaves it as soon as it is made. */
+/* The first layer is on the device and the second on the CPU, with four chunks: the device has the work of all chunks
+ * before the CPU begins with the first, and a result leaves the device as soon as it is computed. */
 static int first_layer(void *user, const char *node) {
     const struct rf_graph *graph = user;
     for (size_t s = 0; s < graph->node_count; s++)
@@ -377,7 +378,7 @@ RF_TEST(placement, plans_can_be_read, .gpu = true) {
     free(json);
     free(again);
     free(chart);
-    /* The same again gives the same plan. */
+    /* A second executor with the same parameters gets the same plan. */
     struct rf_executor *second = NULL;
     RF_ASSERT_OK(rf_executor_destroy(&executor));
     RF_ASSERT_OK(rf_device_trim(gpus.devices[0], RF_TIMEOUT_DEFAULT));

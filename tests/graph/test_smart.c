@@ -1,4 +1,4 @@
-/* Smart tensors: on the GPU while the budget lasts, then in zeroed host memory, and said so. */
+/* Smart tensors: they are on the GPU as long as the budget allows, then in zeroed host memory, with a notice. */
 #include "exec_testing.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ RF_TEST(smart, gpu_within_the_budget_then_host) {
         for (size_t k = 0; host && k < 1024 * 1024; k++) others += host[k] != 0;
         RF_EXPECT_INT(others, 0);
     }
-    /* One notice for each that did not fit, with the reason. */
+    /* One notice for each tensor that did not fit, with the reason. */
     int notices = 0;
     for (const char *at = gpu_log(); (at = strstr(at, "is in host memory: refused")); at++) notices++;
     RF_EXPECT_INT(notices, 2);

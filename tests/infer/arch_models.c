@@ -1,4 +1,4 @@
-/* Models made for the tests, and the plain forward pass they are held against. The pass shares nothing with the
+/* Models made for the tests, and the plain forward pass that they are compared with. The pass shares nothing with the
  * library but the widening of weights: it reads sizes from the hparams and computes angles by itself. */
 #include "arch_testing.h"
 
@@ -16,7 +16,7 @@ struct maker {
     const struct spec *spec;
     struct rf_gguf_writer *writer;
     uint64_t state;
-    void *data[256]; /* freed in the end */
+    void *data[256]; /* freed at the end */
     size_t count;
 };
 
@@ -26,7 +26,7 @@ static double random_normal(uint64_t *state) {
     return sum * sqrt(3);
 }
 
-/* count values around mean, as a type. */
+/* Random numbers around mean, converted to a type. */
 static void *random_data(struct maker *maker, enum rf_dtype dtype, uint64_t count, double mean, double deviation) {
     float *values = allocate(count, sizeof *values);
     for (uint64_t i = 0; i < count; i++) values[i] = (float)(mean + deviation * random_normal(&maker->state));
@@ -45,7 +45,7 @@ static void *random_data(struct maker *maker, enum rf_dtype dtype, uint64_t coun
     return maker->data[maker->count++] = data;
 }
 
-/* columns 0: a vector of f32. */
+/* columns 0 means a vector of f32. */
 static void add(struct maker *maker, int layer, const char *name, uint64_t rows, uint64_t columns) {
     const struct spec *spec = maker->spec;
     char whole[64];
@@ -100,7 +100,7 @@ static bool key_named(struct maker *maker, const char *name, char key[96]) {
     const struct spec *spec = maker->spec;
     snprintf(key, 96, "%s.%s", spec->arch, name);
     if (spec->no_key && !strcmp(name, spec->no_key)) return false;
-    if (spec->key_u32 && !strcmp(name, spec->key_u32)) return false; /* written in the end */
+    if (spec->key_u32 && !strcmp(name, spec->key_u32)) return false; /* written at the end */
     return !(spec->key_text && !strcmp(name, spec->key_text));
 }
 static void key_u32(struct maker *maker, const char *name, uint32_t value) {
@@ -186,14 +186,14 @@ void model_close(struct model *model) {
     *model = (struct model){0};
 }
 
-/* ---- the truth ---- */
+/* ---- the plain forward pass ---- */
 
 static const struct rf_gguf_tensor *tensor_of(const struct model *model, int layer, const char *name) {
     char whole[96];
     snprintf(whole, sizeof whole, "blk.%d.%s", layer, name);
     return rf_gguf_find_tensor(model->gguf, layer < 0 ? name : whole);
 }
-/* A tensor in f32; NULL where there is none. The caller frees. */
+/* A tensor widened to f32; NULL if there is none. The caller frees it. */
 static float *widened(const struct model *model, int layer, const char *name) {
     const struct rf_gguf_tensor *tensor = tensor_of(model, layer, name);
     if (!tensor) return NULL;
@@ -206,7 +206,7 @@ static float *widened(const struct model *model, int layer, const char *name) {
     return values;
 }
 
-/* x as the CPU's products with these weights take it. The caller frees. */
+/* x as the CPU's products with these weights round it. The caller frees it. */
 static double *taken(const struct model *model, const struct rf_gguf_tensor *weights, const double *x,
                      uint64_t count) {
     double *values = allocate(count, sizeof *values);
@@ -256,7 +256,7 @@ static void norm(const struct model *model, int layer, const char *name, const d
     free(weight);
 }
 
-/* Pair i's angle per position; YaRN as its paper has it. */
+/* The angle of pair i per position; YaRN as in its paper. */
 static double angle_of(const struct rf_hparams *h, uint32_t pair, const float *factors) {
     double frequency = pow(h->rope_base, -2.0 * pair / h->rotated);
     if (factors) frequency /= (double)factors[pair];

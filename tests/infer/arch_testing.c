@@ -1,4 +1,5 @@
-/* Timelines: graphs built for each run, memory for each tensor with storage of its own, the steps in order. */
+/* Timelines: each run builds a graph, gives memory to each tensor with storage of its own, and runs the nodes in
+ * order. */
 #include "arch_testing.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@ double error_of_floats(const float *a, const float *b, size_t count) {
 
 /* ---- life ---- */
 
-/* What a timeline with shared keeps from run to run. */
+/* What a timeline with `shared` keeps from run to run. */
 struct kept {
     struct kept_executor {
         struct rf_graph_shape shape;
@@ -48,7 +49,7 @@ struct kept {
         struct rf_executor *executor;
     } executors[24];
     size_t count;
-    struct rf_buffer *buffers[64]; /* as the timeline's caches; NULL where a layer is on the CPU */
+    struct rf_buffer *buffers[64]; /* as the timeline's caches; NULL if the layer is on the CPU */
 };
 
 static void free_kept(struct timeline *timeline) {
@@ -69,7 +70,7 @@ void timeline_begin(struct timeline *timeline, const struct model *model, uint32
     timeline->table_width = (longest + PAGE_ROWS - 1) / PAGE_ROWS;
     timeline->page_count = SEQUENCES * timeline->table_width + 3;
     timeline->table = allocate(SEQUENCES * timeline->table_width, sizeof *timeline->table);
-    /* Every page once, from the last to the first in strides. */
+    /* Every page is used once; they go from the last to the first in strides. */
     uint32_t pages = SEQUENCES * timeline->table_width;
     for (uint32_t i = 0; i < pages; i++) timeline->table[i] = (int32_t)(timeline->page_count - 1 - i);
     for (uint32_t i = 0; i < pages; i++) {
@@ -96,14 +97,14 @@ void timeline_end(struct timeline *timeline) {
 
 /* ---- a run ---- */
 
-/* What the inputs of a graph hold. */
+/* The contents of a graph's inputs. */
 struct inputs {
     uint32_t tokens, sequences;
     int32_t *numbers[5]; /* tokens, positions, sequences, table, lengths */
 };
 static const char *const input_names[5] = {"tokens", "positions", "sequences", "table", "lengths"};
 
-/* Which of the timeline's caches. */
+/* The index of one of the timeline's caches. */
 static uint32_t cache_index(const struct timeline *timeline, const char *name) {
     unsigned layer;
     char which;
@@ -114,7 +115,7 @@ static void *cache_of(const struct timeline *timeline, const char *name) {
     return timeline->caches[cache_index(timeline, name)];
 }
 
-/* Where a tensor with storage of its own lies; values are not numbers until they are made. */
+/* The memory of a tensor with storage of its own; results are NaN until their node has run. */
 static void *memory_of(const struct timeline *timeline, const struct rf_tensor_row *tensor,
                        const struct inputs *inputs) {
     switch (tensor->role) {
@@ -217,8 +218,8 @@ static struct rf_executor *create_executor(struct timeline *timeline, const stru
     return executor;
 }
 
-/* Caches that are not bound, or on a device, are written before a run (bound ones before the first) and read after
- * it, so that all timelines are alike. */
+/* Caches that are not bound, or that are on a device, are written before a run (bound ones before the first run) and
+ * read after it, so that all timelines work alike. */
 static void execute(struct timeline *timeline, const struct rf_graph *graph, struct rf_executor *executor,
                     const struct inputs *inputs, bool first, float *logits) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
@@ -242,7 +243,7 @@ static void execute(struct timeline *timeline, const struct rf_graph *graph, str
     if (out) RF_ASSERT_OK(rf_executor_read(executor, out, logits, graph->tensors[out - 1].bytes));
 }
 
-/* Through the executor of this shape, which is made where it is not there. */
+/* Runs through the executor of this shape, which is created if it does not exist yet. */
 static void run_shared(struct timeline *timeline, const struct rf_graph_shape *shape, const struct inputs *inputs,
                        float *logits) {
     if (!timeline->kept) timeline->kept = allocate(1, sizeof *timeline->kept);

@@ -74,7 +74,7 @@ const char *infer_model(const struct spec *spec, const char *name) {
     return path;
 }
 
-/* ---- a model that says what it was told ---- */
+/* ---- a scripted model ---- */
 
 int32_t script_byte(int byte) {
     return 3 + byte;
@@ -88,7 +88,7 @@ int32_t script_add(struct script *script, const char *text, enum rf_token_type t
     return script->count++;
 }
 
-/* How gpt2 vocabularies spell a byte: printable ones as themselves, the others as letters from U+0100 on. */
+/* How gpt2 vocabularies spell a byte: a printable byte as itself, the others as letters from U+0100 on. */
 static void spell_byte(int byte, char text[8]) {
     int letter = byte, others = 0;
     for (int b = 0; b <= byte; b++) {

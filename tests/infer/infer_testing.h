@@ -1,5 +1,5 @@
-/* What the tests of inference share: an engine with a runtime of its own, models made for it, and models that say
- * what they were told to. */
+/* What the tests of inference share: an engine with a runtime of its own, models made for it, and scripted models
+ * that generate a given text. */
 #ifndef INFER_TESTING_H
 #define INFER_TESTING_H
 
@@ -13,11 +13,11 @@
 
 /* ---- an engine ---- */
 
-/* Where it runs; zeros are the CPU, as good as it can. */
+/* Where the engine runs; zeros mean the CPU at its best SIMD level. */
 struct where {
     const char *label;
-    const char *simd;  /* of the CPU */
-    const char *rfsim; /* not NULL: on a GPU, simulated so where it is simulated */
+    const char *simd;  /* the CPU's SIMD level */
+    const char *rfsim; /* not NULL: on a GPU, with these RFSIM settings if it is simulated */
     uint32_t device_layers;
     bool no_replay;
 };
@@ -26,32 +26,32 @@ struct infer {
     struct rf_engine *engine;
     uint32_t vocabulary;
 };
-/* Skips the test where that place is not to be had. */
+/* Skips the test if this machine does not have that place. */
 void infer_need(const struct where *where);
-/* params: model, context, kv and what else differs from zero; runtime, device and the like are set here. */
+/* params: model, context, kv and any other member that is not zero; runtime, device and the like are set here. */
 void infer_open(struct infer *infer, const struct where *where, const struct rf_engine_params *params);
 rf_status infer_try_open(struct infer *infer, const struct where *where, const struct rf_engine_params *params);
 void infer_close(struct infer *infer); /* asserts that nothing is left */
 
 struct rf_session *infer_session(struct infer *infer);
 float *infer_rows(const struct infer *infer, size_t rows); /* the caller frees */
-/* The file of a spec, in this process's folder; borrowed until a few more were asked for. */
+/* Writes the file of a spec to this process's folder. The path is borrowed until a few more files were asked for. */
 const char *infer_model(const struct spec *spec, const char *name);
 
-/* ---- a model that says what it was told ---- */
+/* ---- a scripted model ---- */
 
-/* A vocabulary and, for each token, the one that follows it, whatever stood before: the logits of token t are highest
- * at next[t]. Zero-initialised is empty. */
+/* A vocabulary and, for each token, the one that follows it, whatever came before: the logits of token t are highest
+ * at next[t]. A zero-initialised script is empty. */
 enum { SCRIPT_TOKENS = 352 };
 struct script {
-    bool bytes_as_letters; /* gpt2: each byte is spelt as a letter; else llama, "<0x41>" */
+    bool bytes_as_letters; /* gpt2: each byte is spelt as a letter; otherwise llama: "<0x41>" */
     char texts[SCRIPT_TOKENS][40];
     int32_t types[SCRIPT_TOKENS];
     int32_t next[SCRIPT_TOKENS];
     int32_t count;
     int32_t bos, eos;       /* -1: none */
-    const char *pre;        /* of gpt2 */
-    const char *merges[16]; /* of gpt2, as files spell them; ended by NULL */
+    const char *pre;        /* pre-tokenizer of gpt2 */
+    const char *merges[16]; /* merges of gpt2, as files spell them; ended by NULL */
     const char *chat_template;
     bool no_bos;
 };
@@ -59,7 +59,8 @@ struct script {
 void script_begin(struct script *script, bool bytes_as_letters);
 int32_t script_add(struct script *script, const char *text, enum rf_token_type type);
 int32_t script_byte(int byte);
-/* The bytes of a text, each of which it holds once, follow each other, then 'end'; 'first' is followed by them. */
+/* Scripts the bytes of a text, each of which occurs once, to follow each other, then 'end'; 'first' is followed by
+ * the text. */
 void script_say(struct script *script, int32_t first, const char *text, int32_t end);
 void script_write(const struct script *script, const char *path);
 

@@ -1,6 +1,6 @@
-/* Architectures: graphs against a plain forward pass in double, layer by layer, and against logits of an independent
- * engine; in one batch, one by one, in odd chunks, in several sequences at once, on the references and on the CPU at
- * each SIMD level. What a file is refused for: test_arch_refusals.c. */
+/* Architectures: graphs compared with a plain forward pass in double, layer by layer, and with logits of an
+ * independent engine; in one batch, one by one, in odd chunks, in several sequences at once, on the references and on
+ * the CPU at each SIMD level. test_arch_refusals.c has the files that are refused. */
 #include "arch_testing.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "graph/graph_impl.h"
 #include "oracle_testing.h"
 
-/* The references (level AUTO stands for them) and each level that this machine has. */
+/* Runs with the references (level AUTO stands for them) and with each level that this machine has. */
 #define EACH_HOW(level)                                                                                              \
     for (int level = RF_SIMD_AUTO; level < RF_SIMD_LEVELS; level++)                                                  \
         if (level == RF_SIMD_AUTO || rf_simd_table((enum rf_simd_level)level))
@@ -29,7 +29,7 @@ static void fill_tokens(int32_t *tokens, uint32_t count, uint32_t vocabulary, ui
     for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((seed * 31 + i * i * 7 + i * 13 + 5) % vocabulary);
 }
 
-/* ---- graphs are plain; the passes make the fused forms ---- */
+/* ---- graphs are plain; the passes fuse nodes ---- */
 
 static size_t count_nodes(const struct rf_graph *graph, const char *op) {
     size_t count = 0;
@@ -46,7 +46,8 @@ RF_TEST(arch, passes_fuse_what_a_token_needs) {
         const char *op;
         size_t plain, fused; /* nodes of a graph of 2 layers */
     } expected[] = {
-        /* The last layer's attention and feed-forward are of the last token alone, however many there are. */
+        /* The last layer computes attention and feed-forward for the last token only, however many tokens there
+         * are. */
         {1, "rms_norm", 5, 1},     {1, "norm_qkv", 0, 2},    {1, "norm_gate", 0, 2},   {1, "cast_matmul", 0, 2},
         {1, "matmul", 15, 3},      {1, "rope_append", 0, 2}, {1, "rope", 4, 0},        {1, "add", 4, 0},
         {1, "copy", 2, 0},         {1, "activation", 2, 0},  {4, "matmul_gate", 0, 1}, {4, "norm_gate", 0, 1},
@@ -77,7 +78,7 @@ RF_TEST(arch, passes_fuse_what_a_token_needs) {
     model_close(&model);
 }
 
-/* ---- models made here, against the plain pass ---- */
+/* ---- models made here, compared with the plain pass ---- */
 
 #define SMALL .layers = 3, .width = 96, .heads = 6, .kv_heads = 2, .feed_forward = 160, .vocabulary = 61
 static const struct spec specs[] = {
@@ -106,7 +107,7 @@ static const struct spec specs[] = {
      .feed_forward = 96, .vocabulary = 70, .tied = true, .seed = 15},
 };
 
-/* f16 weights: the widened ones are exact, so only sums differ. Activations of 8 bits: with Q8_0, on the CPU. */
+/* The widened f16 weights are exact, so only sums differ. With Q8_0 on the CPU, activations are rounded to 8 bits. */
 static double bound_of(const struct spec *spec, int level) {
     return spec->up_dtype == RF_Q8_0 && level != RF_SIMD_AUTO ? 1e-4 : 1e-10;
 }
@@ -146,7 +147,8 @@ RF_TEST_LABELLED_CASES(simple_model_parity, layer_by_layer, struct spec, specs) 
     model_close(&model);
 }
 
-/* The last row alone, a prompt's inner part without logits, and everything one by one give what all rows give. */
+/* Asking for the last row only, evaluating a prompt's inner part without logits, and evaluating one token at a time
+ * give the same rows as asking for all rows. */
 RF_TEST_LABELLED_CASES(simple_model_parity, wanted_rows, struct spec, specs) {
     enum { COUNT = 19, INNER = 11 };
     struct model model;
@@ -180,7 +182,8 @@ RF_TEST_LABELLED_CASES(simple_model_parity, wanted_rows, struct spec, specs) {
     model_close(&model);
 }
 
-/* Three sequences of different lengths and a filler, one token each in one graph, against each by itself. */
+/* Three sequences of different lengths and a filler get one token each in one graph, compared with each sequence
+ * alone. */
 RF_TEST_LABELLED_CASES(simple_model_parity, several_sequences, struct spec, specs) {
     enum { COUNT = 17, BATCH = 3, ROWS = 4 };
     struct model model;
@@ -221,7 +224,7 @@ RF_TEST_LABELLED_CASES(simple_model_parity, several_sequences, struct spec, spec
     model_close(&model);
 }
 
-/* Caches of 16 and 8 bits, against the same in f32: what rounding keys and values costs, and not more. */
+/* Caches of 16 and 8 bits, compared with f32: the error is that of rounding keys and values, and not more. */
 static const struct cache {
     const char *label;
     enum rf_dtype dtype;
@@ -254,7 +257,7 @@ RF_TEST_LABELLED_CASES(simple_model_parity, cache_types, struct cache, caches) {
             double error = error_of(logits, truth, (size_t)COUNT * vocabulary);
             RF_NOTE("%s, %s: %.2g", models[m].label, how_name(level), error);
             RF_EXPECT_DOUBLE(error, 0, c->bound);
-            RF_EXPECT(error > 1e-9); /* it really is rounded */
+            RF_EXPECT(error > 1e-9); /* the cache really is rounded */
             timeline_end(&timeline);
             rf_cpu_destroy(&timeline.cpu);
         }
@@ -266,7 +269,8 @@ RF_TEST_LABELLED_CASES(simple_model_parity, cache_types, struct cache, caches) {
 
 /* ---- models as tools/make_random_model.py writes them ---- */
 
-/* The blocks of each type are valid and of ordinary size: the plain pass over the widened weights gives the same. */
+/* The blocks of each type are valid and of ordinary magnitude: the plain pass over the widened weights gives the
+ * same. */
 static const struct written {
     const char *label, *arguments;
     double bound;
@@ -328,7 +332,7 @@ static void open_oracle(const struct oracle *oracle, struct model *model, struct
     RF_ASSERT_UINT(answers->vocabulary, model->hparams.vocabulary);
 }
 
-/* The prompt in chunks, then each greedy step, against the rows of the oracle. */
+/* Evaluates the prompt in chunks, then each greedy step, and compares with the rows of the oracle. */
 static void follow(struct timeline *timeline, const struct answers *answers, const uint32_t *chunks, double bound,
                    const char *what) {
     uint32_t vocabulary = answers->vocabulary, rows = answers->prompt + answers->steps - 1, done = 0;
@@ -360,7 +364,7 @@ RF_TEST_LABELLED_CASES(transformer_integration, oracle_logits, struct oracle, or
     open_oracle(c, &model, &answers);
     EACH_HOW(level) for (size_t i = 0; i < RF_COUNT(chunkings); i++) {
         char what[96];
-        if (level == RF_SIMD_AUTO && i + 1 < RF_COUNT(chunkings)) continue; /* slow, and exact in any chunks */
+        if (level == RF_SIMD_AUTO && i + 1 < RF_COUNT(chunkings)) continue; /* it is slow, and exact in any chunks */
         snprintf(what, sizeof what, "%s, %s", how_name(level), chunkings[i].name);
         struct timeline timeline = {.cpu = how_cpu(level)};
         timeline_begin(&timeline, &model, answers.prompt + answers.steps);
@@ -374,13 +378,13 @@ RF_TEST_LABELLED_CASES(transformer_integration, oracle_logits, struct oracle, or
 
 /* ---- through the executor ---- */
 
-/* Where the layers are: how many of the last ones on the device, -1 for all and embedding and output too. */
+/* Where the layers are: how many of the last layers are on the device; -1: all, with embedding and output. */
 struct where {
     const char *label;
     bool device;
     int device_layers;
     unsigned passes;
-    bool shared; /* executors are kept and replay, caches bound */
+    bool shared; /* executors are kept and replay, caches are bound */
 };
 static const struct where on_cpu[] = {
     {.label = "cpu"},
@@ -403,8 +407,8 @@ static void open_place(const struct where *where, struct gpu *gpu, struct timeli
     timeline->shared = where->shared;
 }
 
-/* Models made here, against the plain pass; caches too are compared, so a difference shows in the layer it is from.
- */
+/* Models made here, compared with the plain pass; caches are compared too, so a difference shows in the layer that
+ * causes it. */
 static void execute_models(const struct where *c) {
     enum { COUNT = 13 };
     struct gpu gpu = {0};
@@ -427,7 +431,7 @@ static void execute_models(const struct where *c) {
         for (uint32_t i = COUNT - 2; i < COUNT; i++)
             timeline_append(&timeline, 0, tokens + i, 1, LAST, logits + (size_t)i * h->vocabulary);
         timeline_append(&reference, 0, tokens, COUNT, NONE, NULL);
-        /* Matrix units round activations to 16 bits, the CPU to 8 for Q8_0. */
+        /* Matrix units round activations to 16 bits; the CPU rounds them to 8 for Q8_0. */
         double bound = specs[m].up_dtype ? 1e-4 : specs[m].dtype == RF_F16 ? 2e-6 : 1e-9;
         for (uint32_t i = 0; i < 2 * h->layers; i++) {
             RF_TRACE("%s of layer %u", i % 2 ? "values" : "keys", i / 2);
@@ -455,7 +459,7 @@ RF_TEST_LABELLED_CASES(simple_model_parity, executed_on_gpu, struct where, on_gp
     execute_models(c);
 }
 
-/* Caches of 16 and 8 bits, and three sequences at once, on the device: against the plain pass. */
+/* Caches of 16 and 8 bits, and three sequences at once, on the device, compared with the plain pass. */
 RF_TEST_LABELLED_CASES(simple_model_parity, caches_on_gpu, struct cache, caches, .gpu = true, .timeout_ms = 300000) {
     enum { COUNT = 11, BATCH = 3, ROWS = 4, BEGUN = 9 };
     static const struct spec spec = {"llama",    "llama",       .layers = 2,         .width = 128,
@@ -489,7 +493,7 @@ RF_TEST_LABELLED_CASES(simple_model_parity, caches_on_gpu, struct cache, caches,
             double error = error_of(rows + (size_t)(step * ROWS + i) * vocabulary,
                                     truth + (size_t)(BEGUN - s + step) * vocabulary, vocabulary);
             RF_NOTE("%.2g", error);
-            RF_EXPECT_DOUBLE(error, 0, 2 * c->bound); /* of a single row */
+            RF_EXPECT_DOUBLE(error, 0, 2 * c->bound); /* the bound of a single row */
         }
     }
     timeline_end(&timeline);
@@ -513,7 +517,7 @@ static void execute_oracles(const struct where *c) {
         open_oracle(&oracles[o], &model, &answers);
         snprintf(what, sizeof what, "%s, %s", oracles[o].label, c->label);
         timeline_begin(&timeline, &model, answers.prompt + answers.steps);
-        answers.steps = RF_MIN(answers.steps, 7u); /* the others are no different */
+        answers.steps = RF_MIN(answers.steps, 7u); /* more steps show nothing new */
         follow(&timeline, &answers, (uint32_t[]){13, 1, 7, 3}, oracles[o].bound, what);
         timeline_end(&timeline);
         free(answers.file);

@@ -1,4 +1,4 @@
-/* What a model is refused for, by name; and what only looks odd and is taken. */
+/* Which models are refused, with the reason; and which look odd but are accepted. */
 #include "arch_testing.h"
 
 #include <stdio.h>
@@ -85,7 +85,7 @@ RF_TEST_LABELLED_CASES(arch, refuses, struct refusal, refusals) {
     free(file);
 }
 
-/* Sizes for each layer must be one size. */
+/* A size that is given for each layer must be the same in all layers. */
 RF_TEST(arch, refuses_layers_that_differ) {
     static const struct {
         uint32_t each[3];
@@ -144,7 +144,7 @@ RF_TEST(arch, reads_what_the_file_says) {
     model_close(&model);
 }
 
-/* Shapes of graphs that make no sense. */
+/* Shapes of graphs that are not possible. */
 RF_TEST(arch, refuses_shapes) {
     static const struct spec spec = {"file", "llama", PLAIN}; /* heads of 16 */
     static const struct rf_graph_shape good = {.tokens = 3,
@@ -188,7 +188,8 @@ RF_TEST(arch, refuses_shapes) {
     model_close(&model);
 }
 
-/* Any one byte of the header changed: refused in one line, or a graph. Run under a sanitizer it says more. */
+/* With any one byte of the header changed, the file is refused with one line, or gives a graph. A sanitizer build
+ * finds more. */
 RF_TEST(arch, survives_flipped_bytes, .timeout_ms = 300000) {
     static const struct spec spec = {"file", "llama", PLAIN, .factors = true, .scaling = "yarn", .factor = 2};
     static const unsigned char flips[] = {0x01, 0x80, 0xff};

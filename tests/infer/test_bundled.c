@@ -1,9 +1,9 @@
-/* The bundled model, models/stories.gguf: it is there, its vocabulary gives back what it is given, it tells the same
- * story at every SIMD level of the CPU, and it has learned: its loss on stories that it was not trained on
- * (tests/data/stories-held-out.txt) is one that random or damaged weights are far from. docs/bundled-model.md says
- * how it was made.
+/* The bundled model, models/stories.gguf: the file exists, its vocabulary gives back the text that was encoded, and
+ * it generates the same story at every SIMD level of the CPU. It has learned: its loss on stories that it was not
+ * trained on (tests/data/stories-held-out.txt) is far below that of random or damaged weights. docs/bundled-model.md
+ * says how it was made.
  *
- * Nothing here is skipped where the file is missing: it belongs to the source tree. */
+ * Nothing here is skipped if the file is missing: it belongs to the source tree. */
 #include "infer_testing.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ struct stories {
     const char *texts[STORIES];
     size_t bytes[STORIES];
 };
-/* A blank line stands between them. */
+/* A blank line separates two stories. */
 static void stories_read(struct stories *stories) {
     size_t size = 0, count = 0;
     stories->file = (char *)read_bytes(TEST_DATA "/stories-held-out.txt", &size);
@@ -44,7 +44,7 @@ static void stories_read(struct stories *stories) {
     RF_ASSERT_UINT(count, STORIES);
 }
 
-/* The ids of a story between two ENDs; the caller frees. */
+/* The ids of a story between two ENDs; the caller frees them. */
 static int32_t *story_ids(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, size_t *count) {
     int32_t *ids = NULL, *all;
     RF_PARAMS(struct rf_encode_params, how);
@@ -58,7 +58,7 @@ static int32_t *story_ids(const struct rf_tokenizer *tokenizer, const char *text
     return all;
 }
 
-/* Nats that the token which came had, by the logits of the one before it. */
+/* The loss, in nats, of the token that came, by the logits of the token before it. */
 static double nats_of(const float *row, uint32_t vocabulary, int32_t token) {
     double most = (double)row[0], sum = 0;
     for (uint32_t i = 1; i < vocabulary; i++) most = RF_MAX(most, (double)row[i]);
@@ -66,7 +66,7 @@ static double nats_of(const float *row, uint32_t vocabulary, int32_t token) {
     return most + log(sum) - (double)row[token];
 }
 
-/* Of all tokens but the first, together; logits: unless NULL, the rows, for the caller to look at. */
+/* The summed loss of all tokens but the first; logits, unless NULL, receives the rows for the caller. */
 static double loss_of(struct infer *infer, struct rf_session *session, const int32_t *ids, size_t count,
                       float *logits) {
     float *own = logits ? NULL : infer_rows(infer, count - 1), *rows = logits ? logits : own;
@@ -127,7 +127,7 @@ RF_TEST(bundled, vocabulary_gives_back_what_it_is_given) {
         rf_text_destroy(&decoded);
         free(ids);
     }
-    /* It was learned from such text: a token is nearly a word. */
+    /* The vocabulary was learned from text like this: a token is nearly a word. */
     RF_NOTE("%zu bytes of stories are %zu tokens", story_bytes, story_tokens);
     RF_EXPECT(story_tokens * 7 < story_bytes * 2);
     rf_tokenizer_destroy(&tokenizer);
@@ -142,7 +142,7 @@ RF_TEST_LABELLED_CASES(bundled, knows_stories_it_has_not_read, struct where, lev
     struct infer infer;
     struct stories stories;
     double nats = 0;
-    size_t tokens = 0, bytes = 0, most = c == &levels[0] ? 1 : STORIES; /* scalar code takes its time */
+    size_t tokens = 0, bytes = 0, most = c == &levels[0] ? 1 : STORIES; /* scalar code is slow */
     infer_need(c);
     stories_read(&stories);
     open_bundled(&infer, c, 0);
@@ -160,21 +160,21 @@ RF_TEST_LABELLED_CASES(bundled, knows_stories_it_has_not_read, struct where, lev
     double bits = nats / log(2) / (double)bytes;
     RF_NOTE("%zu tokens: %.4f nats per token, %.4f bits per byte", tokens, nats / (double)tokens, bits);
     RF_EXPECT(nats / (double)tokens < 0.45);
-    RF_EXPECT(nats / (double)tokens > 0.2); /* what the generator draws next cannot be known */
+    RF_EXPECT(nats / (double)tokens > 0.2); /* the generator's random choices cannot be predicted */
     rf_session_destroy(&session);
     infer_close(&infer);
     free(stories.file);
 }
 
-/* ---- telling ---- */
+/* ---- generation ---- */
 
 enum { STEPS = 40 };
 static const char prompt[] = "Once upon a time";
 struct told {
-    int32_t best[STEPS]; /* the token that is likeliest at each step */
-    float *rows;         /* and the logits that say so; the caller frees */
+    int32_t best[STEPS]; /* the most likely token of each step */
+    float *rows;         /* the logits of each step; the caller frees them */
 };
-/* Goes on with the prompt, with the best token each time, or with those that another run found best. */
+/* Continues the prompt with the best token each time, or with the tokens that another run found best. */
 static void tell(struct infer *infer, const struct told *like, struct told *told) {
     struct rf_session *session = infer_session(infer);
     int32_t *ids = NULL;
@@ -190,7 +190,7 @@ static void tell(struct infer *infer, const struct told *like, struct told *told
     rf_session_destroy(&session);
 }
 
-/* By how much the best of a row is better than the second. */
+/* By how much the best token of a row exceeds the second. */
 static double lead_of(const float *row, uint32_t vocabulary, int32_t best) {
     double second = -INFINITY;
     for (uint32_t i = 0; i < vocabulary; i++)
@@ -198,8 +198,9 @@ static double lead_of(const float *row, uint32_t vocabulary, int32_t best) {
     return (double)row[best] - second;
 }
 
-/* The generator draws between words that mean the same, so a model that has learned it is often undecided: as
- * everywhere, tokens must agree where the lead of the best exceeds ten times the RMS difference. */
+/* The generator of the training stories draws between words that mean the same, so a model that has learned it is
+ * often undecided: as in other tests, tokens must agree if the lead of the best exceeds ten times the RMS
+ * difference. */
 RF_TEST(bundled, tells_the_same_story_at_every_level) {
     struct infer infer;
     struct told scalar, told;
@@ -238,7 +239,7 @@ RF_TEST(bundled, tells_the_same_story_at_every_level) {
     free(scalar.rows);
 }
 
-/* The beginning of a story on the GPU: the logits, and so the loss, of the CPU. */
+/* The beginning of a story on the GPU has the logits, and so the loss, of the CPU. */
 static const struct where on_gpu[] = {{.label = "gpu", .rfsim = ""},
                                       {.label = "split", .rfsim = "", .device_layers = 2}};
 RF_TEST_LABELLED_CASES(bundled, knows_a_story_on_the_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 300000) {

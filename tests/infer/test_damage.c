@@ -1,6 +1,6 @@
-/* Damaged model files: cut at any point, or with a byte flipped. Opening and running one gives a clean error, or a
- * correct run: of the same model where the byte said nothing, or of the other one that the file now describes, held
- * against the plain forward pass. Never a crash, never more memory than the host's budget. */
+/* Damaged model files: cut at any point, or with a byte flipped. Opening and running one gives a clean error or a
+ * correct run: of the same model if the byte had no meaning, or of the other model that the file now describes,
+ * compared with the plain forward pass. It never crashes and never takes more memory than the host's budget. */
 #include "infer_testing.h"
 
 #include <math.h>
@@ -11,23 +11,23 @@
 
 struct subject {
     const char *label;
-    bool scripted; /* has a vocabulary; else a real one without */
+    bool scripted; /* a scripted model with a vocabulary; otherwise an oracle's model without one */
 };
 static const struct subject subjects[] = {{"oracle", false}, {"vocabulary", true}};
-#define BOUND 2e-3 /* of the squared error, as for this model in oracle_testing.h */
+#define BOUND 2e-3 /* on the squared error, as for this model in oracle_testing.h */
 enum { TOKENS = 2, STEP = 4096, ROW_MAX = 4096 };
 static const int32_t tokens[TOKENS] = {1, 2};
 
 struct damaged {
     unsigned char *bytes; /* the whole file */
     size_t size, header;  /* header: where the tensors' data begins */
-    char path[512];       /* of the damaged one */
+    char path[512];       /* path of the damaged file */
     struct rf_runtime *runtime;
     struct gpu gpu;
-    float whole[ROW_MAX]; /* what the undamaged one says */
+    float whole[ROW_MAX]; /* the logits of the undamaged file */
     uint32_t vocabulary;
     unsigned refused, same, other;
-    /* Of the others: those that compute no numbers, have a huge weight, or compute what rounding moves far. */
+    /* Counts among `other`: the logits are not finite, a weight is huge, or rounding moves the result far. */
     unsigned none, huge, wild;
     long peak_kib;
 };
@@ -38,7 +38,7 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* Opens what is at the path and evaluates two tokens; logits of the last. */
+/* Opens the file at the path and evaluates two tokens; row gets the logits of the last. */
 static rf_status try_model(struct damaged *damaged, float *row, uint32_t *vocabulary) {
     RF_PARAMS(struct rf_engine_params, params);
     RF_PARAMS(struct rf_engine_info, info);
@@ -92,14 +92,15 @@ static void end(struct damaged *damaged) {
             damaged->refused, damaged->same, damaged->other, damaged->none, damaged->huge, damaged->wild,
             damaged->header);
     RF_EXPECT(damaged->wild <= 3 + damaged->other / 10);
-    /* What the budget allows, and what a process takes by itself; a sanitizer's keeps freed memory for a while. */
+    /* What the budget allows, and what a process takes by itself; a sanitizer keeps freed memory for a while. */
     RF_EXPECT(peak_kib() - damaged->peak_kib < 512 * 1024);
     rf_runtime_destroy(&damaged->gpu.runtime);
     free(damaged->bytes);
 }
 
-/* How far the truth itself moves where what weights multiply is rounded to 8 bits, as the CPU does: of the undamaged
- * model a quarter of the bound. A weight that became huge can make so much of it that there is nothing to compare. */
+/* How far the plain pass itself moves if what weights multiply is rounded to 8 bits, as the CPU does: for the
+ * undamaged model, by a quarter of the bound. A weight that became huge can magnify this so much that nothing can be
+ * compared. */
 static double moved(struct model *model, const double *last, uint32_t vocabulary) {
     double rounded[TOKENS * ROW_MAX];
     float row[ROW_MAX];
@@ -110,7 +111,7 @@ static double moved(struct model *model, const double *last, uint32_t vocabulary
     return isfinite(error) ? error : 0;
 }
 
-/* Whether a weight became so large that a sum of squares in f32 overflows, where the truth, in double, does not. */
+/* Whether a weight became so large that a sum of squares overflows in f32, though not in the plain pass's double. */
 static bool has_huge_weight(const struct model *model) {
     for (size_t t = 0; t < rf_gguf_tensor_count(model->gguf); t++) {
         const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(model->gguf, t);
@@ -138,7 +139,7 @@ static void look(struct damaged *damaged) {
     }
     damaged->other++;
     if (vocabulary > ROW_MAX) return;
-    /* A byte of a weight may well make numbers that are none: then the truth has them too. */
+    /* A changed byte of a weight may give logits that are not finite: the plain pass then has them too. */
     struct model model;
     double truth[TOKENS * ROW_MAX], *last = truth + (size_t)(TOKENS - 1) * vocabulary;
     bool finite = true;
@@ -182,8 +183,8 @@ static void flip(struct damaged *damaged, size_t at, unsigned char with) {
 
 static const unsigned char patterns[] = {0xff, 0x01, 0x80};
 
-/* A seeded sample: of the header, of the first 4 KiB, of the whole file. In the header no byte may make a model that
- * computes no numbers. */
+/* A seeded sample of the header, of the first 4 KiB, and of the whole file. A flipped byte of the header must not
+ * give a model with logits that are not finite. */
 RF_TEST_LABELLED_CASES(damage, flipped_bytes, struct subject, subjects, .timeout_ms = 120000) {
     struct damaged damaged;
     begin(&damaged, c);

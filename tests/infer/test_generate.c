@@ -1,4 +1,4 @@
-/* Text: sampling by the definition, streams that never cut a character, what ends an answer. */
+/* Text: sampling by the definition, streams that never cut a character, and what ends a generation. */
 #include "infer_testing.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@ static const struct where places[] = {
 
 /* ---- sampling ---- */
 
-/* What a session draws, wherever its logits lie, is what the definition draws from the same logits; so devices can
- * differ only where their logits do. */
+/* A session draws the token that the definition draws from the same logits, wherever the logits lie; so devices can
+ * differ only if their logits do. */
 RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu = true, .timeout_ms = 120000) {
     enum { COUNT = 12, SEEDS = 6 };
     static const struct spec spec = {"llama",    "llama",       .layers = 2,        .width = 64,
@@ -29,7 +29,7 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
         {.temperature = 0.9f, .min_p = 0.1f},
         {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .penalty = 1.3f, .penalty_window = 64},
         {.temperature = 0, .penalty = 5, .penalty_window = 4},
-        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000}, /* wider than what is held */
+        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000}, /* larger than the number of tokens held */
     };
     infer_need(c);
     struct infer infer;
@@ -41,7 +41,7 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
     float *row = infer_rows(&infer, 1);
     uint64_t *scratch = allocate(infer.vocabulary, sizeof *scratch);
     struct rf_session *session = infer_session(&infer);
-    for (int batched = 0; batched < 2; batched++) { /* logits on the device, then those a batch left behind */
+    for (int batched = 0; batched < 2; batched++) { /* logits on the device, then those of a batched evaluation */
         RF_ASSERT_OK(rf_session_rewind(session, 0));
         RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT - 1, false, NULL));
         if (batched)
@@ -85,9 +85,9 @@ struct heard {
     char text[4096];
     size_t bytes, pieces;
     int32_t tokens[512];
-    size_t shown[512]; /* bytes that were there when the token came: its own text comes behind it */
+    size_t shown[512]; /* bytes shown when the token came; the token's own text follows */
     size_t token_count;
-    size_t most_pieces; /* says no at this piece; 0: never */
+    size_t most_pieces; /* the callback returns false at this piece; 0: never */
     bool split;         /* a piece was not whole characters */
 };
 
@@ -153,10 +153,10 @@ RF_TEST(generate, characters_come_whole) {
     struct rf_generate_result result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
     RF_EXPECT_TEXT(heard.text, "aé世🌍b");
     RF_EXPECT_INT(result.end, RF_END_TOKEN);
-    RF_EXPECT_UINT(result.tokens, 11); /* one a byte; the one that ends it is not counted */
-    RF_EXPECT_UINT(heard.pieces, 5);   /* one a character */
+    RF_EXPECT_UINT(result.tokens, 11); /* one for each byte; the token that ends it is not counted */
+    RF_EXPECT_UINT(heard.pieces, 5);   /* one for each character */
 
-    /* Cut in the middle of a character: it shows as what it is, a broken one. */
+    /* Cut in the middle of a character: the incomplete character is shown as an invalid one. */
     result = generate(&infer, 1, (struct rf_generate_params){.max_tokens = 4}, &heard);
     RF_EXPECT_INT(result.end, RF_END_LENGTH);
     RF_EXPECT_UINT(result.tokens, 4);
@@ -169,7 +169,7 @@ RF_TEST(generate, characters_come_whole) {
     infer_close(&infer);
 }
 
-/* Random bytes of a random model: what is heard is valid and is what decoding the tokens gives. */
+/* Random bytes of a random model: the streamed text is valid and equals the decoded tokens. */
 static void add_byte_vocabulary(struct rf_gguf_writer *writer) {
     static struct script script;
     struct rf_gguf_string texts[SCRIPT_TOKENS];
@@ -218,7 +218,7 @@ RF_TEST(generate, any_bytes_stream_as_they_decode) {
     infer_close(&infer);
 }
 
-/* ---- what ends an answer ---- */
+/* ---- what ends a generation ---- */
 
 static const struct stop {
     const char *label;
@@ -236,11 +236,11 @@ static const struct stop {
     {"empty_is_none", {""}, "Hel world!", RF_END_TOKEN},
     {"overlapping", {"l wx", " wo"}, "Hel", RF_END_STOP},
 };
-/* A model that says "Hel world!", and what stops it. */
+/* A model that generates "Hel world!", and a stop condition. */
 static struct rf_generate_params open_stopped(struct infer *infer, const struct stop *stop) {
     static struct script script;
     script_begin(&script, false);
-    /* Each token once: "l" and "o" come a second time, so they are tokens of their own there. */
+    /* Each token has one successor, so none may occur twice: "wo" and "rl" are tokens of their own. */
     int32_t wo = script_add(&script, "wo", RF_TOKEN_NORMAL), rld = script_add(&script, "rl", RF_TOKEN_NORMAL);
     script_say(&script, 1, "Hel ", wo);
     script.next[wo] = rld;
@@ -261,8 +261,8 @@ RF_TEST_LABELLED_CASES(generate, stop_texts, struct stop, stops) {
     infer_close(&infer);
 }
 
-/* The answer again, broken off after 'said' of its tokens, of which so many bytes were shown, and gone on with: the
- * rest must come, and nothing else. */
+/* Repeats the generation: it is interrupted after 'said' of its tokens, with this many bytes shown, and continued.
+ * The rest must come, and nothing else. */
 static void go_on(struct infer *infer, int32_t prompt, struct rf_generate_params params, const struct heard *whole,
                   const struct rf_generate_result *whole_result, size_t said, size_t bytes) {
     struct heard rest = {0};
@@ -281,7 +281,7 @@ static void go_on(struct infer *infer, int32_t prompt, struct rf_generate_params
     RF_ASSERT_OK(rf_session_eval(session, &prompt, 1, false, NULL));
     for (size_t i = 0; i < said && rf_session_length(session) < info.context; i++)
         RF_ASSERT_OK(rf_session_eval(session, &whole->tokens[i], 1, false, NULL));
-    /* The last token of a full context is not held: the answer was over with it. */
+    /* The last token of a full context is not held: the generation ended with it. */
     if (said == info.context) params.max_tokens = (uint32_t)said;
     RF_ASSERT_OK(rf_session_generate(session, &params, &result));
     RF_EXPECT_UINT(result.tokens, whole->token_count - said);
@@ -293,7 +293,8 @@ static void go_on(struct infer *infer, int32_t prompt, struct rf_generate_params
     rf_session_destroy(&session);
 }
 
-/* At every token, with all of its text shown that may be, with none of the last token's, and with none at all. */
+/* Interrupts at every token: with all text shown that may be shown, with nothing of the last token shown, and with
+ * nothing shown. */
 static void go_on_everywhere(struct infer *infer, int32_t prompt, struct rf_generate_params params) {
     struct heard whole = {0};
     struct rf_generate_result result = generate(infer, prompt, params, &whole);
@@ -311,7 +312,7 @@ RF_TEST(generate, goes_on_within_characters) {
     script_say(&script, 1, "aé世🌍b", 2);
     open_script(&infer, &script, 64);
     go_on_everywhere(&infer, 1, (struct rf_generate_params){0});
-    for (uint32_t most = 1; most <= 11; most++) /* ends with half a character */
+    for (uint32_t most = 1; most <= 11; most++) /* ends within a character */
         go_on_everywhere(&infer, 1, (struct rf_generate_params){.max_tokens = most});
     infer_close(&infer);
     open_script(&infer, &script, 8); /* the context ends it */
@@ -341,9 +342,9 @@ RF_TEST(generate, goes_on_within_any_bytes) {
     infer_close(&infer);
 }
 
-/* A GPU that is lost at some launch: what was held back stays so, and an engine on the CPU goes on. */
+/* A GPU is lost at some launch: text that was held back stays held back, and an engine on the CPU continues. */
 static const struct launch {
-    int nth; /* the first is the prompt's */
+    int nth; /* the first launch is the prompt's */
 } losses[] = {{2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}};
 RF_TEST_CASES(generate, goes_on_elsewhere_after_a_failure, struct launch, losses, .gpu = true) {
     static struct script script;
@@ -410,16 +411,16 @@ RF_TEST(generate, what_was_not_said_is_refused) {
     RF_EXPECT_UINT(result.tokens, 1);
     RF_ASSERT_OK(rf_session_rewind(session, 2));
     RF_ASSERT_OK(rf_session_eval(session, &said[1], 1, false, NULL));
-    params.said_bytes = 3; /* more than they give */
+    params.said_bytes = 3; /* more bytes than the tokens give */
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "said_bytes");
     params.said_bytes = 2;
-    params.said = other; /* others than it holds */
+    params.said = other; /* other tokens than the session holds */
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "does not end with");
     params.said = NULL;
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
-    params.said = (int32_t[]){1, said[0], said[1], said[0]}; /* more than it holds */
+    params.said = (int32_t[]){1, said[0], said[1], said[0]}; /* more tokens than the session holds */
     params.said_count = 4;
     params.said_bytes = 0;
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
@@ -442,10 +443,10 @@ RF_TEST(generate, what_ends_it) {
     script.next[script_byte('e')] = script_byte('d');
     open_script(&infer, &script, 16);
     struct rf_generate_result result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
-    RF_EXPECT_INT(result.end, RF_END_TOKEN); /* a turn's end ends it as the text's does */
+    RF_EXPECT_INT(result.end, RF_END_TOKEN); /* the end of a turn ends it, as the end of text does */
     RF_EXPECT_TEXT(heard.text, "abc");
 
-    /* Going on regardless, up to the context: the last token is said and not held. */
+    /* With ignore_end it goes on until the context is full: the last token is generated but not held. */
     result = generate(&infer, 1, (struct rf_generate_params){.ignore_end = true}, &heard);
     RF_EXPECT_INT(result.end, RF_END_CONTEXT);
     RF_EXPECT_UINT(result.tokens, 16);
@@ -455,13 +456,13 @@ RF_TEST(generate, what_ends_it) {
     RF_EXPECT_INT(result.end, RF_END_LENGTH);
     RF_EXPECT_TEXT(heard.text, "ab");
 
-    /* Nothing evaluated, nothing to go on from. */
+    /* Without an evaluated token there is nothing to continue from. */
     struct rf_session *session = infer_session(&infer);
     RF_PARAMS(struct rf_generate_params, params);
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
     params.struct_size = 0;
     RF_EXPECT_STATUS(rf_session_generate(session, &params, &result), RF_E_INVALID);
-    /* A cancel that comes with the last token is answered, and does not meet the next one. */
+    /* A cancel that comes with the last token is consumed, and does not stop the next call. */
     params.struct_size = sizeof params;
     params.max_tokens = 1;
     RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){1}, 1, false, NULL));

@@ -1,6 +1,6 @@
 /* Engines and sessions: the oracle's logits in any chunks, on every SIMD level, on the GPU and on splits; timelines
- * that are rewound and reused; several at once, by hand, in batches and from threads. What is refused, and budgets:
- * test_infer_limits.c. */
+ * that are rewound and reused; several sessions at once, interleaved by the caller, in batches and from threads.
+ * test_infer_limits.c has refusals and budgets. */
 #include "infer_testing.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static const struct {
     uint32_t sizes[4];
 } chunkings[] = {{"one batch", {1000, 1000, 1000, 1000}}, {"one by one", {1, 1, 1, 1}}, {"odd chunks", {5, 1, 9, 3}}};
 
-/* The best of a row, and by how much it is better than the second. */
+/* The best token of a row, and by how much it exceeds the second. */
 static int32_t best_of(const float *row, uint32_t count, double *gap) {
     uint32_t best = 0;
     double second = -INFINITY;
@@ -47,7 +47,7 @@ static int32_t best_of(const float *row, uint32_t count, double *gap) {
     return (int32_t)best;
 }
 
-/* The prompt in chunks, then each greedy step, against the rows and the tokens of the oracle. */
+/* Evaluates the prompt in chunks, then each greedy step, and compares with the rows and the tokens of the oracle. */
 static void follow(struct infer *infer, struct rf_session *session, const struct answers *answers,
                    const uint32_t *sizes, double bound, const char *what) {
     uint32_t vocabulary = answers->vocabulary, rows = answers->prompt + answers->steps - 1, done = 0;
@@ -62,7 +62,7 @@ static void follow(struct infer *infer, struct rf_session *session, const struct
         RF_ASSERT_UINT(rf_session_length(session), done);
     }
     for (uint32_t step = 0; done < rows; step++, done++) {
-        /* The token the engine would take itself, where the oracle was sure. */
+        /* The token that the engine would choose itself, if the oracle was sure. */
         const float *ours = logits + (size_t)(done - 1) * vocabulary, *theirs = answers_step(answers, step);
         double gap, square = 0;
         int32_t sampled;
@@ -80,7 +80,7 @@ static void follow(struct infer *infer, struct rf_session *session, const struct
     free(logits);
 }
 
-/* steps: at most so many; a simulated GPU takes its time. */
+/* steps is the most greedy steps; a simulated GPU is slow. */
 static void follow_oracles(const struct where *where, uint32_t steps) {
     bool any = false;
     infer_need(where);
@@ -134,7 +134,7 @@ static void fill_tokens(int32_t *tokens, uint32_t count, uint32_t vocabulary, ui
     for (uint32_t i = 0; i < count; i++) tokens[i] = (int32_t)((seed * 31 + i * i * 7 + i * 13 + 5) % vocabulary);
 }
 
-/* Logits of the last of these tokens, by a session that holds nothing else. */
+/* The logits of the last of these tokens, from a session that holds nothing else. */
 static void eval_alone(struct infer *infer, const int32_t *tokens, size_t count, float *row) {
     struct rf_session *session = infer_session(infer);
     RF_ASSERT_OK(rf_session_eval(session, tokens, count, false, row));
@@ -167,10 +167,10 @@ RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = t
     RF_EXPECT_UINT(rf_session_common(session, second, COUNT), KEPT);
     RF_EXPECT_STATUS(rf_session_rewind(session, COUNT + 1), RF_E_INVALID);
     RF_EXPECT_UINT(rf_session_length(session), COUNT);
-    RF_ASSERT_OK(rf_session_rewind(session, COUNT)); /* nothing is lost by that */
+    RF_ASSERT_OK(rf_session_rewind(session, COUNT)); /* nothing is rewound */
     RF_ASSERT_OK(rf_session_sample(session, NULL, &token));
 
-    /* The common part is kept; what follows is as if the other had never been. */
+    /* The common prefix is kept; the tokens after it are evaluated as if the others had never been there. */
     RF_ASSERT_OK(rf_session_rewind(session, KEPT));
     RF_EXPECT_STATUS(rf_session_sample(session, NULL, &again), RF_E_INVALID);
     RF_EXPECT_UINT(rf_session_length(session), KEPT);
@@ -183,7 +183,7 @@ RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = t
     eval_alone(&infer, second, COUNT, expected); /* in one piece: another shape */
     RF_EXPECT_DOUBLE(error_of_floats(row, expected, infer.vocabulary), 0, 1e-6);
 
-    /* To nothing, and all again: the same bits as the first time. */
+    /* Rewound to nothing and evaluated again: the same bits as the first time. */
     eval_alone(&infer, first, COUNT, expected);
     RF_ASSERT_OK(rf_session_rewind(session, 0));
     RF_ASSERT_OK(rf_session_eval(session, first, COUNT, false, row));
@@ -196,7 +196,7 @@ RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = t
     infer_close(&infer);
 }
 
-/* Prompts longer than a batch go through in parts, with logits of all rows or of the last. */
+/* Prompts longer than a batch are evaluated in parts, with logits of all rows or of the last. */
 RF_TEST_LABELLED_CASES(session, prompts_longer_than_a_batch, struct where, places, .gpu = true,
                        .timeout_ms = 120000) {
     infer_need(c);
@@ -233,7 +233,8 @@ RF_TEST_LABELLED_CASES(session, prompts_longer_than_a_batch, struct where, place
     infer_close(&infer);
 }
 
-/* Caches of 16 and 8 bits, against the plain pass: what rounding keys and values costs, and not more. */
+/* Caches of 16 and 8 bits, compared with the plain pass: the error is that of rounding keys and values, and not
+ * more. */
 static const struct kind {
     const char *label;
     enum rf_kv_type kv;
@@ -275,9 +276,10 @@ RF_TEST_LABELLED_CASES(session, cache_types, struct kind, kinds, .gpu = true, .t
     free(truth);
 }
 
-/* ---- several at once ---- */
+/* ---- several sessions at once ---- */
 
-/* Three sessions of different lengths, a token each together, against each alone; then they part again. */
+/* Three sessions of different lengths evaluate a token each together, compared with each session alone; then they go
+ * on separately. */
 RF_TEST_LABELLED_CASES(session, batched_decode, struct where, places, .gpu = true, .timeout_ms = 120000) {
     infer_need(c);
     enum { SESSIONS_HERE = 3, STEPS = 4, MAX_COUNT = 16 };
@@ -300,7 +302,7 @@ RF_TEST_LABELLED_CASES(session, batched_decode, struct where, places, .gpu = tru
     }
     for (uint32_t step = 0; step < STEPS; step++) {
         for (uint32_t s = 0; s < SESSIONS_HERE; s++) next[s] = tokens[s][begun[s] + step];
-        bool asked = step != 1; /* once without looking at the rows */
+        bool asked = step != 1; /* one step does not ask for the rows */
         RF_ASSERT_OK(rf_sessions_eval(sessions, next, SESSIONS_HERE, asked ? rows : NULL));
         for (uint32_t s = 0; s < SESSIONS_HERE; s++) {
             RF_TRACE("step %u, session %u", step, s);
@@ -320,7 +322,7 @@ RF_TEST_LABELLED_CASES(session, batched_decode, struct where, places, .gpu = tru
         RF_EXPECT_DOUBLE(error_of_floats(row, alone, vocabulary), 0, 1e-9);
         free(alone);
     }
-    /* What is refused changes nothing. */
+    /* A refused call changes nothing. */
     RF_EXPECT_STATUS(rf_sessions_eval((struct rf_session *[]){sessions[0], sessions[0]}, next, 2, NULL),
                      RF_E_INVALID);
     RF_EXPECT_STATUS(rf_sessions_eval((struct rf_session *[]){sessions[0], NULL}, next, 2, NULL), RF_E_INVALID);
@@ -366,8 +368,8 @@ enum { THREADS = 8, ANSWER = 9 };
 struct speaker {
     struct infer *infer;
     int number, generations;
-    int32_t *said; /* [generations, ANSWER] */
-    float *rows;   /* [generations, vocabulary]: the logits behind each answer */
+    int32_t *said; /* [generations, ANSWER], the generated tokens */
+    float *rows;   /* [generations, vocabulary]: the logits after each generation */
     rf_status status;
     char error[256];
 };
@@ -378,7 +380,7 @@ static bool keep_token(void *user, int32_t token) {
     return true;
 }
 
-/* A session that answers again and again: another prompt and another seed each time, some from a common prefix. */
+/* A session that generates again and again: another prompt and another seed each time, some with a common prefix. */
 static rf_status speak_once(struct speaker *speaker, struct rf_session *session, int generation) {
     int32_t prompt[24], *to = speaker->said + generation * ANSWER;
     uint32_t count = 3 + (uint32_t)(speaker->number * 5 + generation * 7) % 20;
@@ -461,7 +463,7 @@ static void speak_from_threads(const struct where *where, int generations) {
 }
 
 RF_TEST_LABELLED_CASES(session, eight_threads, struct where, places, .gpu = true, .timeout_ms = 300000) {
-    speak_from_threads(c, c->rfsim ? 3 : 10); /* a simulated GPU takes seconds for each; the long one has them all */
+    speak_from_threads(c, c->rfsim ? 3 : 10); /* a simulated GPU takes seconds for each; the slow test runs all */
 }
 RF_TEST_LABELLED_CASES(session, eight_threads_long, struct where, places, .gpu = true, .timeout_ms = 1800000,
                        .tags = "slow") {
@@ -514,7 +516,7 @@ RF_TEST_LABELLED_CASES(session, cancelled_from_another_thread, struct where, pla
     RF_EXPECT(result.tokens >= 3 && result.tokens < 396);
     RF_EXPECT_UINT(rf_session_length(canceller.session), 5 + result.tokens - 1);
 
-    /* A prompt that is cancelled somewhere holds a part of itself, and can go on from there. */
+    /* A prompt that is cancelled somewhere holds a part of itself, and can be continued from there. */
     float *row = infer_rows(&infer, 1), *expected = infer_rows(&infer, 1);
     RF_ASSERT_OK(rf_session_rewind(canceller.session, 0));
     rf_session_cancel(canceller.session);
@@ -528,7 +530,7 @@ RF_TEST_LABELLED_CASES(session, cancelled_from_another_thread, struct where, pla
     uint32_t held = rf_session_length(canceller.session);
     RF_EXPECT((status == RF_OK) == (held == COUNT));
     RF_EXPECT_UINT(rf_session_common(canceller.session, tokens, COUNT), held);
-    if (!status) /* it came too late, and meets the next call */
+    if (!status) /* it came too late, and stops the next call */
         RF_EXPECT_STATUS(rf_session_eval(canceller.session, tokens, 1, false, NULL), RF_E_CANCELLED);
     else
         RF_ASSERT_OK(rf_session_eval(canceller.session, tokens + held, COUNT - held, false, row));

@@ -1,5 +1,5 @@
-/* What engines and sessions refuse, and what they do with little memory: less on the GPU, never more than the budget,
- * never another result. */
+/* What engines and sessions refuse, and what they do with little memory: they place less on the GPU, never exceed the
+ * budget, and never give another result. */
 #include "infer_testing.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 #define SMALL .layers = 3, .width = 96, .heads = 6, .kv_heads = 2, .feed_forward = 160, .vocabulary = 61
 static const struct spec small = {"llama", "llama", SMALL};
-/* Layers of a few MiB, so that budgets can cut between them. */
+/* Layers have a few MiB, so that a budget can end between two layers. */
 static const struct spec thick = {"llama",       "llama",       .layers = 5,          .width = 384,
                                   .heads = 6,    .kv_heads = 3, .feed_forward = 1024, .vocabulary = 512,
                                   .tied = false, .seed = 9};
@@ -68,7 +68,7 @@ RF_TEST(engine, refuses_what_it_cannot_do, .gpu = true) {
     bad.sessions = 4096;
     bad.context = 1 << 30;
     expect_refused(&cpu, bad, RF_E_INVALID, "4096 sessions of 1073741824 tokens");
-    bad.sessions = 1; /* as many as could be, but not here */
+    bad.sessions = 1; /* the most that is allowed, but memory is too small here */
     bad.context = (1u << 31) - 512;
     expect_refused(&cpu, bad, RF_E_NO_MEMORY, "context");
     bad = good;
@@ -80,7 +80,7 @@ RF_TEST(engine, refuses_what_it_cannot_do, .gpu = true) {
     bad.budget = "lots";
     expect_refused(&gpu, bad, RF_E_SYNTAX, "lots");
     bad.budget = "4MiB";
-    bad.device_layers = 3; /* a number that was given must fit */
+    bad.device_layers = 3; /* an explicit number must fit */
     expect_refused(&gpu, bad, RF_E_BUDGET, "4 MiB");
 }
 
@@ -124,12 +124,12 @@ RF_TEST(engine, says_what_it_is) {
     RF_EXPECT_UINT(info.head_width, 16);
     RF_EXPECT_UINT(info.feed_forward, 160);
     RF_EXPECT_UINT(info.vocabulary, 61);
-    RF_EXPECT_UINT(info.context, 512); /* the model's own */
+    RF_EXPECT_UINT(info.context, 512); /* the model's own context */
     RF_EXPECT_UINT(info.trained_context, 512);
     RF_EXPECT_UINT(info.host_weight_bytes, info.weight_bytes);
     RF_EXPECT_UINT(info.host_kv_bytes, 3 * 2 * 512 * 2 * 16 * 2);
     RF_EXPECT_UINT(info.device_weight_bytes + info.device_kv_bytes, 0);
-    RF_EXPECT_UINT(info.host_used_bytes, info.host_kv_bytes); /* the weights are the file */
+    RF_EXPECT_UINT(info.host_used_bytes, info.host_kv_bytes); /* the weights stay in the mapped file */
     RF_EXPECT_UINT(info.host_budget_bytes, infer.engine->runtime->host.limit_bytes);
     RF_EXPECT(info.chat_template == NULL);
     RF_EXPECT_TEXT(rf_engine_notice(infer.engine), "");
@@ -138,7 +138,7 @@ RF_TEST(engine, says_what_it_is) {
     infer_close(&infer);
 }
 
-/* Loading tells how far it is, up to all of it, and can be stopped at any point. */
+/* Loading reports its progress, up to all bytes, and can be stopped at any point. */
 struct loading {
     uint64_t last, total;
     int calls, stop_at;
@@ -161,7 +161,7 @@ RF_TEST(engine, loading_is_watched_and_stopped, .gpu = true) {
     RF_EXPECT_UINT(loading.last, loading.total);
     RF_PARAMS(struct rf_engine_info, info);
     RF_ASSERT_OK(rf_engine_get_info(infer.engine, &info));
-    RF_EXPECT_UINT(loading.total, info.weight_bytes); /* the tied matrix once */
+    RF_EXPECT_UINT(loading.total, info.weight_bytes); /* the tied matrix counts once */
     RF_EXPECT_UINT(info.host_weight_bytes, 0);
     infer_close(&infer);
     int calls = loading.calls;
@@ -184,7 +184,7 @@ RF_TEST(session, refuses_what_is_not_there) {
     RF_ASSERT_OK(rf_session_eval(session, tokens + 10, 1, false, expected));
     RF_ASSERT_OK(rf_session_rewind(session, 10));
 
-    /* None of these changes what the session holds. */
+    /* None of these calls changes what the session holds. */
     RF_EXPECT_STATUS(rf_session_eval(session, (int32_t[]){0, 61}, 2, false, NULL), RF_E_INVALID);
     RF_EXPECT_CONTAINS(rf_error_text(), "token 61 at place 1: ids go from 0 to 60");
     RF_EXPECT_STATUS(rf_session_eval(session, (int32_t[]){-1}, 1, false, NULL), RF_E_INVALID);
@@ -197,7 +197,7 @@ RF_TEST(session, refuses_what_is_not_there) {
     RF_ASSERT_OK(rf_session_eval(session, tokens + 10, 1, false, row));
     RF_EXPECT(!memcmp(row, expected, infer.vocabulary * sizeof *row));
 
-    /* Full to the last place, and not further. */
+    /* The context is filled to the last place, and not further. */
     RF_ASSERT_OK(rf_session_eval(session, tokens + 11, 5, false, row));
     RF_EXPECT_UINT(rf_session_length(session), 16);
     RF_EXPECT_STATUS(rf_session_eval(session, tokens, 1, false, NULL), RF_E_INVALID);
@@ -214,13 +214,13 @@ RF_TEST(session, refuses_what_is_not_there) {
 
 /* ---- cancelled in the middle ---- */
 
-/* Stands before a runner's own question whether to stop: counts it and, when it is asked for the nth time, has
- * another thread cancel a session first. */
+/* Replaces a runner's own stop function: counts its calls and, at the nth, has another thread cancel a session
+ * first. */
 struct stopping {
     bool (*stop)(void *user);
     void *user;
     struct rf_session *cancels;
-    int asked, at; /* 0: never */
+    int asked, at; /* at 0: never */
     sem_t now, done;
 };
 static bool count_and_ask(void *user) {
@@ -286,15 +286,15 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
         RF_EXPECT_STATUS(rf_session_eval(session, tokens, COUNT, false, row), RF_E_CANCELLED);
         RF_EXPECT_TEXT(rf_error_text(), "cancelled after 0 tokens");
         RF_ASSERT_INT(pthread_join(thread, NULL), 0);
-        RF_EXPECT_INT(stopping.asked, at); /* and nothing was run behind it */
+        RF_EXPECT_INT(stopping.asked, at); /* nothing ran after it */
         RF_EXPECT_UINT(rf_session_length(session), 0);
         RF_EXPECT_STATUS(rf_session_sample(session, NULL, &token), RF_E_INVALID);
-        /* It was answered: what is done next runs, and is what it would have been. */
+        /* The cancel was consumed: the next evaluation runs, and gives the result that it would have given. */
         stopping.at = 0;
         RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, false, row));
         RF_EXPECT(!memcmp(row, expected, infer.vocabulary * sizeof *row));
     }
-    /* Of several that run together any may be cancelled; the runner is the first one's. */
+    /* Any of several sessions that run together may be cancelled; the runner belongs to the first. */
     struct rf_session *both[] = {session, other};
     RF_ASSERT_OK(rf_session_eval(other, tokens, 3, false, NULL));
     RF_ASSERT_OK(rf_sessions_eval(both, tokens, 2, NULL));
@@ -327,7 +327,8 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
 
 /* ---- little memory ---- */
 
-/* Budgets from nothing to enough: more and more layers on the GPU, the peak within the budget, the same logits. */
+/* Budgets from nothing to enough: more and more layers go to the GPU, the peak stays within the budget, the logits
+ * stay the same. */
 RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
     enum { COUNT = 9 };
     static const char *const budgets[] = {"4KiB",  "1MiB",  "12MiB", "24MiB", "36MiB",
@@ -376,11 +377,12 @@ RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 30000
     }
     RF_EXPECT(seen & 1);
     RF_EXPECT(seen & (1u << thick.layers));
-    RF_EXPECT(seen & ~(1u | 1u << thick.layers)); /* and something in between */
+    RF_EXPECT(seen & ~(1u | 1u << thick.layers)); /* and some number of layers in between */
     free(truth);
 }
 
-/* More sessions than their scratch fits: prompts go in smaller parts, or one line says why not; never beyond it. */
+/* More sessions than the scratch memory fits: prompts are evaluated in smaller parts, or one line says why not; the
+ * budget is never exceeded. */
 RF_TEST(engine, sessions_that_share_a_small_budget, .gpu = true, .timeout_ms = 300000) {
     enum { MANY = 6, COUNT = 48 };
     struct infer infer;
@@ -418,15 +420,15 @@ RF_TEST(engine, sessions_that_share_a_small_budget, .gpu = true, .timeout_ms = 3
 
 /* ---- faults of the GPU ---- */
 
-/* The driver refuses the nth call of some kind, faults at it, or the work that it starts faults: less is on the GPU,
- * or one line says what happened; in any case nothing stays behind and what was computed is right. The driver reads
- * its faults once in a process, so each is a case of its own. */
+/* The driver refuses the nth call of some kind, faults at it, or the work that it starts faults. Then less is placed
+ * on the GPU, or one line says what happened; in any case nothing stays behind and computed results are right. The
+ * driver reads its faults once in a process, so each is a case of its own. */
 struct gpu_fault {
     const char *label, *entry;
     unsigned nth;
     const char *kind;
-    rf_status status; /* of the first call that fails; RF_OK: it goes on without */
-    bool onwards;     /* the later calls too */
+    rf_status status; /* status of the first call that fails; RF_OK: the engine goes on without it */
+    bool onwards;     /* the later calls fail too */
 };
 static const struct gpu_fault gpu_faults[] = {
     {"first_memory", "hipMalloc", 1, "2", RF_OK, false},
@@ -441,7 +443,8 @@ static const struct gpu_fault gpu_faults[] = {
     {"no_more_memory", "hipMalloc", 4, "2", RF_OK, true},
     {"first_launch", "hipModuleLaunchKernel", 1, "700", RF_E_DEVICE_LOST, false},
     {"later_launch", "hipModuleLaunchKernel", 12, "719", RF_E_DEVICE_LOST, false},
-    /* The first graph's launches are recorded when the engine is opened, the second's are the prompt's. */
+    /* The launches of the first graph are recorded when the engine is opened; those of the second belong to the
+     * prompt. */
     {"recorded_launch", "hipModuleLaunchKernel", 12, "1", RF_OK, false},
     {"refused_launch", "hipModuleLaunchKernel", 55, "1", RF_E_DRIVER, false},
     {"running_launch", "hipModuleLaunchKernel", 55, "work/700", RF_E_DEVICE_LOST, false},
@@ -486,7 +489,7 @@ RF_TEST_LABELLED_CASES(engine, survives_a_fault_of_the_gpu, struct gpu_fault, gp
     if (status) RF_NOTE("%s", rf_error_text());
     if (status) RF_EXPECT(rf_error_text()[0] != 0 && !strchr(rf_error_text(), '\n'));
     uint64_t calls = gpu_sim_entry_calls(c->entry);
-    RF_EXPECT(calls != UINT64_MAX && calls >= c->nth); /* it struck */
+    RF_EXPECT(calls != UINT64_MAX && calls >= c->nth); /* the fault struck */
     rf_engine_close(&infer.engine);
     RF_EXPECT(infer.engine == NULL);
     rf_runtime_destroy(&infer.gpu.runtime);

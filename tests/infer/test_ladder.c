@@ -1,5 +1,6 @@
-/* The ladder: engines whose GPU gets short of memory while they run, and roomy again. The simulated desktop grows and
- * shrinks between tokens; tokens are those of an undisturbed run, so logits can be compared at every position. */
+/* The ladder: engines on a GPU that runs short of memory while they run, and then has room again. The simulated
+ * desktop grows and shrinks between tokens; tokens are those of an undisturbed run, so logits can be compared at
+ * every position. */
 #include "infer_testing.h"
 
 #include <math.h>
@@ -12,12 +13,12 @@
 #include "graph/executor.h"
 #include "infer/engine_impl.h"
 
-/* Caches of more than a MiB, so that each is an allocation of its own; layers are small, and share some. */
+/* Each cache has more than a MiB, so it is an allocation of its own; layers are small and share allocations. */
 enum { LAYERS = 3, VOCABULARY = 64, CONTEXT = 2304 };
 static const struct spec tower = {"llama",    "llama",       .layers = LAYERS,   .width = 64,
                                   .heads = 2, .kv_heads = 2, .feed_forward = 96, .vocabulary = VOCABULARY,
                                   .seed = 21};
-/* What the engine holds is small beside this; the floor is 32 MiB. */
+/* The engine needs little compared with this; the floor is 32 MiB. */
 static const struct where squeezed = {.label = "squeezed", .rfsim = "vram=256MiB,context=16MiB,granularity=64KiB"};
 static const struct rf_engine_params usual = {
     .context = CONTEXT, .batch = 32, .kv = RF_KV_F32, .budget = "keep=32MiB", .watch_ns = 1};
@@ -33,13 +34,13 @@ static struct rf_engine_info info_of(const struct infer *infer) {
     return info;
 }
 
-/* ---- a text to compare with ---- */
+/* ---- a generation to compare with ---- */
 
 enum { PROMPT = 12 };
 struct text {
-    int32_t *tokens; /* the prompt, then what the model says */
+    int32_t *tokens; /* the prompt, then the generated tokens */
     float *rows;     /* logits after each token from the prompt's last on */
-    uint32_t count;  /* tokens said */
+    uint32_t count;  /* number of generated tokens */
 };
 
 static void fill_prompt(int32_t *tokens) {
@@ -50,7 +51,7 @@ static const float *row_of(const struct text *text, uint32_t index) {
     return text->rows + (size_t)index * VOCABULARY;
 }
 
-/* With a penalty, else it says the same token over and over. */
+/* There is a penalty, because otherwise the model repeats one token. */
 static struct rf_sample_params sampling(void) {
     RF_PARAMS(struct rf_sample_params, params);
     params.penalty = 1.3f;
@@ -91,8 +92,8 @@ static void free_text(struct text *text) {
     free(text->rows);
 }
 
-/* The best token must be the same wherever the best two are further apart than ten times the RMS difference. The gap
- * is that of the logits as they are drawn from, so without a penalty here. */
+/* The best token must be the same if the best two are further apart than ten times the RMS difference. The gap is
+ * taken before the penalty. */
 static void expect_same_choice(const float *row, const float *expected) {
     double square = 0;
     int best = 0, second = -1, chosen = 0;
@@ -111,7 +112,7 @@ static void expect_same_choice(const float *row, const float *expected) {
     if (gap > 10 * rms) RF_EXPECT_INT(chosen, best);
 }
 
-/* Bit-identical as long as only caches moved. */
+/* Rows must be identical to the bit as long as only caches moved. */
 static void compare_row(const float *row, const float *expected, bool exact) {
     if (exact)
         RF_ASSERT(!memcmp(row, expected, VOCABULARY * sizeof *row));
@@ -129,8 +130,8 @@ static uint64_t free_above_floor(const struct infer *infer) {
     return pressure.free_bytes - pressure.floor_bytes;
 }
 
-/* Caches go first, one by one, then layers, one by one; and come back in the reverse order. The same bits as long as
- * the GPU computes. */
+/* Caches are moved first, one by one, then layers, one by one; they come back in the reverse order. The bits stay the
+ * same as long as the GPU computes all layers. */
 RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
     enum { COUNT = 50 };
     struct infer infer;
@@ -147,7 +148,8 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
     uint64_t desktop = 0;
     uint32_t at = 0, layers = LAYERS, kept = LAYERS;
     bool exact = true;
-    /* What the pool keeps and the scratch of the prompt's shape go first; they may be enough for half a MiB. */
+    /* The pool's idle memory and the scratch of the prompt's shape are freed first; they may be enough for half a
+     * MiB. */
     RF_ASSERT_OK(rf_session_eval(session, text.tokens + PROMPT + at, 1, false, row));
     compare_row(row, row_of(&text, ++at), true);
     desktop = free_above_floor(&infer) + MIB / 2;
@@ -159,7 +161,7 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
     for (int step = 0; layers; step++) {
         RF_TRACE("step %d down, %u layers, %u caches", step, layers, kept);
         RF_ASSERT(at < COUNT);
-        desktop += free_above_floor(&infer) + MIB / 2; /* half a MiB too much */
+        desktop += free_above_floor(&infer) + MIB / 2; /* half a MiB more than there is */
         gpu_sim_set_desktop(desktop);
         RF_ASSERT_OK(rf_session_eval(session, text.tokens + PROMPT + at, 1, false, row));
         struct rf_engine_info info = info_of(&infer);
@@ -171,7 +173,7 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
         kept = info.device_kv_layers;
         exact = exact && layers == LAYERS;
         compare_row(row, row_of(&text, ++at), exact);
-        if (layers) free_above_floor(&infer); /* it is above it again */
+        if (layers) free_above_floor(&infer); /* free memory is above the floor again */
     }
     struct rf_engine_info info = info_of(&infer);
     RF_EXPECT_UINT(info.device_weight_bytes + info.device_kv_bytes, 0);
@@ -194,7 +196,7 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
     RF_EXPECT(!info.degraded);
     RF_EXPECT_CONTAINS(gpu_log(), "the GPU has room again: layers 0 to 2 moved back to the GPU");
     RF_EXPECT_CONTAINS(gpu_log(), "the caches of layers 0 to 2 moved back to the GPU");
-    /* And it is as good as one that never moved. */
+    /* The engine is now equal to one that never moved anything. */
     RF_ASSERT_OK(rf_session_rewind(session, 0));
     RF_ASSERT_OK(rf_session_eval(session, text.tokens, PROMPT, false, row));
     compare_row(row, row_of(&text, 0), true);
@@ -203,7 +205,8 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
     free_text(&text);
 }
 
-/* A step between evaluating and sampling: the logits were in a runner that is gone. Another session makes it. */
+/* A ladder step between evaluating and sampling: the runner that had the logits is gone. Another session causes the
+ * step. */
 RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 300000) {
     struct infer infer;
     int32_t tokens[PROMPT], expected = -1, token = -2;
@@ -241,7 +244,7 @@ RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 300000) {
     infer_close(&infer);
 }
 
-/* Sessions that go together are all at the same token, whatever moves. */
+/* Sessions in a batch are all at the same token, whatever moves. */
 RF_TEST(ladder, moves_under_a_batch, .gpu = true, .timeout_ms = 300000) {
     enum { TOGETHER = 3, COUNT = 12 };
     struct infer infer;
@@ -277,7 +280,7 @@ RF_TEST(ladder, moves_under_a_batch, .gpu = true, .timeout_ms = 300000) {
     free_text(&text);
 }
 
-/* What was asked to stay stays. */
+/* An engine that is told not to move anything does not. */
 RF_TEST(ladder, can_be_told_to_stay, .gpu = true) {
     struct infer infer;
     int32_t tokens[PROMPT];
@@ -289,7 +292,7 @@ RF_TEST(ladder, can_be_told_to_stay, .gpu = true) {
     fill_prompt(tokens);
     struct rf_session *session = infer_session(&infer);
     RF_ASSERT_OK(rf_session_eval(session, tokens, PROMPT, false, NULL));
-    RF_ASSERT_OK(rf_session_eval(session, tokens, 1, false, NULL)); /* its shape is there from now on */
+    RF_ASSERT_OK(rf_session_eval(session, tokens, 1, false, NULL)); /* its shape exists from now on */
     gpu_sim_set_desktop(free_above_floor(&infer) + 8 * MIB);
     RF_ASSERT_OK(rf_session_eval(session, tokens, 1, false, NULL));
     RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
@@ -300,7 +303,7 @@ RF_TEST(ladder, can_be_told_to_stay, .gpu = true) {
 
 /* ---- the squeeze ---- */
 
-/* The desktop takes another level every few tokens, from nothing to so much that nothing of ours may stay. */
+/* The desktop takes another level every few tokens, from nothing to so much that the engine must leave the GPU. */
 static void squeeze(const struct where *where, uint32_t count, uint64_t seed) {
     struct infer infer;
     struct text text;
@@ -320,14 +323,14 @@ static void squeeze(const struct where *where, uint32_t count, uint64_t seed) {
     for (uint32_t i = 0; i < count; i++) {
         RF_TRACE("token %u", i);
         int32_t token;
-        if (i == 2) { /* all that it uses is there */
+        if (i == 2) { /* everything that it uses is allocated now */
             RF_ASSERT_OK(rf_device_trim(infer.engine->device, RF_TIMEOUT_DEFAULT));
             RF_ASSERT_OK(rf_device_pressure(infer.engine->device, &pressure));
             fits = free_above_floor(&infer);
             gpu_sim_set_desktop(fits + 2 * MIB);
         } else if (i > 2 && next_random(&seed) % 10 == 0) {
-            /* At first so much too much as the caches can make up for, then from what just fits to more than the
-             * engine can give; now and then nothing. */
+            /* At first the excess is one that moving caches can free, then anything from what just fits to more than
+             * the engine can give; now and then nothing. */
             uint64_t amount = next_random(&seed) * KIB;
             uint64_t level =
                 i < count / 3 ? fits + MIB + amount % (3 * MIB / 2) : fits - 4 * MIB + amount % (28 * MIB);
@@ -404,7 +407,7 @@ struct desktop {
 };
 static void *breathe(void *user) {
     struct desktop *desktop = user;
-    /* The first level stays until it was noticed. */
+    /* The first level stays until the engine has noticed it. */
     while (!atomic_load(&desktop->end) && !info_of(desktop->infer).steps_down) rf_sleep_ns(RF_MS(1));
     while (!atomic_load(&desktop->end)) {
         rf_sleep_ns(RF_MS(1 + next_random(&desktop->seed) % 30));
@@ -460,10 +463,10 @@ RF_TEST(ladder, squeeze_threads_long, .gpu = true, .timeout_ms = 3600000, .tags 
     squeeze_threads(40);
 }
 
-/* ---- faults in a step ---- */
+/* ---- faults in a ladder step ---- */
 
-/* Down in three steps, up again; what the driver refuses is not moved, and the engine runs. A device that is lost in
- * a step is lost, and says so. */
+/* Three steps down, then up again. If the driver refuses, nothing moves and the engine runs. A device that is lost in
+ * a step is reported as lost. */
 static void squeeze_with(const char *fault, const struct text *text, bool may_be_lost) {
     struct infer infer;
     char rfsim[256];
@@ -524,7 +527,8 @@ RF_TEST_LABELLED_CASES(ladder, faults_in_a_step, struct fault, faults, .gpu = tr
 
 /* ---- budgets ---- */
 
-/* From nothing to everything, so many steps: it always opens and runs, the peak is within the budget. */
+/* Budgets from nothing to everything, in this many steps: the engine always opens and runs, and the peak stays within
+ * the budget. */
 static void sweep(const char *path, uint64_t everything, int steps, double tolerance) {
     enum { COUNT = 7 };
     int32_t tokens[COUNT];
@@ -589,12 +593,12 @@ RF_TEST(ladder, budget_sweep_bundled, .gpu = true, .timeout_ms = 3600000, .tags 
 
 /* ---- a device with a display ---- */
 
-/* What is asked for, and what is usual. */
+/* The requested limit, and the limit that is expected. */
 struct limit {
     const char *label;
     int display;
     int32_t kernel_ms;
-    int64_t limit_ns; /* of a kernel; 0: none */
+    int64_t limit_ns; /* of one kernel; 0: no limit */
 };
 static const struct limit limits[] = {{"display", 1, 0, RF_MS(8)},
                                       {"display_off", 1, -1, 0},
@@ -620,8 +624,8 @@ RF_TEST_LABELLED_CASES(display, limits, struct limit, limits, .gpu = true) {
     infer_close(&infer);
 }
 
-/* A prompt in parts that are at first of that size, twice: the first finds the right size, the second has it. How
- * long the longest kernel of its last part took. */
+/* Evaluates a prompt twice in parts that begin with this size: the first time finds the right size, the second uses
+ * it. Returns how long the longest kernel of its last part took. */
 static int64_t read_long_prompt(int32_t kernel_ms, uint32_t first, uint32_t count, const float *expected,
                                 uint32_t *chunk, uint32_t *least) {
     static const struct where paced = {.label = "paced", .rfsim = "pace=1000000"};
@@ -643,7 +647,7 @@ static int64_t read_long_prompt(int32_t kernel_ms, uint32_t first, uint32_t coun
     }
     *chunk = info_of(&infer).batch;
     *least = atomic_load(&infer.engine->pace.least);
-    /* What the last part was is chance: one of the size that was found is measured. */
+    /* The size of the last part is arbitrary: a part of the size that was found is measured. */
     RF_ASSERT_OK(rf_session_rewind(session, 0));
     RF_ASSERT_OK(rf_session_eval(session, tokens, RF_MIN(*chunk, count), false, row));
     const struct rf_runner *newest = &session->runners[0];
@@ -658,7 +662,7 @@ static int64_t read_long_prompt(int32_t kernel_ms, uint32_t first, uint32_t coun
 }
 
 /* By the simulated clock a block takes a millisecond, whatever the host does. Parts of a prompt shrink until no
- * kernel takes longer than it may, and grow where there is much time. */
+ * kernel takes longer than the limit, and grow if there is time to spare. */
 RF_TEST(display, prompts_are_cut, .gpu = true, .timeout_ms = 300000) {
     static const struct where cpu = {.label = "cpu"};
     enum { EVER = 100000000, FEW = 8 };
@@ -670,30 +674,30 @@ RF_TEST(display, prompts_are_cut, .gpu = true, .timeout_ms = 300000) {
     params.model = infer_model(&tower, "tower.gguf");
     gpu_need_simulated("pace=1000000");
     infer_open(&infer, &cpu, &params);
-    RF_EXPECT_INT(infer.engine->kernel_ns, 0); /* the CPU is nobody's display */
+    RF_EXPECT_INT(infer.engine->kernel_ns, 0); /* the CPU drives no display */
     for (uint32_t i = 0; i < LONG; i++) tokens[i] = (int32_t)((i * i + 7) % VOCABULARY);
     struct rf_session *session = infer_session(&infer);
     RF_ASSERT_OK(rf_session_eval(session, tokens, LONG, false, expected));
     rf_session_destroy(&session);
     infer_close(&infer);
 
-    /* Without a limit that matters it grows to all it may be. */
+    /* With a limit that never matters, the part grows to its largest size. */
     int64_t all_ns = read_long_prompt(EVER, 0, LONG, expected, &chunk, &least);
     RF_EXPECT_UINT(chunk, LONG);
     int64_t few_ns = read_long_prompt(EVER, FEW, FEW, NULL, &chunk, &least);
     RF_ASSERT(all_ns > few_ns + RF_MS(2));
-    /* With one in between it shrinks, and is kept. */
+    /* With a limit in between it shrinks, and the limit is kept. */
     int64_t limit_ns = few_ns + (all_ns - few_ns) / 2, longest;
     longest = read_long_prompt((int32_t)(limit_ns / RF_MS(1)), LONG, LONG, expected, &chunk, &least);
     RF_EXPECT(chunk < LONG && chunk >= FEW / 2);
     RF_EXPECT(longest > 0 && longest <= limit_ns);
-    /* With one that no kernel keeps it stops where smaller parts take as long. */
+    /* With a limit that no kernel can keep, it stops at the size below which parts take just as long. */
     longest = read_long_prompt(1, LONG, LONG, expected, &chunk, &least);
     RF_EXPECT(longest > RF_MS(1));
     RF_EXPECT_UINT(chunk, least);
 }
 
-/* The device is left alone for its share of the time: three times as long as it was busy. */
+/* The device is left idle for its share of the time: three times as long as it was busy. */
 RF_TEST(display, leaves_the_device_alone, .gpu = true, .timeout_ms = 300000) {
     struct infer infer;
     int32_t tokens[PROMPT];
@@ -714,7 +718,7 @@ RF_TEST(display, leaves_the_device_alone, .gpu = true, .timeout_ms = 300000) {
     int64_t took = rf_now_ns() - began, idle = info_of(&infer).idle_ns;
     RF_EXPECT(idle > 0);
     RF_EXPECT(took >= idle);
-    RF_EXPECT(idle <= 3 * (took - idle)); /* the rest of the time is what it was busy, at least */
+    RF_EXPECT(idle <= 3 * (took - idle)); /* the rest of the time is at least the busy time */
     rf_session_destroy(&session);
     infer_close(&infer);
 }
@@ -737,11 +741,11 @@ RF_TEST(pinned_buffer, is_used_like_a_buffer, .gpu = true) {
     RF_ASSERT_OK(rf_pinned_buffer(pinned, &buffer));
     RF_ASSERT_OK(rf_pinned_buffer(pinned, &again));
     RF_EXPECT_UINT(rf_buffer_bytes(buffer), sizeof values);
-    RF_EXPECT_UINT(gpu_memory(&gpu).held_bytes, held); /* it is the host's */
+    RF_EXPECT_UINT(gpu_memory(&gpu).held_bytes, held); /* it is host memory */
     RF_ASSERT_OK(rf_copy_to_device_safe(gpu.queue, buffer, 0, values, sizeof values));
     RF_EXPECT(!memcmp(rf_pinned_data(pinned), values, sizeof values));
 
-    /* A kernel reads and writes it there, recorded too. */
+    /* A kernel reads and writes it in place, also when recorded. */
     struct rf_recording *recording = NULL;
     const struct rf_kernel *scale = gpu_kernel(&gpu, "scale_f32");
     RF_ASSERT_OK(rf_buffer_view(again, 0, sizeof values, &view));
@@ -753,7 +757,7 @@ RF_TEST(pinned_buffer, is_used_like_a_buffer, .gpu = true) {
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got, buffer, 0, sizeof got)); /* waits for the kernel */
     for (int i = 0; i < COUNT; i++) RF_ASSERT(got[i] == 2 * values[i]);
 
-    /* What drivers do not agree on. */
+    /* Operations that drivers do not agree on. */
     struct rf_buffer *other = gpu_buffer(&gpu, sizeof values);
     RF_EXPECT_STATUS(rf_fill(gpu.queue, buffer, 0, 4, 1), RF_E_UNSUPPORTED);
     RF_EXPECT_STATUS(rf_copy_on_device(gpu.queue, other, 0, buffer, 0, 4), RF_E_UNSUPPORTED);
@@ -761,7 +765,7 @@ RF_TEST(pinned_buffer, is_used_like_a_buffer, .gpu = true) {
     RF_EXPECT_STATUS(rf_upload_async(gpu.queue, buffer, 0, pinned, 0, 4), RF_E_UNSUPPORTED);
     RF_ASSERT_OK(rf_device_check_guards(gpu.device, RF_TIMEOUT_DEFAULT));
 
-    /* The handles go in any order; the memory with the last of all. */
+    /* The handles may be destroyed in any order; the last one frees the memory. */
     RF_ASSERT_OK(rf_pinned_destroy(&pinned));
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_ASSERT_OK(rf_buffer_destroy(&again));

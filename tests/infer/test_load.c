@@ -1,5 +1,5 @@
-/* Loading weights: every byte arrives, however few and small the pieces are; cancelling, a file that fails on the way
- * and a device that does leave nothing behind. */
+/* Loading weights: every byte arrives, however few and small the pieces are; a cancelled load, a file that fails on
+ * the way and a device that fails leave nothing behind. */
 #include "infer_testing.h"
 
 #include <fcntl.h>
@@ -13,13 +13,13 @@
 #include "infer/engine_impl.h"
 #include "infer/load.h"
 
-/* ---- files, and where their tensors go ---- */
+/* ---- files, and the buffers that their tensors go to ---- */
 
 enum { TENSORS = 9 };
-/* In elements of two bytes. One, odd ones, some larger than a piece, multiples of one. */
+/* Sizes in elements of two bytes: one element, odd sizes, some larger than a piece, multiples of a piece. */
 static const uint64_t sizes[TENSORS] = {1, 4096, 65536, 65537, 3, 300001, 131072, 1048579, 77};
 
-/* In two parts, to see that each is read from its own. */
+/* The file has two parts, to check that each tensor is read from its own part. */
 static const char *write_model(void) {
     static char names[2][64];
     for (uint32_t part = 0; part < 2; part++) {
@@ -53,7 +53,7 @@ struct scene {
     struct rf_gguf *gguf;
     char path[512];
     struct rf_weight_home homes[TENSORS];
-    struct rf_buffer *buffers[2]; /* tensors in both, in another order than in the file */
+    struct rf_buffer *buffers[2]; /* both hold tensors, in another order than the file */
     uint64_t total;
     struct rf_load load;
     uint64_t used_before, live_before;
@@ -117,9 +117,9 @@ static void forget_what_arrived(struct scene *scene) {
     RF_ASSERT_OK(rf_queue_wait(scene->gpu.queue, RF_TIMEOUT_DEFAULT));
 }
 
-/* ---- what must arrive ---- */
+/* ---- loads that must succeed ---- */
 
-/* Copies that lag behind the reads by random times, so that a piece that is reused too early shows. */
+/* Copies lag behind the reads by random times, so that a piece that is reused too early shows. */
 RF_TEST(load, every_byte_arrives, .gpu = true) {
     static const struct {
         unsigned readers;
@@ -150,7 +150,7 @@ struct watch {
     uint64_t last, total;
     int calls, stop_at;
     pthread_t thread;
-    void (*then)(void *user); /* at the first call */
+    void (*then)(void *user); /* called at the first call */
     void *user;
 };
 static bool watched(void *user, uint64_t done, uint64_t total) {
@@ -169,7 +169,8 @@ static struct watch watch_scene(struct scene *scene, struct watch *watch) {
     return fresh;
 }
 
-/* Told of each piece, by the caller's own thread, up to all of it; stopped at any of them. */
+/* Progress is reported for each piece, on the caller's own thread, up to all bytes; the load is stopped at each of
+ * them. */
 RF_TEST(load, is_watched_and_cancelled, .gpu = true) {
     struct scene scene;
     struct watch watch;
@@ -191,7 +192,7 @@ RF_TEST(load, is_watched_and_cancelled, .gpu = true) {
         RF_EXPECT_INT(watch.calls, stop);
         expect_nothing_held(&scene);
     }
-    watch = watch_scene(&scene, &watch); /* and once more, all of it */
+    watch = watch_scene(&scene, &watch); /* and once more, to the end */
     RF_ASSERT_OK(load(&scene));
     expect_arrived(&scene);
     scene_end(&scene);
@@ -199,7 +200,7 @@ RF_TEST(load, is_watched_and_cancelled, .gpu = true) {
 
 /* ---- little memory ---- */
 
-/* As much pinned memory as the host's budget still gives, but for so much. */
+/* Pins all that the host's budget still allows, except this many bytes. */
 static struct rf_pinned *pin_all_but(struct scene *scene, uint64_t bytes) {
     struct rf_pinned *pinned = NULL;
     uint64_t room = rf_host_room(&rf_device_runtime(scene->gpu.device)->host, true) / 4096 * 4096;
@@ -226,7 +227,7 @@ RF_TEST(load, with_little_pinned_memory, .gpu = true) {
         rf_pinned_destroy(&pinned);
         expect_nothing_held(&scene);
     }
-    /* Not even a piece of ordinary memory. */
+    /* Not even one piece of ordinary memory. */
     struct rf_host_budget *host = &rf_device_runtime(scene.gpu.device)->host;
     struct rf_pinned *pinned = pin_all_but(&scene, 0);
     uint64_t rest = rf_host_room(host, false);
@@ -238,13 +239,13 @@ RF_TEST(load, with_little_pinned_memory, .gpu = true) {
     scene_end(&scene);
 }
 
-/* The driver itself refuses to pin: so many pieces as there are do too, and none at all is no end either. */
+/* The driver itself refuses to pin: the load works with the pieces that it got, and even with none. */
 struct refusal {
     const char *label, *rfsim;
     unsigned pieces;
 };
 static const struct refusal refusals[] = {
-    /* The first pinned memory is the device's own staging; then pieces of 128 and of 64 KiB. */
+    /* The first pinned memory is the device's own staging; then come pieces of 128 and of 64 KiB. */
     {"any", "fault=hipHostMalloc:2:2,fault=hipHostMalloc:3:2", 1},
     {"large", "fault=hipHostMalloc:2:2,fault=hipHostMalloc:4:2", 1},
     {"second", "fault=hipHostMalloc:3:2", 1},
@@ -260,7 +261,7 @@ RF_TEST_LABELLED_CASES(load, when_the_driver_pins_no_more, struct refusal, refus
     scene_end(&scene);
 }
 
-/* ---- what goes wrong on the way ---- */
+/* ---- failures on the way ---- */
 
 static void cut_file(void *path) {
     RF_ASSERT_INT(truncate(path, 8192), 0);
@@ -278,7 +279,7 @@ RF_TEST(load, a_file_that_ends_in_the_middle, .gpu = true) {
     for (unsigned readers = 1; readers <= 4; readers += 3) {
         scene_begin(&scene, NULL);
         scene.load.piece_bytes = 65536;
-        scene.load.staging_bytes = 65536 * 4; /* so that most is still to be read at the first call */
+        scene.load.staging_bytes = 65536 * 4; /* small, so that most of the file is unread at the first call */
         scene.load.readers = readers;
         watch = watch_scene(&scene, &watch);
         watch.then = cut_file;
@@ -305,7 +306,7 @@ RF_TEST(load, a_file_that_is_changed_meanwhile, .gpu = true) {
     scene_end(&scene);
 }
 
-/* The same of a whole model: nothing is left of the engine, and the model loads once the file is whole again. */
+/* The same with a whole model: nothing of the engine is left, and the model loads once the file is whole again. */
 RF_TEST(load, an_engine_whose_file_is_cut, .gpu = true) {
     static const struct spec spec = {"llama",    "llama",       .layers = 5,         .width = 256,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 512, .vocabulary = 300};
@@ -331,7 +332,7 @@ RF_TEST(load, an_engine_whose_file_is_cut, .gpu = true) {
     infer_close(&infer);
 }
 
-/* A plan has the figures of what is then done, takes nothing, and gives nothing back that is not its own. */
+/* A plan has the same figures as the load after it, takes nothing, and gives back nothing that is not its own. */
 RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
     static const struct spec spec = {"llama",    "llama",       .layers = 5,         .width = 256,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 512, .vocabulary = 300};
@@ -368,7 +369,7 @@ RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
         RF_EXPECT_UINT(planned.host_kv_bytes, done.host_kv_bytes);
         RF_EXPECT_UINT(planned.spilled_weight_bytes, done.spilled_weight_bytes);
         RF_EXPECT_INT(planned.degraded, done.degraded);
-        /* Rounded up for the device, tensor by tensor. */
+        /* The plan rounds up for the device, tensor by tensor. */
         RF_EXPECT(planned.host_weight_bytes >= done.host_weight_bytes &&
                   planned.host_weight_bytes - done.host_weight_bytes < 256 * 64);
         RF_EXPECT_STATUS(rf_session_create(plan, &session), RF_E_BUDGET);
@@ -379,7 +380,8 @@ RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
     }
 }
 
-/* A device that faults at the nth copy, event or pinning: one line, and what was taken of the host is given back. */
+/* The device faults at the nth copy, event or pinning: one line says so, and the host memory that was taken is given
+ * back. */
 struct fault {
     const char *label, *rfsim;
     rf_status status;

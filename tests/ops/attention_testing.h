@@ -1,5 +1,5 @@
-/* What the tests of attention share: tensors of heads on the host and on the device, and the settings in
- * which every case is run. */
+/* What the tests of attention share: tensors of heads on the host and on the device, and the device settings that
+ * every case runs with. */
 #ifndef ATTENTION_TESTING_H
 #define ATTENTION_TESTING_H
 
@@ -22,9 +22,9 @@ struct heads {
     enum rf_dtype dtype;
     uint64_t batch, heads, rows, dim;
     struct rf_buffer *buffer;
-    void *host;     /* the whole buffer's copy */
-    uint64_t skip;  /* elements before the first */
-    uint64_t count; /* of the buffer */
+    void *host;     /* a copy of the whole buffer */
+    uint64_t skip;  /* elements before the first one */
+    uint64_t count; /* elements of the buffer */
     struct rf_operand at;
     struct rf_head_strides strides;
 };
@@ -37,7 +37,7 @@ static inline void heads_upload(struct rf_queue *queue, const struct heads *t) {
     RF_ASSERT_OK(rf_copy_to_device_safe(queue, t->buffer, 0, t->host, t->count * rf_dtype_bytes(t->dtype)));
 }
 
-/* Normal numbers everywhere, gaps too. */
+/* Fills everything with normal numbers, gaps too. */
 static inline struct heads heads_make(struct rf_queue *queue, struct rf_random *random, enum rf_dtype dtype,
                                       enum layout layout, uint64_t batch, uint64_t heads, uint64_t rows,
                                       uint64_t dim) {
@@ -66,7 +66,7 @@ static inline void heads_drop(struct heads *t) {
     free(t->host);
 }
 
-/* Of q, k, v and out; every query sees all keys. */
+/* The launch for q, k, v and out; every query sees all keys. */
 static inline struct rf_flash_attention_launch heads_flash(const struct heads *q, const struct heads *k,
                                                            const struct heads *v, const struct heads *out,
                                                            float scale) {
@@ -96,12 +96,14 @@ static inline void heads_flash_reference(const struct rf_flash_attention_launch 
                            &flash->args);
 }
 
-/* The whole buffer is what the host's copy, where the reference wrote, says: what lies between the rows too. */
+/* Compares the whole buffer with the host's copy, which holds the reference's results: the bytes between the rows
+ * too. */
 static inline void heads_compare(struct rf_queue *queue, const struct heads *t, struct rf_compare how) {
     RF_ASSERT_BUFFER(queue, t->buffer, t->dtype, t->host, t->count, how);
 }
 
-/* Each test is run as it comes, in guarded and poisoned memory, with waves of 64, and with lanes in any order. */
+/* Each test runs four times: with default settings, in guarded and poisoned memory, with waves of 64, and with lanes
+ * in any order. */
 typedef void (*attention_body)(struct gpu *gpu);
 static inline void attention_run(attention_body body, const char *rfsim, bool guarded) {
     static const char *const options[] = {"RF_CHECK=guard,poison", NULL};

@@ -1,5 +1,5 @@
-/* What the tests of the fast CPU ops share: every SIMD level of this machine with several numbers of
- * threads, and arrays at odd addresses between guard bytes. */
+/* What the tests of the fast CPU ops share: every SIMD level of this machine with several numbers of threads, and
+ * arrays at odd addresses between guard bytes. */
 #ifndef RF_TESTS_OPS_CPU_TESTING_H
 #define RF_TESTS_OPS_CPU_TESTING_H
 
@@ -16,7 +16,8 @@
 
 static const unsigned thread_counts[] = {1, 2, 3, 7};
 
-/* body for each level and number of threads: cpu, first (the first number of threads of a level). */
+/* Runs the body for each level and number of threads, with the variables cpu and first (it is the first number of
+ * threads of a level). */
 #define EACH_CPU(cpu)                                                                                                \
     for (int level_ = RF_SIMD_SCALAR; level_ < RF_SIMD_LEVELS; level_++)                                             \
         for (size_t t_ = 0; rf_simd_table((enum rf_simd_level)level_) && t_ < RF_COUNT(thread_counts); t_++)         \
@@ -29,7 +30,7 @@ static inline struct rf_cpu *open_cpu(enum rf_simd_level level, unsigned threads
     return cpu;
 }
 
-/* An array `skew` bytes past an aligned address, with guard bytes on both sides, poisoned. */
+/* An array `skew` bytes past an aligned address, poisoned, with guard bytes on both sides. */
 enum { GUARD = 96, GUARD_BYTE = 0xa5 };
 struct array {
     unsigned char *memory;
@@ -59,7 +60,7 @@ static inline void array_free(struct array *array) {
 static inline size_t float_bytes(enum rf_dtype dtype) {
     return dtype == RF_F32 ? 4 : 2;
 }
-/* Random floats of a type; with specials every 16th or so. */
+/* Random floats of a type; with specials, about every 16th is a special value. */
 static inline struct array array_random(struct rf_random *random, enum rf_dtype dtype, size_t count, size_t skew,
                                         float deviation, unsigned specials) {
     struct array array = array_new(count * float_bytes(dtype), skew * float_bytes(dtype));
@@ -75,7 +76,7 @@ static inline struct array array_like(const struct array *array) {
     return array_new(array->bytes, array->skew);
 }
 
-/* Rows of a block-quantized (or float) weight type from random floats. */
+/* Rows of a block-quantized (or float) weight type, made from random floats. */
 static inline struct array array_weights(struct rf_random *random, enum rf_dtype dtype, size_t rows, size_t k,
                                          size_t skew) {
     size_t row_bytes = k / rf_dtype_block(dtype) * rf_dtype_block_bytes(dtype);

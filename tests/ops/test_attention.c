@@ -16,7 +16,7 @@ struct flash_case {
     enum rf_attention_path path;
 };
 
-/* Weights rounded to the type are what a matrix kernel adds to the rounding of the result. */
+/* A matrix kernel rounds the weights to the type, in addition to rounding the result. */
 static struct rf_compare flash_tolerance(enum rf_dtype dtype) {
     return dtype == RF_F32   ? rf_within(1e-5, 1e-5)
            : dtype == RF_F16 ? rf_within(2e-3, 2e-3)
@@ -146,7 +146,7 @@ ATTENTION_TEST(attention, flash_gives_the_same_bits, flash_same_bits)
 
 /* ---- qkt_matmul and weighted_matmul ---- */
 
-/* The right operand has a row for each key, in both products. */
+/* In both products the right operand has a row for each key. */
 static struct rf_head_product_args product_args(const struct heads *out, const struct heads *left,
                                                 const struct heads *right, float scale) {
     return (struct rf_head_product_args){.out = out->strides,
@@ -172,7 +172,7 @@ static void products(struct gpu *gpu, struct rf_random *random, enum rf_dtype dt
     struct heads scores = heads_make(gpu->queue, random, RF_F32, DENSE, batch, heads_q, q_rows, k_rows);
     struct rf_head_product_args qkt = product_args(&scores, &q, &k, 0.3f);
     struct rf_head_product_args weighted = product_args(&out, &scores, &k, 0);
-    /* The reference's scores are made probabilities, as the weights of a row are. */
+    /* The reference's scores become probabilities, like the weights of a row. */
     rf_ref_qkt_matmul(dtype, heads_data(&scores), heads_data(&q), heads_data(&k), &qkt);
     RF_ASSERT_OK(rf_gpu_qkt_matmul(gpu->queue, dtype, scores.at, q.at, k.at, &qkt));
     heads_compare(gpu->queue, &scores, rf_within(tolerance, tolerance));
@@ -222,7 +222,7 @@ static void products_of_all_types(struct gpu *gpu) {
 }
 ATTENTION_TEST(attention, products_of_all_types, products_of_all_types)
 
-/* The seeds' fused case: 32 queries and keys, head size 32, not causal. */
+/* The fused case of the seeds (docs/from-the-seeds.md): 32 queries and keys, head size 32, not causal. */
 static void flash_nocausal_32x32(struct gpu *gpu) {
     struct rf_random random = {rf_test_seed() + 14};
     for (int i = 0; i < 3; i++) {
@@ -274,7 +274,7 @@ static void causal_mask(struct gpu *gpu) {
 }
 ATTENTION_TEST(attention, causal_mask, causal_mask)
 
-/* The seeds' large one in shape, smaller in number of heads where a host does the work. */
+/* The seeds' large case has this shape; there are fewer heads if a host does the work. */
 RF_TEST(attention, causal_mask_large_sequence, .gpu = true, .timeout_ms = 300000) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
@@ -305,7 +305,7 @@ RF_TEST(attention, extreme_scores_stay_finite, .gpu = true) {
         launch.path = (enum rf_attention_path)path;
         heads_flash_reference(&launch, &q, &k, &v, &out, NULL);
         RF_ASSERT_OK(rf_gpu_flash_attention(gpu.queue, &launch));
-        /* f32 scores of 1e5 are 0.01 apart. */
+        /* f32 scores near 1e5 are 0.01 apart. */
         heads_compare(gpu.queue, &out, rf_within(5e-2, 2e-2));
         heads_drop(&q);
         heads_drop(&k);
@@ -354,7 +354,7 @@ RF_TEST(attention, bad_input_is_refused_before_a_launch, .gpu = true) {
     FLASH_REFUSED(args.out.row = 32, RF_E_INVALID, "overlap");
     FLASH_REFUSED(v.buffer = NULL, RF_E_INVALID, "no buffer");
     FLASH_REFUSED(path = RF_ATTENTION_MATRIX, RF_E_UNSUPPORTED, "matrix");
-    /* Inside the buffer, but 8 bytes off. */
+    /* Inside the buffer, but misaligned by 8 bytes. */
     bad = good;
     bad.args.q_rows = 8;
     bad.q.offset_bytes = 8;
@@ -387,7 +387,7 @@ RF_TEST(attention, bad_input_is_refused_before_a_launch, .gpu = true) {
     gpu_close(&gpu);
 }
 
-/* ---- from many threads: what used to fail together and pass alone ---- */
+/* ---- from many threads: cases that once passed alone and failed together ---- */
 
 enum { THREADS = 16, ROUNDS = 1000 };
 

@@ -1,5 +1,5 @@
-/* The choice of a SIMD level, and the fast CPU ops on elements and rows: each level
- * that this machine has against the scalar reference. */
+/* The choice of a SIMD level, and the fast CPU ops on elements and rows: each level that this machine has, compared
+ * with the scalar reference. */
 #include "cpu_testing.h"
 
 /* ---- levels ---- */
@@ -79,14 +79,14 @@ RF_TEST(cpu, multiply_repeats_rows) {
     EACH_CPU(cpu) {
         rf_ref_multiply(RF_F32, want.at, a.at, b.at, a.at, &args);
         RF_ASSERT_OK(rf_cpu_multiply(cpu, RF_F32, got.at, a.at, b.at, a.at, &args));
-        RF_ASSERT_BYTES(got.at, want.at, got.bytes); /* what lies between the rows too */
+        RF_ASSERT_BYTES(got.at, want.at, got.bytes); /* the bytes between the rows too */
     }
     array_free(&a), array_free(&b), array_free(&want), array_free(&got);
 }
 
 RF_TEST(cpu, casts_are_exact) {
     struct rf_random random = {rf_test_seed() + 2};
-    /* Every half there is, and floats around the halves' limits. */
+    /* All f16 values, and floats around the limits of f16. */
     enum { HALVES = 65536, FLOATS = 40003 };
     struct array halves = array_new(HALVES * 2, 2);
     for (unsigned i = 0; i < HALVES; i++) ((uint16_t *)halves.at)[i] = (uint16_t)i;
@@ -262,7 +262,7 @@ RF_TEST(cpu, rope_in_both_pairings) {
                     RF_TRACE("%s, %s, dim %zu, halves %d", rf_cpu_simd(cpu)->name, rf_dtype_name(dtype), dim, halves);
                     RF_ASSERT_OK(rf_cpu_rope(cpu, dtype, got.at, dtype, in.at, positions, steps, &args));
                     RF_ASSERT_ARRAY(dtype, got.at, want.at, count,
-                                    how); /* what lies between the heads is NaN in both */
+                                    how); /* the bytes between the heads are NaN in both */
                     struct array place = array_like(&in);
                     memcpy(place.at, in.at, in.bytes);
                     RF_ASSERT_OK(rf_cpu_rope(cpu, dtype, place.at, dtype, place.at, positions, steps, &args));
@@ -278,7 +278,8 @@ RF_TEST(cpu, rope_in_both_pairings) {
         }
 }
 
-/* Keys turned and not, tokens without a place, and two of one place: the later has it, whatever the threads. */
+/* Keys that are rotated and keys that are not, tokens without a place, and two tokens with the same place: the later
+ * one wins, whatever the number of threads. */
 RF_TEST(cpu, kv_append_into_pages) {
     struct rf_random random = {rf_test_seed() + 8};
     enum { TOKENS = 300, HEADS = 3, DIM = 96, ROTATED = 64, PAGES = 9, PAGE_ROWS = 5, WIDTH = 4, SEQUENCES = 2 };
@@ -340,7 +341,7 @@ RF_TEST(cpu, kv_append_into_pages) {
                     RF_ASSERT_ARRAY(types[d], got[0].at, want[0].at, count,
                                     rf_within(1e-5, types[d] == RF_F32 ? 1e-6 : 1e-3));
                 } else {
-                    float a[32], b[32]; /* an element on the edge between two may fall to either side */
+                    float a[32], b[32]; /* an element on the edge between two quants may be rounded to either */
                     for (size_t i = 0; i < count; i += 32) {
                         rf_dequantize_row(RF_Q8_0, (char *)got[0].at + i / 32 * 34, a, 32);
                         rf_dequantize_row(RF_Q8_0, (char *)want[0].at + i / 32 * 34, b, 32);

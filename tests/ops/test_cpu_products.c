@@ -1,11 +1,11 @@
-/* The fast CPU's products with weights and its attention: each SIMD level against the scalar reference. */
+/* The fast CPU's products with weights and its attention: each SIMD level compared with the scalar reference. */
 #include "cpu_testing.h"
 
 static bool in_8_bits(enum rf_dtype dtype) {
     return dtype == RF_Q8_0 || dtype == RF_Q4_0 || dtype == RF_Q4_K || dtype == RF_Q6_K;
 }
 
-/* Differences of f32 sums are in proportion to the sum of magnitudes, not to the result. */
+/* Differences of f32 sums are proportional to the sum of magnitudes, not to the result. */
 static void assert_close(const float *got, const float *want, const float *magnitudes, size_t count,
                          double relative) {
     for (size_t i = 0; i < count; i++) {
@@ -42,7 +42,7 @@ static void take_q8(struct rf_ref_matmul *op, const void *blocks) {
     op->args.x_stride = op->args.k;
 }
 
-/* The sum of |w| |x| for each output: what rounding errors are measured by. */
+/* The sum of |w| |x| for each output: rounding errors are measured relative to it. */
 static void magnitudes_of(const struct product *p, float *out) {
     float *row = malloc(p->k * sizeof *row);
     for (size_t r = 0; r < p->n; r++) {
@@ -103,7 +103,7 @@ static const struct type_case type_cases[] = {
     {"q4_k", RF_Q4_K}, {"q5_k", RF_Q5_K}, {"q6_k", RF_Q6_K}, {"iq4_nl", RF_IQ4_NL}, {"iq4_xs", RF_IQ4_XS},
 };
 
-/* Few and many columns, odd sizes; the bits do not change with the number of threads or the run. */
+/* Few and many columns, odd sizes; the bits do not change with the number of threads or from run to run. */
 RF_TEST_LABELLED_CASES(cpu, matmul, struct type_case, type_cases, .timeout_ms = 240000) {
     struct rf_random random = {rf_test_seed() + c->dtype};
     static const size_t columns[] = {1, 1, 1, 2, 5, 13, 31, 57};
@@ -123,12 +123,12 @@ RF_TEST_LABELLED_CASES(cpu, matmul, struct type_case, type_cases, .timeout_ms = 
                 if (run == 0 && rf_cpu_threads(cpu) == 1) memcpy(first.at, out.at, out.bytes);
                 RF_ASSERT_BYTES(out.at, first.at, out.bytes);
             }
-            for (size_t r = 0; r < p.m; r++) /* the gap between the rows was left alone */
+            for (size_t r = 0; r < p.m; r++) /* the gap between the rows is unchanged */
                 RF_ASSERT(isnan(((float *)out.at)[r * (n + 1) + n]));
             for (size_t r = 0; r < p.m; r++)
                 assert_close((float *)out.at + r * (n + 1), p.want + r * (n + 1), p.magnitudes + r * (n + 1), n,
                              2e-6);
-            /* Activations in 8 bits cost at most half a step of each. */
+            /* Rounding activations to 8 bits costs at most half a step of each. */
             double difference = 0, scale = 0;
             for (size_t i = 0; i < p.m * (n + 1); i++) {
                 if (i % (n + 1) == n) continue;
@@ -177,7 +177,7 @@ static void check_halves(const struct product *p, enum rf_dtype type, struct rf_
     if (q8.memory) array_free(&q8);
 }
 
-/* Bias, residual (in place too), gate; activations given in 8 bits. */
+/* Bias, residual (in place too), gate; activations that are given in 8 bits. */
 RF_TEST_LABELLED_CASES(cpu, matmul_fused, struct type_case, type_cases, .timeout_ms = 240000) {
     struct rf_random random = {rf_test_seed() + 100 + c->dtype};
     static const size_t columns[] = {1, 3, 50};
@@ -209,7 +209,7 @@ RF_TEST_LABELLED_CASES(cpu, matmul_fused, struct type_case, type_cases, .timeout
                 if (i % (n + 1) < n)
                     RF_ASSERT_DOUBLE((double)out[i], (double)added[i], 1e-5 + 4e-6 * (double)p.magnitudes[i]);
             RF_ASSERT_OK(rf_cpu_matmul(cpu, &gate));
-            /* The product of two, each as exact as above. */
+            /* The product of two sums, each as exact as above. */
             for (size_t i = 0; i < outputs; i++)
                 if (i % (n + 1) < n) RF_ASSERT_DOUBLE((double)out[i], (double)gated[i], 1e-5 + 4e-6 * most * most);
         }
@@ -262,7 +262,8 @@ RF_TEST(cpu, matmul_nan_and_infinity_stay_in_their_column) {
         }
 }
 
-/* Three products of one x at once, of different heights, one with all that may follow: the bits of one by one. */
+/* Three products of one x at once, of different heights, one with everything that may follow a product: the bits are
+ * those of one product after the other. */
 RF_TEST(cpu, matmuls_of_one_x) {
     struct rf_random random = {rf_test_seed() + 350};
     static const enum rf_dtype types[] = {RF_F16, RF_Q4_0, RF_Q4_K, RF_Q5_1};
@@ -303,7 +304,7 @@ RF_TEST(cpu, matmuls_of_one_x) {
         }
 }
 
-/* Blocks of every kind: ordinary, all zero, under the smallest that counts, subnormal, huge, not finite. */
+/* Blocks of every kind: ordinary, all zero, below the smallest scale that counts, subnormal, huge, not finite. */
 RF_TEST(cpu, quantize_q8_has_the_references_bits) {
     struct rf_random random = {rf_test_seed() + 360};
     enum { ROWS = 7, COLUMNS = 32 * 37, STRIDE = COLUMNS + 3 };
@@ -446,8 +447,7 @@ static const struct attention_case attention_cases[] = {
     {"no_keys", 1, 2, 1, 3, 0, 16, RF_F32, false, false},
 };
 
-/* The reference of flash_attention has one type for all: f32 here, for keys of 16 bits by the values they stand for.
- */
+/* The reference of flash_attention has one type for all tensors: f32 here, so keys of 16 bits are widened to it. */
 static struct array widened(enum rf_dtype dtype, const struct array *in, size_t count) {
     struct array out = array_new(count * 4, 4);
     rf_ref_copy(RF_F32, out.at, dtype, in->at, &(struct rf_elementwise_args){.count = count});
@@ -547,7 +547,7 @@ RF_TEST(cpu, attention_nan_and_refusals) {
         RF_ASSERT_OK(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, &a));
         for (int i = 0; i < DIM; i++) RF_ASSERT(isnan(out[i]) && isfinite(out[DIM + i]));
         q[3] = 1;
-        k[5] = 1e30f; /* scores of huge size are no overflow of the softmax */
+        k[5] = 1e30f; /* huge scores must not overflow the softmax */
         RF_ASSERT_OK(rf_cpu_flash_attention(cpu, RF_F32, RF_F32, out, q, k, v, NULL, &a));
         for (int i = 0; i < 2 * DIM; i++) RF_ASSERT(isfinite(out[i]));
     }

@@ -1,5 +1,5 @@
-/* Products with weights: every weight type, by matvec and by tiles, with f32, f16, bf16 and 8-bit
- * activations, bias, residual and gate, against the scalar reference. */
+/* Products with weights: every weight type, by matvec and by tiles, with f32, f16, bf16 and 8-bit activations, bias,
+ * residual and gate, compared with the scalar reference. */
 #include "../gpu/gpu_testing.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static struct rf_buffer *upload(struct gpu *gpu, const void *host, uint64_t byte
     return buffer;
 }
 
-/* Finding good scales takes longer than all else here: what lies behind the first blocks is drawn from them. */
+/* Finding good scales takes longer than everything else here: blocks behind the first ones are drawn from those. */
 static void *random_weights(struct rf_random *random, enum rf_dtype dtype, uint64_t count, uint64_t *bytes) {
     enum { FITTED = 2048 };
     uint64_t block = rf_dtype_block(dtype), block_bytes = rf_dtype_block_bytes(dtype), fitted = RF_MIN(count, FITTED);
@@ -44,25 +44,25 @@ static void *random_weights(struct rf_random *random, enum rf_dtype dtype, uint6
     return weights;
 }
 
-/* Small integers times a power of two, with a 127 among each 32: 8 bits hold them. */
+/* Rounds to small integers times a power of two, with a 127 among each 32: 8 bits hold them exactly. */
 static void round_to_q8(float *x, uint64_t k) {
     for (uint64_t at = 0; at < k; at += 32)
         for (uint64_t i = at; i < at + 32; i++)
             x[i] = i % 32 == at / 32 % 32 ? 127.0f / 32 : (float)fmax(-127, fmin(127, round(x[i] * 32))) / 32;
 }
 
-/* The matrix units take quantized weights rounded to f16: that is what the op says it does (gpu_matmul.h), so what is
- * expected is the product of the rounded weights, and the result is within the sum of |weight - rounded| |x| more of
- * the exact weights' product. What is left for each output is the rounding of sums, bounded from its own data:
+/* The matrix units take quantized weights rounded to f16, as the op states (gpu_matmul.h). So the expected result is
+ * the product of the rounded weights; it differs from the exact weights' product by at most the sum of |weight -
+ * rounded| |x|. What is left for each output is the rounding of sums, bounded from its own data:
  *
- * Products of two f16 are exact in f32. In a turn a unit adds 16 of them to a sum, and on the way rounds or cuts off
+ * Products of two f16 are exact in f32. In a turn a unit adds 16 of them to a sum, and on the way rounds or truncates
  * at most 16 times by at most 2^-23 of the largest partial sum (a chain of 16 fma: by 2^-24; one sum of aligned
- * addends, as of NVIDIA's: each of 17, by 2^-24, and the result), so by 2^-19 of |sum behind the turn| + 2 * its 16
- * magnitudes. Which turns make a sum is the kernel's affair: it splits k at multiples of 64 and may give the halves
- * of each 64 to two slices. No sum of either slice is larger behind a turn than the farthest that its exact prefix
- * sums have come from any earlier one, and no sum of both than these two distances together. Slices, up to 8 parts,
- * bias and residual make 11 f32 additions more, and the reference's result is rounded too. Some units take subnormal
- * operands for zeros. */
+ * addends, as on NVIDIA: each of 17, by 2^-24, and the result), so by 2^-19 of |sum behind the turn| + 2 * its 16
+ * magnitudes. The kernel decides which turns make up a sum: it splits k at multiples of 64 and may give the halves of
+ * each 64 to two slices. No sum of either slice is larger behind a turn than the farthest that its exact prefix sums
+ * have come from any earlier one, and no sum of both is larger than these two distances together. Slices, up to 8
+ * parts, bias and residual add 11 more f32 additions, and the reference's result is rounded too. Some units treat
+ * subnormal operands as zeros. */
 enum { TURN = 16, SLICE = 32 };
 #define LATER_ROUNDINGS 12
 struct unit_case {
@@ -101,7 +101,7 @@ static double unit_bound(const struct unit_case *op, uint64_t row, uint64_t colu
     return bound + LATER_ROUNDINGS * 0x1p-24 * most;
 }
 
-/* Errors are compared in units of their bounds; what lies between rows must not have changed at all. */
+/* Errors are compared in units of their bounds; the bytes between rows must not have changed at all. */
 static void check_units(struct gpu *gpu, const struct unit_case *op, struct rf_buffer *on_out,
                         const float *expected) {
     uint64_t stride = op->shape->n + op->shape->out_pad, count = op->shape->m * stride;
@@ -118,7 +118,7 @@ static void check_units(struct gpu *gpu, const struct unit_case *op, struct rf_b
     free(zeros);
 }
 
-/* Kernels sum k products of size 1 in f32; f16 and bf16 results are rounded. */
+/* Kernels sum k products of magnitude 1 in f32; f16 and bf16 results are rounded. */
 static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
     double sum = 1e-6 * sqrt((double)k) + 1e-6;
     return rf_within(4 * sum, type == RF_F32 ? 1e-5 : type == RF_F16 ? 1e-3 : 8e-3);
@@ -137,11 +137,11 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
     struct rf_q8_block *q8 = malloc(shape.m * (shape.k / 32 + 1) * sizeof *q8);
     for (uint64_t i = 0; i < x_count; i++) {
         double value = rf_random_normal(random);
-        /* The matrix units round activations to 16 bits: here that changes nothing. */
+        /* The matrix units round activations to 16 bits: these activations do not change by it. */
         if (on_units) value = rf_f16_to_double(rf_f16_from_double(rf_bf16_to_double(rf_bf16_from_double(value))));
         rf_element_set(kind.type, x, i, value);
     }
-    /* Few rows of x with quantized weights are rounded to 8 bits: here they have been already. */
+    /* With few rows of x and quantized weights, x is rounded to 8 bits: it has been rounded here already. */
     bool dots = path == RF_MATMUL_DOTS || (path == RF_MATMUL_AUTO && rf_dtype_block(kind.weight) > 1);
     for (uint64_t r = 0; dots && !kind.q8 && r < shape.m; r++) round_to_q8((float *)x + r * x_stride, shape.k);
     for (uint64_t i = 0; i < out_count; i++) rf_element_set(kind.type, residual, i, rf_random_normal(random));
@@ -155,7 +155,7 @@ static void product(struct gpu *gpu, struct rf_random *random, struct kind kind,
     bool with_bias = extra == BIAS || extra == BOTH,
          with_residual = extra == RESIDUAL || extra == BOTH || extra == IN_PLACE;
     struct rf_buffer *on_bias = with_bias ? upload(gpu, bias, shape.n * sizeof *bias) : NULL;
-    struct rf_buffer *on_out = upload(gpu, residual, out_count * element); /* the padding must stay as it is */
+    struct rf_buffer *on_out = upload(gpu, residual, out_count * element); /* the padding must stay unchanged */
     struct rf_buffer *on_residual =
         with_residual && extra != IN_PLACE ? upload(gpu, residual, out_count * element) : NULL;
     memcpy(out, residual, out_count * element);
@@ -218,11 +218,11 @@ static const enum rf_dtype quantized[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF
                                           RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};
 static const enum rf_dtype floats[] = {RF_F32, RF_F16, RF_BF16};
 
-/* Every kernel meets every kind of edge either way. For a short run products in more tiles, which are the same
- * whatever the weights were decoded from, go around among the types, and k is no longer than an edge needs. */
+/* Every kernel gets every kind of edge in both extents. In a short run, products of several tiles, which are the same
+ * whatever type the weights were decoded from, are spread over the types, and k is no longer than an edge needs. */
 enum extent { SHORT, FULL };
 
-/* Quantized weights: k in blocks. */
+/* Quantized weights: k counts blocks. */
 static void quantized_products(struct gpu *gpu, enum extent extent) {
     struct rf_random random = {rf_test_seed() + 1};
     for (size_t t = 0; t < 12; t++) {
@@ -231,12 +231,12 @@ static void quantized_products(struct gpu *gpu, enum extent extent) {
         struct shape shapes[] = {{1, 1, block, 0, 0},     {1, 5, 3 * block, 4, 3}, {2, 3, block, 8, 1},
                                  {4, 7, 2 * block, 0, 0}, {7, 4, block, 12, 5},    {8, 2, 9 * 256, 0, 0}};
         for (size_t i = 0; i < 6; i++) {
-            bool blocks = (i + t) % 2; /* of 8 bits: what f32 activations become in the same kernel */
+            bool blocks = (i + t) % 2; /* x in 8 bits: the same kernel turns f32 activations into these */
             if (extent == FULL || !blocks) product(gpu, &random, kind, shapes[i], RF_MATMUL_AUTO, (int)i);
             if (extent == FULL || blocks) product(gpu, &random, kind_q8, shapes[i], RF_MATMUL_AUTO, (int)i);
             product(gpu, &random, kind, shapes[i], RF_MATMUL_MATVEC, (int)i);
         }
-        /* Several slices a row, rows that begin anywhere, more of them than a block has waves. */
+        /* Several slices a row, rows that begin anywhere, more rows than a block has waves. */
         product(gpu, &random, kind,
                 (struct shape){1, extent == FULL ? 41 : 21, block == 32 ? 131 * 32 : 17 * 256, 0, 0}, RF_MATMUL_DOTS,
                 BOTH);
@@ -256,11 +256,11 @@ static void quantized_products(struct gpu *gpu, enum extent extent) {
                     BOTH);
         if (extent == FULL || t == 4)
             product(gpu, &random, kind, (struct shape){9, 3, 1280, 8, 0}, RF_MATMUL_MATRIX,
-                    IN_PLACE); /* k in parts */
+                    IN_PLACE); /* k is split */
     }
 }
 
-/* Float weights: k of any size, so that vectors and single elements are both met. */
+/* Float weights: k has any size, so that vectors and single elements are both used. */
 static void float_products(struct gpu *gpu) {
     struct rf_random random = {rf_test_seed() + 2};
     static const struct shape shapes[] = {{1, 1, 1, 0, 0},    {1, 3, 64, 0, 0},  {3, 5, 37, 1, 2},
@@ -274,7 +274,7 @@ static void float_products(struct gpu *gpu) {
         }
 }
 
-/* 16-bit weights on the matrix units: tails in all three directions. */
+/* 16-bit weights on the matrix units: partial tiles in all three directions. */
 static void matrix_products(struct gpu *gpu, enum extent extent) {
     struct rf_random random = {rf_test_seed() + 4};
     static const struct kind kinds[] = {
@@ -284,7 +284,7 @@ static void matrix_products(struct gpu *gpu, enum extent extent) {
     static const struct shape wide[] = {{130, 257, 328, 0, 0}, {3, 300, 64, 8, 1}, {128, 256, 72, 0, 0}};
     static const struct shape deep[] = {{5, 130, 1032, 0, 0}, {131, 3, 1544, 8, 1}}; /* k in parts */
     static const struct shape short_wide[] = {{130, 257, 72, 0, 0}, {128, 256, 72, 0, 0}};
-    /* The second kind's kernel is that of the quantized types, which show it. */
+    /* The quantized types use the second type's kernel, so they test it. */
     static const struct shape short_deep[] = {{5, 130, 1032, 0, 0}, {0}, {131, 3, 1032, 8, 1}, {3, 5, 1032, 0, 0}};
     for (size_t t = 0; t < 4; t++) {
         for (size_t i = 0; i < 5; i++)
@@ -335,7 +335,7 @@ RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 300000, .tag
     all_products(NULL, FULL);
 }
 
-/* Activations that are not finite reach exactly the outputs of their row. */
+/* Activations that are not finite affect exactly the outputs of their row. */
 RF_TEST(matmul, not_a_number_stays_in_its_row, .gpu = true) {
     enum { M = 3, N = 4, K = 256 };
     struct gpu gpu = {0};
@@ -441,7 +441,7 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     a.path = RF_MATMUL_WIDE;
     a.workspace.buffer = x;
     REFUSED(RF_E_INVALID, "workspace overlaps x");
-    /* A row of x that no block's shared memory holds goes another way, unless this one is asked for. */
+    /* A row of x that exceeds a block's shared memory uses another kernel, unless the caller asks for this one. */
     struct rf_buffer *long_row = gpu_buffer(&gpu, (uint64_t)4 << 18);
     a.args.m = a.args.n = 1;
     a.args.k = a.args.x_stride = 1 << 18;
@@ -456,7 +456,7 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     a.args.n = 0;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     a = good;
-    a.args.k = 0; /* sums of nothing */
+    a.args.k = 0; /* empty sums */
     a.weights.buffer = NULL;
     RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &a));
     float zeros[6];

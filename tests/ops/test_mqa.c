@@ -33,7 +33,7 @@ static void kv_replication(struct gpu *gpu) {
 }
 ATTENTION_TEST(mqa, kv_replication, kv_replication)
 
-/* Attention with few key-value heads is attention with those heads replicated: the same bits. */
+/* Attention with few KV heads gives the same bits as attention with those heads replicated. */
 static void replicated_is_grouped(struct gpu *gpu) {
     struct rf_random random = {rf_test_seed() + 2};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};

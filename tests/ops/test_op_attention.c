@@ -1,5 +1,5 @@
-/* The attention rows of the op table: what they refuse, with the op's name and the reason, before a backend sees
- * it. That they compute what they should is `rocmforge check`. */
+/* The attention rows of the op table: what they refuse, with the op's name and the reason, before a backend sees it.
+ * `rocmforge check` tests that they compute the right results. */
 #include <rocmforge/test.h>
 
 #include <math.h>

@@ -5,10 +5,10 @@ struct paged_case {
     enum rf_dtype dtype;
     uint64_t batch, heads_q, heads_kv, q_rows, dim;
     uint64_t page_rows, table_width; /* table_width 0: no table */
-    uint64_t max_length;             /* 0: what the table names */
+    uint64_t max_length;             /* 0: as many as the table names */
     enum layout layout;
     enum rf_attention_path path;
-    bool holes; /* page numbers that are no page */
+    bool holes; /* with page numbers that name no page */
 };
 
 static struct rf_operand words(struct gpu *gpu, const uint32_t *from, uint64_t count) {
@@ -17,7 +17,7 @@ static struct rf_operand words(struct gpu *gpu, const uint32_t *from, uint64_t c
     return (struct rf_operand){buffer, 0};
 }
 
-/* All but table, lengths and workspace. k and v are pages; max_length 0: what the table names. */
+/* Sets everything but table, lengths and workspace. k and v are pages; max_length 0: as many as the table names. */
 static struct rf_paged_attention_launch launch_of(const struct heads *q, const struct heads *k, const struct heads *v,
                                                   const struct heads *out, uint64_t table_width, uint64_t max_length,
                                                   float scale) {
@@ -51,7 +51,7 @@ static struct rf_compare paged_tolerance(enum rf_dtype dtype) {
                              : rf_within(1.5e-2, 1.5e-2);
 }
 
-/* Pages are handed out in any order; the lengths are of all kinds: none, one, full, too long. */
+/* Pages are in random order; the lengths are of all kinds: none, one, full, too long. */
 static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_case *c) {
     RF_TRACE("%s batch %d heads %d/%d q %d dim %d pages %dx%d most %d layout %d path %d holes %d",
              rf_dtype_name(c->dtype), (int)c->batch, (int)c->heads_q, (int)c->heads_kv, (int)c->q_rows, (int)c->dim,
@@ -91,7 +91,7 @@ static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_
     if (bytes) RF_ASSERT_OK(rf_fill(gpu->queue, launch.workspace.buffer, 0, bytes, 0xff));
     RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, paged_tolerance(c->dtype));
-    /* Again: the same bits. */
+    /* A second run gives the same bits. */
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
     RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, rf_same_bits());
@@ -156,7 +156,7 @@ static void prefill(struct gpu *gpu) {
 }
 ATTENTION_TEST(paged, prefill, prefill)
 
-/* The two ways give the same answer: one query at a time, and all of them. */
+/* One query at a time and all queries at once give the same result. */
 static void decode_is_prefill(struct gpu *gpu) {
     struct rf_random random = {rf_test_seed() + 3};
     enum { ROWS = 16, WIDTH = 20, LENGTH = 300, DIM = 64, HEADS = 4 };
@@ -171,7 +171,7 @@ static void decode_is_prefill(struct gpu *gpu) {
     RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out.host, out.buffer, 0, rf_buffer_bytes(out.buffer)));
     RF_ASSERT_OK(rf_fill(gpu->queue, out.buffer, 0, HEADS * 2 * DIM * 4, 0));
-    /* Row 1 of each head as a single query, through strides; row 0 with one key fewer. */
+    /* Row 1 of each head as a single query, through strides; then row 0 with one key fewer. */
     launch.args.q_rows = 1;
     uint64_t bytes;
     RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&launch, &bytes));

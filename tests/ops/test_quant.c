@@ -1,5 +1,5 @@
-/* The quantized types: blocks made by hand against values computed by hand, round trips, odd input,
- * and the kernels that decode and encode them against the references. */
+/* The quantized types: blocks written by hand against results computed by hand, round trips, odd input, and the
+ * kernels that decode and encode them compared with the references. */
 #include "../gpu/gpu_testing.h"
 
 #include <math.h>
@@ -15,14 +15,14 @@ static const enum rf_dtype quantized[] = {RF_Q4_0, RF_Q4_1, RF_Q5_0, RF_Q5_1, RF
                                           RF_Q3_K, RF_Q4_K, RF_Q5_K, RF_Q6_K, RF_IQ4_NL, RF_IQ4_XS};
 #define QUANTIZED (sizeof quantized / sizeof *quantized)
 
-/* ---- layouts: bytes written down, values worked out from the format's description ---- */
+/* ---- layouts: bytes written by hand, elements computed from the format's description ---- */
 
 #define F16_HALF 0x00, 0x38 /* 0.5 */
 #define F16_ONE 0x00, 0x3c
 #define F16_TWO 0x00, 0x40
 #define F16_MINUS_THREE 0x00, 0xc2
 
-/* Sets bytes of a zeroed block; what is not set is 0. */
+/* Sets bytes of a zeroed block; the others stay 0. */
 struct put {
     int at;
     uint8_t value;
@@ -35,7 +35,7 @@ struct layout {
     enum rf_dtype dtype;
     struct put puts[12];
     struct want wants[10];
-    float rest; /* every element that is not named */
+    float rest; /* the value of every element that is not listed */
 };
 
 static const struct layout layouts[] = {
@@ -128,7 +128,7 @@ RF_TEST(quant, blocks_made_by_hand) {
 
 /* ---- round trips ---- */
 
-/* Squared error relative to the values' squares, of normal numbers. */
+/* The squared error relative to the squares of normal numbers. */
 static double largest_error(enum rf_dtype dtype) {
     switch (dtype) {
     case RF_Q8_0: return 4e-5;
@@ -173,7 +173,7 @@ RF_TEST(quant, round_trip_is_close) {
 RF_TEST(quant, values_that_fit_come_back_exactly) {
     float in[256], back[256];
     uint8_t blocks[8 * 34];
-    /* Small integers, both ends of the type's range present. */
+    /* Small integers that include both ends of the type's range. */
     static const struct {
         enum rf_dtype dtype;
         int low, high;
@@ -228,7 +228,7 @@ RF_TEST(quant, packed_scales_come_back) {
 
 /* ---- kernels ---- */
 
-/* Random blocks, not only those a quantizer would write: every bit matters. Their f16 fields are made finite. */
+/* Random blocks, not only those that a quantizer would write: every bit counts. Their f16 fields are made finite. */
 static void random_blocks(struct rf_random *random, enum rf_dtype dtype, uint8_t *blocks, size_t count) {
     size_t bytes = rf_dtype_block_bytes(dtype);
     for (size_t i = 0; i < count; i++) {

@@ -1,7 +1,8 @@
 /* What the op table refuses, before anything is launched: with the op's name, the reason and a typed status.
  *
- * Every op: what no op may take (types that are none, sizes that overflow, offsets that split an element). A
- * transformer's glue and the sampler: each rule of their own, one spoiled thing at a time. */
+ * For every op: what no op may take (types that do not exist, sizes that overflow, offsets that split an element).
+ * For the ops of a transformer besides products and attention, and for the sampler: each rule of their own, with one
+ * thing spoiled at a time. */
 #include <rocmforge/test.h>
 
 #include <stdlib.h>
@@ -9,12 +10,12 @@
 
 #include "ops/op.h"
 
-/* A call as one of the op's cases makes it: of those with elements, the one that leaves out least, then the one with
- * most dimensions above 1. */
+/* A call made from one of the op's cases: among the cases with elements, the one that leaves out the fewest tensors,
+ * then the one with the most dimensions above 1. */
 static struct rf_op_call good_call(const struct rf_op *op) {
     struct rf_case_list list = {0};
     struct rf_op_call best = {0};
-    int most = 0; /* tens: tensors given */
+    int most = 0; /* the tens count given tensors */
     op->cases(&list);
     RF_ASSERT(!list.failed);
     for (size_t i = 0; i < list.count; i++) {
@@ -36,7 +37,7 @@ static struct rf_op_call good_call(const struct rf_op *op) {
     return best;
 }
 
-/* It begins with the op's name. */
+/* The error text must begin with the op's name. */
 static void expect_refusal(struct rf_op_call *call, rf_status status, const char *reason) {
     rf_status got = rf_op_check(call);
     if (got != status) RF_NOTE("%s: %s", call->op->name, got ? rf_error_text() : "accepted");
@@ -97,10 +98,10 @@ RF_TEST(refusals, what_no_op_takes) {
 enum spoiled { TYPE, RANK, SIZE, STRIDE, OFFSET, FLAG, NUMBER };
 static const struct {
     const char *op;
-    int tensor; /* or which attribute */
+    int tensor; /* or the attribute */
     enum spoiled what;
     int dimension;
-    int64_t value; /* SIZE: added */
+    int64_t value; /* for SIZE: it is added */
     rf_status status;
     const char *reason;
 } rules[] = {
@@ -171,15 +172,14 @@ RF_TEST(refusals, each_rule_of_glue_and_sampling) {
         struct rf_op_call call = good_call(op);
         struct rf_tensor_desc *desc = &call.tensors[rules[i].tensor].desc;
         int64_t value = rules[i].value;
-        if (!strcmp(rules[i].op, "sample"))
-            call.attributes.temperature = 0.7; /* not the best alone: seeds are needed */
+        if (!strcmp(rules[i].op, "sample")) call.attributes.temperature = 0.7; /* not greedy, so seeds are needed */
         switch (rules[i].what) {
         case TYPE:
             desc->dtype = (enum rf_dtype)value;
             desc->byte_offset = 0;
             break;
         case RANK: desc->rank = (int)value; break;
-        case SIZE: /* a row-major tensor again */
+        case SIZE: /* makes a row-major tensor again */
             desc->shape[rules[i].dimension] += (uint64_t)value;
             memset(desc->strides, 0, sizeof desc->strides);
             break;
@@ -198,7 +198,7 @@ RF_TEST(refusals, each_rule_of_glue_and_sampling) {
     }
 }
 
-/* What a case sets, a graph can set too: every attribute that is not 0 is in the op's list, once. */
+/* A graph can set whatever a case sets: every attribute that is not 0 is in the op's list, once. */
 RF_TEST(refusals, attributes_of_cases_are_listed) {
     for (size_t i = 0; i < rf_op_table_count; i++) {
         const struct rf_op *op = rf_op_table[i];

@@ -1,5 +1,5 @@
-/* Argmax and the sampler: the definition's own properties, and the device's token against the reference's, which must
- * be the same one always. */
+/* Argmax and the sampler: properties of the definition, and the device's token compared with the reference's; they
+ * must always be the same. */
 #include "../gpu/gpu_testing.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 /* ---- the definition ---- */
 
-/* The known answers of the generator's authors. */
+/* The known answers that the generator's authors published. */
 RF_TEST(sampling, random_words_are_philox) {
     static const struct {
         uint32_t counter[4], key[2], want[4];
@@ -55,7 +55,8 @@ static struct rf_sample_args args_of(const struct rf_sampling *sampling) {
 enum { FEW = 8 };
 #define DRAWS 100000
 
-/* How often each of a few tokens is drawn, over counters; fixed seeds, so always the same. */
+/* How often each of a few tokens is drawn over many counters; the seeds are fixed, so the result is always the
+ * same. */
 static void frequencies(const struct rf_sampling *sampling, const float *logits, const int32_t *window,
                         size_t window_count, double *share) {
     struct rf_sample_args args = args_of(sampling);
@@ -89,14 +90,15 @@ RF_TEST(sampling, frequencies_follow_the_settings) {
     for (int i = 0; i < FEW; i++) half[i] = e[i] * e[i];
     expect_shares(&(struct rf_sampling){.temperature = 0.5f}, half, logits, NULL, 0);
     expect_shares(&(struct rf_sampling){.temperature = 1, .top_k = 3}, k3, logits, NULL, 0);
-    /* the two best have 40.2 of 51.6, 0.778: 0.77 keeps both, 0.79 the third too, 0.3 the first alone of two equals
-     */
+    /* The two best have 40.2 of 51.6, 0.778: 0.77 keeps both, 0.79 the third too, 0.3 only the first of two
+     * equals. */
     double p2[FEW] = {0, exp(3), 0, 0, exp(3), 0, 0, 0}, p1[FEW] = {0, 1, 0, 0, 0, 0, 0, 0};
     expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.77f}, p2, logits, NULL, 0);
     expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.79f}, k3, logits, NULL, 0);
     expect_shares(&(struct rf_sampling){.temperature = 1, .top_p = 0.3f}, p1, logits, NULL, 0);
     expect_shares(&(struct rf_sampling){.temperature = 1, .min_p = 0.3f}, k3, logits, NULL, 0);
-    /* the temperature after the choice: the same three, flatter; before it, they are not the same three */
+    /* With the temperature after the choice, the same three are kept, but flatter; before it, more than these three
+     * are kept. */
     double last[FEW] = {0, exp(0.75), exp(0.5), 0, exp(0.75), 0, 0, 0};
     expect_shares(&(struct rf_sampling){.temperature = 4, .min_p = 0.3f, .temperature_last = true}, last, logits,
                   NULL, 0);
@@ -132,7 +134,7 @@ static void on_device(const char *const *options, void (*body)(struct gpu *gpu, 
     gpu_close(&gpu);
 }
 
-/* Logits as a model gives them, or such that break a selection. */
+/* Logits as a model gives them, or ones that are difficult for a selection. */
 enum kind { NORMAL, EQUAL, FEW_VALUES, CLOSE, MASKED, SPECIAL, EMPTY, KINDS };
 static void make_logits(struct rf_random *random, enum kind kind, float *logits, uint64_t count) {
     rf_random_normals(random, logits, count, 0, 3);
@@ -146,7 +148,7 @@ static void make_logits(struct rf_random *random, enum kind kind, float *logits,
     if (kind == SPECIAL) rf_random_specials(random, logits, count, RF_SPECIAL_ALL & ~RF_SPECIAL_INFINITY, 5);
     if (kind == SPECIAL && count > 3) logits[3] = -INFINITY;
     if (kind == SPECIAL && count > 40) logits[37] = logits[11] = INFINITY;
-    if (kind == NORMAL && count > 100) logits[count / 2] = 14, logits[count - 1] = 13; /* a sure one, and a second */
+    if (kind == NORMAL && count > 100) logits[count / 2] = 14, logits[count - 1] = 13; /* the best two tokens */
 }
 
 struct room {
@@ -243,8 +245,8 @@ static const struct rf_sampling settings[] = {
     {.temperature = 0.004f, .top_p = 0.9f, .temperature_last = true},
 };
 
-/* Every setting with every kind of logits: with every small shape, or, sparse, with one of the shapes and none of the
- * longest rows. */
+/* Every setting with every kind of logits: with every small shape or, if sparse, with one of the shapes and none of
+ * the longest rows. */
 static void tokens_of(struct gpu *gpu, struct rf_random *random, bool sparse) {
     static const struct {
         uint64_t rows, columns, window;
@@ -257,7 +259,7 @@ static void tokens_of(struct gpu *gpu, struct rf_random *random, bool sparse) {
             for (size_t s = 0; s < RF_COUNT(settings); s++) {
                 if (sparse && (s + (size_t)kind + i) % (RF_COUNT(shapes) - 1)) continue;
                 if (!sparse && shapes[i].columns > 1024 && (s + (size_t)kind) % 4)
-                    continue; /* the rest is shown by small ones */
+                    continue; /* small shapes test the rest */
                 char what[64];
                 snprintf(what, sizeof what, "logits of kind %d, setting %zu", kind, s);
                 check_sample(gpu, &room, &settings[s], what);
@@ -273,7 +275,7 @@ static void sparse_tokens(struct gpu *gpu, struct rf_random *random) {
     tokens_of(gpu, random, true);
 }
 
-/* A vocabulary as large as models have, and the chunks that a larger one gets. */
+/* A vocabulary as large as models have, and the chunks of an even larger one. */
 static void large(struct gpu *gpu, struct rf_random *random) {
     static const uint64_t columns[] = {128256, 300007};
     for (size_t i = 0; i < RF_COUNT(columns); i++) {
@@ -289,7 +291,7 @@ static void large(struct gpu *gpu, struct rf_random *random) {
     }
 }
 
-/* The same logits, one counter after another. */
+/* The same logits with one counter after another. */
 static void many(struct gpu *gpu, struct rf_random *random) {
     struct room room = make_room(gpu, 12, 61, 4);
     for (int round = 0; round < 3; round++) {

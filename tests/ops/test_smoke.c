@@ -1,4 +1,4 @@
-/* The first things to try on a GPU: memory goes there and back, and every op of the table runs there. */
+/* The first things to try on a GPU: copies to it and back, and one case of every op of the table. */
 #include "../gpu/gpu_testing.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool keep_first(void *user, const struct rf_check_result *result) {
     bool *passed = user;
     *passed = result->passed;
     if (!result->passed) RF_NOTE("%s %s: %s", result->op, result->label, result->why);
-    return false; /* the others are for `rocmforge check` */
+    return false; /* the other cases are for `rocmforge check` */
 }
 
 RF_TEST(smoke, the_first_case_of_every_op, .gpu = true) {

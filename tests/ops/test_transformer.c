@@ -1,5 +1,6 @@
-/* A transformer's glue on the device against the scalar references: odd shapes, strides, misaligned starts,
- * special values, positions and pages that must be left out, both wave sizes; and what must be refused. */
+/* The ops of a transformer besides products and attention, on the device, compared with the scalar references: odd
+ * shapes, strides, misaligned starts, special values, positions and pages that must be left out, both wave sizes; and
+ * what must be refused. */
 #include "../gpu/gpu_testing.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 enum { TYPES = 3 };
 
-/* Rounding of one result to a type, and what f32 arithmetic before it may add. */
+/* The error of rounding one result to a type, and what f32 arithmetic before it may add. */
 static double step_of(enum rf_dtype dtype) {
     return dtype == RF_F32 ? 2e-6 : dtype == RF_F16 ? 1e-3 : 8e-3;
 }
@@ -26,7 +27,7 @@ static double step_of(enum rf_dtype dtype) {
 
 struct array {
     struct rf_buffer *buffer;
-    char *host;           /* what the device has, or should have */
+    char *host;           /* the device's contents, or what they should be */
     uint64_t bytes, skip; /* the array begins skip bytes into both */
 };
 
@@ -51,7 +52,7 @@ static void drop(struct array *array) {
     free(array->host);
 }
 
-/* Random numbers; skip in elements spoils the alignment. */
+/* An array of random numbers; skip, in elements, makes it misaligned. */
 static struct array make(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtype, uint64_t count,
                          uint64_t skip) {
     struct array array = make_bytes(gpu, count * rf_dtype_bytes(dtype), skip * rf_dtype_bytes(dtype));
@@ -59,14 +60,14 @@ static struct array make(struct gpu *gpu, struct rf_random *random, enum rf_dtyp
     upload(gpu, &array);
     return array;
 }
-/* An output: a pattern that must stay where nothing is written. */
+/* An output with a pattern that must stay wherever nothing is written. */
 static struct array make_out(struct gpu *gpu, enum rf_dtype dtype, uint64_t count, uint64_t skip) {
     struct array array = make_bytes(gpu, count * rf_dtype_bytes(dtype), skip * rf_dtype_bytes(dtype));
     upload(gpu, &array);
     return array;
 }
 
-/* The device's array against the host's, all of it, the bytes before its start too. */
+/* Compares the whole array of the device with the host's, the bytes before its start too. */
 static void check(struct gpu *gpu, const struct array *array, enum rf_dtype dtype, double absolute, double relative) {
     uint64_t count = (array->bytes - array->skip) / rf_dtype_bytes(dtype);
     char *raw = malloc(array->bytes);
@@ -120,7 +121,7 @@ static void norms(struct gpu *gpu, struct rf_random *random) {
             rf_ref_add_rms_norm(dtype, data(&sum), data(&out), data(&in), data(&b), w, &args);
             check_bytes(gpu, &sum);
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
-            /* in place: sum over a, and the norm over its input */
+            /* In place: sum over a, and the norm over its input. */
             RF_ASSERT_OK(rf_gpu_add_rms_norm(gpu->queue, dtype, operand(&in), operand(&out), operand(&in),
                                              operand(&b), at_weight, &args));
             check(gpu, &out, dtype, 1e-6, 4 * step_of(dtype));
@@ -147,7 +148,7 @@ static void softmax(struct gpu *gpu, struct rf_random *random) {
             struct array in = make(gpu, random, RF_F32, rows * columns, i % 2), out;
             struct array mask = make(gpu, random, mask_dtype, mask_count, 0);
             for (uint64_t k = 0; k < mask_count; k += 3) rf_element_set(mask_dtype, data(&mask), k, -INFINITY);
-            if (i) /* a row that is masked whole */
+            if (i) /* a row that is fully masked */
                 for (uint64_t k = 0; k < columns; k++) rf_element_set(mask_dtype, data(&mask), k, -INFINITY);
             upload(gpu, &mask);
             out = make_out(gpu, RF_F32, rows * columns, 0);
@@ -237,7 +238,8 @@ static void permutes(struct gpu *gpu, struct rf_random *random) {
             for (int pair = 0; pair < TYPES * TYPES; pair++) {
                 enum rf_dtype from = types[pair / TYPES], to = types[pair % TYPES];
                 struct rf_permute_args args = {0};
-                /* The input is dense with a gap of one element a row; the output is its permutation, with a gap. */
+                /* The input is dense except for a gap of one element a row; the output is its permutation, with a
+                 * gap. */
                 uint64_t in_count = 1, out_count = 1;
                 for (int d = 3; d >= 0; d--) {
                     args.size[d] = sizes[i][d];
@@ -363,8 +365,8 @@ static void append(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtyp
                    bool rope, bool paged, bool strided, bool halves) {
     enum { TOKENS = 9 };
     static const int32_t at[TOKENS] = {0, 5, 11, -1, 12, 3, 4, 11, 2};
-    static const uint32_t of[TOKENS] = {0, 0, 0, 0, 1, 1, 1, 1, 2}; /* 12 is beyond the table, 2 is no sequence */
-    static const uint32_t pages[SEQUENCES][WIDTH] = {{8, 2, 5}, {0, 7, PAGES}}; /* the last is no page */
+    static const uint32_t of[TOKENS] = {0, 0, 0, 0, 1, 1, 1, 1, 2}; /* 12 is beyond the table, 2 names no sequence */
+    static const uint32_t pages[SEQUENCES][WIDTH] = {{8, 2, 5}, {0, 7, PAGES}}; /* the last names no page */
     uint64_t k_token = heads * dim + (strided ? 5 : 0), row = strided ? dim + 32 : dim;
     uint64_t head = PAGE_ROWS * row, page = heads * head + (strided ? 64 : 0);
     uint64_t elements = PAGES * page, block = rf_dtype_block(dtype);
@@ -423,7 +425,7 @@ static void append(struct gpu *gpu, struct rf_random *random, enum rf_dtype dtyp
     check_bytes(gpu, &caches[1]);
     if (!rope) {
         check_bytes(gpu, &caches[0]);
-    } else if (dtype == RF_Q8_0) { /* a quotient near a half may round to its neighbour */
+    } else if (dtype == RF_Q8_0) { /* a quotient near a half may be rounded to either side */
         uint64_t bytes = caches[0].bytes, off = 0;
         uint8_t *got = malloc(bytes), *want = data(&caches[0]);
         RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, got, caches[0].buffer, 0, bytes));
@@ -516,8 +518,8 @@ RF_TEST(transformer, rotation_tables_follow_the_formulas) {
     params.original_context = 8192;
     RF_ASSERT(rf_rope_steps(&params, mixed, &magnitude));
     RF_ASSERT(fabs((double)magnitude - (1 + 0.1 * log(4))) < 1e-6);
-    /* 8192 / 2 pi = 1303.8 radians of position a turn: pair i turns 1303.8 f_i times; 32 times at i = 18.08, once at
-     * i = 34.98. From 18 to 35 the mix is a straight line. */
+    /* 8192 / 2 pi = 1303.8 radians of position make a turn: pair i turns 1303.8 f_i times, which is 32 times at i =
+     * 18.08 and once at i = 34.98. From 18 to 35 the mix is a straight line. */
     for (int i = 0; i < 64; i++) {
         double share = i <= 18 ? 0 : i >= 35 ? 1 : (i - 18) / 17.0, whole = angle_of(steps[i]);
         RF_ASSERT(fabs(angle_of(mixed[i]) - (whole / 4 * share + whole * (1 - share))) <= 1e-14);
@@ -533,12 +535,12 @@ RF_TEST(transformer, rotation_tables_follow_the_formulas) {
     RF_ASSERT(!rf_rope_steps(&params, mixed, &magnitude));
 }
 
-/* A table's phases against the angle itself: 64 bits lose nothing that a double keeps. */
+/* Compares a table's phases with the angle itself: 64 bits lose nothing that a double keeps. */
 RF_TEST(transformer, rotation_keeps_its_angle_at_far_positions) {
     uint64_t step;
     float magnitude, out[2];
     const float in[2] = {1, 0};
-    struct rf_rope_params params = {.rotated = 2}; /* one radian a position */
+    struct rf_rope_params params = {.rotated = 2}; /* one radian per position */
     RF_ASSERT(rf_rope_steps(&params, &step, &magnitude));
     static const int32_t positions[] = {0, 1, -1, 22, 710, 131071, -1000003, 103993};
     for (size_t i = 0; i < RF_COUNT(positions); i++) {
