@@ -61,3 +61,15 @@ rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes) {
     cpu->scratch_bytes = (size_t)rounded;
     return RF_OK;
 }
+
+rf_status rf_cpu_check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,
+                       const void *a, const void *b) {
+    if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", op);
+    if (!rf_cpu_is_float(dtype))
+        return rf_fail(RF_E_INVALID, "%s: type %s is not f32, f16 or bf16", op, rf_dtype_name(dtype));
+    if (!empty && (!out || !a || !b)) return rf_fail(RF_E_INVALID, "%s: a tensor is NULL", op);
+    uintptr_t together = (uintptr_t)out | (uintptr_t)a | (uintptr_t)b;
+    if (together % rf_cpu_element_bytes(dtype))
+        return rf_fail(RF_E_INVALID, "%s: a tensor is not aligned to its elements", op);
+    return RF_OK;
+}

@@ -3,29 +3,6 @@
 
 #include <math.h>
 
-static size_t element_bytes(enum rf_dtype dtype) {
-    return dtype == RF_F32 ? 4 : 2;
-}
-static const void *at(enum rf_dtype dtype, const void *base, size_t index) {
-    return base ? (const char *)base + index * element_bytes(dtype) : NULL;
-}
-static void *at_out(enum rf_dtype dtype, void *base, size_t index) {
-    return (char *)base + index * element_bytes(dtype);
-}
-
-/* Checks types and pointers. out and both inputs must be given unless the op is empty. */
-static rf_status check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,
-                       const void *a, const void *b) {
-    if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", op);
-    if (!rf_cpu_is_float(dtype))
-        return rf_fail(RF_E_INVALID, "%s: type %s is not f32, f16 or bf16", op, rf_dtype_name(dtype));
-    if (!empty && (!out || !a || !b)) return rf_fail(RF_E_INVALID, "%s: a tensor is NULL", op);
-    uintptr_t together = (uintptr_t)out | (uintptr_t)a | (uintptr_t)b;
-    if (together % element_bytes(dtype))
-        return rf_fail(RF_E_INVALID, "%s: a tensor is not aligned to its elements", op);
-    return RF_OK;
-}
-
 struct rope {
     struct rf_cpu *cpu;
     const struct rf_rope_args *args;
@@ -57,8 +34,8 @@ static void rope_tokens(void *user, size_t begin, size_t end, unsigned thread) {
     for (size_t t = begin; t < end; t++) {
         angles(cosine, sine, op->steps, pairs, op->positions[t], args->magnitude);
         for (size_t h = 0; h < args->heads; h++) {
-            const void *in = at(dtype, op->in, t * args->in_token + h * args->in_head);
-            void *out = at_out(to, op->out, t * args->out_token + h * args->out_head);
+            const void *in = rf_cpu_at(dtype, op->in, t * args->in_token + h * args->in_head);
+            void *out = rf_cpu_at_out(to, op->out, t * args->out_token + h * args->out_head);
             if (to == RF_F32) {
                 simd->rotate(out, in, cosine, sine, pairs, args->halves);
             } else {
@@ -67,7 +44,7 @@ static void rope_tokens(void *user, size_t begin, size_t end, unsigned thread) {
                 simd->cast[to][RF_F32](out, row, args->rotated);
             }
             if (out != in)
-                simd->cast[to][dtype](at_out(to, out, args->rotated), at(dtype, in, args->rotated),
+                simd->cast[to][dtype](rf_cpu_at_out(to, out, args->rotated), rf_cpu_at(dtype, in, args->rotated),
                                       args->dim - args->rotated);
         }
     }
@@ -76,8 +53,8 @@ rf_status rf_cpu_rope(struct rf_cpu *cpu, enum rf_dtype out_dtype, void *out, en
                       const int32_t *positions, const uint64_t *steps, const struct rf_rope_args *args) {
     if (!args) return rf_fail(RF_E_INVALID, "rope: its arguments are NULL");
     bool empty = args->tokens == 0 || args->heads == 0 || args->dim == 0;
-    RF_TRY(check(cpu, "rope", dtype, empty, in, in, in));
-    RF_TRY(check(cpu, "rope", out_dtype, empty, out, out, out));
+    RF_TRY(rf_cpu_check(cpu, "rope", dtype, empty, in, in, in));
+    RF_TRY(rf_cpu_check(cpu, "rope", out_dtype, empty, out, out, out));
     if (empty) return RF_OK;
     if (args->rotated % 2 || args->rotated > args->dim)
         return rf_fail(RF_E_INVALID, "rope: %u elements of a head of %u cannot be rotated: an even number up to that",
@@ -112,7 +89,7 @@ static void append_row(const struct append *op, void *cache, size_t to, const fl
         for (size_t e = 0; e + 32 <= dim; e += 32)
             rf_ref_quantize_q8_0(values + e, (uint8_t *)cache + (to + e) / 32 * 34);
     } else {
-        op->cpu->simd->cast[dtype][RF_F32](at_out(dtype, cache, to), values, dim);
+        op->cpu->simd->cast[dtype][RF_F32](rf_cpu_at_out(dtype, cache, to), values, dim);
     }
 }
 /* A thread takes heads, not tokens: if two tokens go to the same place, the later one wins, whatever the number of
@@ -149,9 +126,10 @@ rf_status rf_cpu_kv_append(struct rf_cpu *cpu, const struct rf_ref_kv_append *ap
     if (!append) return rf_fail(RF_E_INVALID, "kv_append: its arguments are NULL");
     const struct rf_kv_append_args *args = &append->args;
     bool empty = args->tokens == 0 || args->heads == 0 || args->dim == 0, packed = append->dtype == RF_Q8_0;
-    RF_TRY(check(cpu, "kv_append", RF_F32, empty, append->k, append->k, append->v));
+    RF_TRY(rf_cpu_check(cpu, "kv_append", RF_F32, empty, append->k, append->k, append->v));
     if (!packed)
-        RF_TRY(check(cpu, "kv_append", append->dtype, empty, append->k_cache, append->k_cache, append->v_cache));
+        RF_TRY(
+            rf_cpu_check(cpu, "kv_append", append->dtype, empty, append->k_cache, append->k_cache, append->v_cache));
     if (empty) return RF_OK;
     if (!append->k_cache || !append->v_cache || !append->positions || !args->page_rows)
         return rf_fail(RF_E_INVALID, "kv_append: a cache, the positions or the rows of a page are missing");

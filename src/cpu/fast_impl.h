@@ -33,4 +33,19 @@ static inline uint64_t rf_cpu_round_64(uint64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
+/* ---- arrays of f32, f16 and bf16 ---- */
+
+static inline size_t rf_cpu_element_bytes(enum rf_dtype dtype) {
+    return dtype == RF_F32 ? 4 : 2;
+}
+static inline const void *rf_cpu_at(enum rf_dtype dtype, const void *base, size_t index) {
+    return base ? (const char *)base + index * rf_cpu_element_bytes(dtype) : NULL;
+}
+static inline void *rf_cpu_at_out(enum rf_dtype dtype, void *base, size_t index) {
+    return (char *)base + index * rf_cpu_element_bytes(dtype);
+}
+/* Checks types and pointers of an op: out, a and b must be given unless the op is empty. */
+rf_status rf_cpu_check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,
+                       const void *a, const void *b);
+
 #endif

@@ -8,29 +8,6 @@
 
 enum { ELEMENTS = 16384 }; /* elements of a dense array in one task */
 
-static size_t element_bytes(enum rf_dtype dtype) {
-    return dtype == RF_F32 ? 4 : 2;
-}
-static const void *at(enum rf_dtype dtype, const void *base, size_t index) {
-    return base ? (const char *)base + index * element_bytes(dtype) : NULL;
-}
-static void *at_out(enum rf_dtype dtype, void *base, size_t index) {
-    return (char *)base + index * element_bytes(dtype);
-}
-
-/* Checks types and pointers of every op here: out, a and b must be given unless the op is empty. */
-static rf_status check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,
-                       const void *a, const void *b) {
-    if (!cpu) return rf_fail(RF_E_INVALID, "%s: cpu is NULL", op);
-    if (!rf_cpu_is_float(dtype))
-        return rf_fail(RF_E_INVALID, "%s: type %s is not f32, f16 or bf16", op, rf_dtype_name(dtype));
-    if (!empty && (!out || !a || !b)) return rf_fail(RF_E_INVALID, "%s: a tensor is NULL", op);
-    uintptr_t together = (uintptr_t)out | (uintptr_t)a | (uintptr_t)b;
-    if (together % element_bytes(dtype))
-        return rf_fail(RF_E_INVALID, "%s: a tensor is not aligned to its elements", op);
-    return RF_OK;
-}
-
 /* ---- dense arrays ---- */
 
 struct elementwise {
@@ -44,12 +21,13 @@ struct elementwise {
 static void copy_range(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
     struct elementwise *op = user;
-    op->simd->cast[op->dtype][op->from](at_out(op->dtype, op->out, begin), at(op->from, op->a, begin), end - begin);
+    op->simd->cast[op->dtype][op->from](rf_cpu_at_out(op->dtype, op->out, begin), rf_cpu_at(op->from, op->a, begin),
+                                        end - begin);
 }
 rf_status rf_cpu_copy(struct rf_cpu *cpu, enum rf_dtype to, void *out, enum rf_dtype from, const void *in,
                       const struct rf_elementwise_args *args) {
-    RF_TRY(check(cpu, "copy", to, args->count == 0, out, out, out));
-    RF_TRY(check(cpu, "copy", from, args->count == 0, in, in, in));
+    RF_TRY(rf_cpu_check(cpu, "copy", to, args->count == 0, out, out, out));
+    RF_TRY(rf_cpu_check(cpu, "copy", from, args->count == 0, in, in, in));
     struct elementwise op = {.simd = cpu->simd, .dtype = to, .from = from, .out = out, .a = in};
     rf_cpu_run(cpu, args->count, ELEMENTS, copy_range, &op);
     return RF_OK;
@@ -58,12 +36,12 @@ rf_status rf_cpu_copy(struct rf_cpu *cpu, enum rf_dtype to, void *out, enum rf_d
 static void add_range(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
     struct elementwise *op = user;
-    op->simd->add[op->dtype](at_out(op->dtype, op->out, begin), at(op->dtype, op->a, begin),
-                             at(op->dtype, op->b, begin), end - begin);
+    op->simd->add[op->dtype](rf_cpu_at_out(op->dtype, op->out, begin), rf_cpu_at(op->dtype, op->a, begin),
+                             rf_cpu_at(op->dtype, op->b, begin), end - begin);
 }
 rf_status rf_cpu_add(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *a, const void *b,
                      const struct rf_elementwise_args *args) {
-    RF_TRY(check(cpu, "add", dtype, args->count == 0, out, a, b));
+    RF_TRY(rf_cpu_check(cpu, "add", dtype, args->count == 0, out, a, b));
     struct elementwise op = {.simd = cpu->simd, .dtype = dtype, .out = out, .a = a, .b = b};
     rf_cpu_run(cpu, args->count, ELEMENTS, add_range, &op);
     return RF_OK;
@@ -72,12 +50,12 @@ rf_status rf_cpu_add(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const v
 static void scale_range(void *user, size_t begin, size_t end, unsigned thread) {
     (void)thread;
     struct elementwise *op = user;
-    op->simd->scale[op->dtype](at_out(op->dtype, op->out, begin), at(op->dtype, op->a, begin), op->factor,
-                               end - begin);
+    op->simd->scale[op->dtype](rf_cpu_at_out(op->dtype, op->out, begin), rf_cpu_at(op->dtype, op->a, begin),
+                               op->factor, end - begin);
 }
 rf_status rf_cpu_scale(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in,
                        const struct rf_elementwise_args *args) {
-    RF_TRY(check(cpu, "scale", dtype, args->count == 0, out, in, in));
+    RF_TRY(rf_cpu_check(cpu, "scale", dtype, args->count == 0, out, in, in));
     struct elementwise op = {.simd = cpu->simd, .dtype = dtype, .out = out, .a = in, .factor = args->factor};
     rf_cpu_run(cpu, args->count, ELEMENTS, scale_range, &op);
     return RF_OK;
@@ -97,14 +75,15 @@ static void multiply_rows(void *user, size_t begin, size_t end, unsigned thread)
     struct multiply *op = user;
     const struct rf_multiply_args *args = op->args;
     for (size_t r = begin; r < end; r++)
-        op->simd->multiply[op->dtype](at_out(op->dtype, op->out, r * args->out_row),
-                                      at(op->dtype, op->a, r * args->a_row), at(op->dtype, op->b, r * args->b_row),
-                                      at(op->dtype, op->c, r * args->c_row), args->columns);
+        op->simd->multiply[op->dtype](rf_cpu_at_out(op->dtype, op->out, r * args->out_row),
+                                      rf_cpu_at(op->dtype, op->a, r * args->a_row),
+                                      rf_cpu_at(op->dtype, op->b, r * args->b_row),
+                                      rf_cpu_at(op->dtype, op->c, r * args->c_row), args->columns);
 }
 rf_status rf_cpu_multiply(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *a, const void *b,
                           const void *c, const struct rf_multiply_args *args) {
-    RF_TRY(check(cpu, "multiply", dtype, args->rows == 0 || args->columns == 0, out, a, b));
-    if (c) RF_TRY(check(cpu, "multiply", dtype, false, out, c, c));
+    RF_TRY(rf_cpu_check(cpu, "multiply", dtype, args->rows == 0 || args->columns == 0, out, a, b));
+    if (c) RF_TRY(rf_cpu_check(cpu, "multiply", dtype, false, out, c, c));
     struct multiply op = {cpu->simd, dtype, out, a, b, c, args};
     rf_cpu_run(cpu, args->columns ? args->rows : 0, rf_cpu_grain(args->columns), multiply_rows, &op);
     return RF_OK;
@@ -122,13 +101,14 @@ static void activate_rows(void *user, size_t begin, size_t end, unsigned thread)
     struct activation *op = user;
     const struct rf_activation_args *args = &op->args;
     for (size_t r = begin; r < end; r++)
-        op->simd->activate[op->dtype]((enum rf_activation)args->kind, at_out(op->dtype, op->out, r * args->out_row),
-                                      at(op->dtype, op->gate, r * args->gate_row),
-                                      at(op->dtype, op->up, r * args->up_row), args->columns);
+        op->simd->activate[op->dtype]((enum rf_activation)args->kind,
+                                      rf_cpu_at_out(op->dtype, op->out, r * args->out_row),
+                                      rf_cpu_at(op->dtype, op->gate, r * args->gate_row),
+                                      rf_cpu_at(op->dtype, op->up, r * args->up_row), args->columns);
 }
 rf_status rf_cpu_activation(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *gate, const void *up,
                             const struct rf_activation_args *args) {
-    RF_TRY(check(cpu, "activation", dtype, args->rows == 0 || args->columns == 0, out, gate, up ? up : gate));
+    RF_TRY(rf_cpu_check(cpu, "activation", dtype, args->rows == 0 || args->columns == 0, out, gate, up ? up : gate));
     if (args->kind >= RF_ACTIVATION_COUNT)
         return rf_fail(RF_E_INVALID, "activation: %u is no activation", args->kind);
     struct activation op = {cpu->simd, dtype, out, gate, up, *args};
@@ -138,9 +118,9 @@ rf_status rf_cpu_activation(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, 
         op.args.out_row = op.args.gate_row = op.args.up_row = op.args.columns = ELEMENTS;
         rf_cpu_run(cpu, parts, 1, activate_rows, &op);
         op.args.columns = args->columns - done;
-        op.out = at_out(dtype, out, done);
-        op.gate = at(dtype, gate, done);
-        op.up = at(dtype, up, done);
+        op.out = rf_cpu_at_out(dtype, out, done);
+        op.gate = rf_cpu_at(dtype, gate, done);
+        op.up = rf_cpu_at(dtype, up, done);
     }
     rf_cpu_run(cpu, args->columns ? args->rows : 0, rf_cpu_grain(args->columns), activate_rows, &op);
     return RF_OK;
@@ -163,13 +143,14 @@ static void rms_norm_rows(void *user, size_t begin, size_t end, unsigned thread)
     size_t columns = op->args->columns;
     for (size_t r = begin; r < end; r++) {
         size_t first = r * columns;
-        const void *in = at(op->dtype, op->a, first);
+        const void *in = rf_cpu_at(op->dtype, op->a, first);
         if (op->sum) {
-            void *sum = at_out(op->dtype, op->sum, first);
-            op->simd->add[op->dtype](sum, in, at(op->dtype, op->b, first), columns);
+            void *sum = rf_cpu_at_out(op->dtype, op->sum, first);
+            op->simd->add[op->dtype](sum, in, rf_cpu_at(op->dtype, op->b, first), columns);
             in = sum;
         }
-        op->simd->rms_norm[op->dtype](at_out(op->dtype, op->out, first), in, op->weight, columns, op->args->eps);
+        op->simd->rms_norm[op->dtype](rf_cpu_at_out(op->dtype, op->out, first), in, op->weight, columns,
+                                      op->args->eps);
     }
 }
 static void layer_norm_rows(void *user, size_t begin, size_t end, unsigned thread) {
@@ -177,8 +158,9 @@ static void layer_norm_rows(void *user, size_t begin, size_t end, unsigned threa
     struct norm *op = user;
     size_t columns = op->args->columns;
     for (size_t r = begin; r < end; r++)
-        op->simd->layer_norm[op->dtype](at_out(op->dtype, op->out, r * columns), at(op->dtype, op->a, r * columns),
-                                        op->weight, op->bias, columns, op->args->eps);
+        op->simd->layer_norm[op->dtype](rf_cpu_at_out(op->dtype, op->out, r * columns),
+                                        rf_cpu_at(op->dtype, op->a, r * columns), op->weight, op->bias, columns,
+                                        op->args->eps);
 }
 static rf_status run_norm(struct rf_cpu *cpu, rf_thread_pool_fn rows, struct norm *op) {
     rf_cpu_run(cpu, op->args->columns ? op->args->rows : 0, rf_cpu_grain(op->args->columns), rows, op);
@@ -187,13 +169,13 @@ static rf_status run_norm(struct rf_cpu *cpu, rf_thread_pool_fn rows, struct nor
 
 rf_status rf_cpu_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in, const float *weight,
                           const struct rf_norm_args *args) {
-    RF_TRY(check(cpu, "rms_norm", dtype, args->rows == 0 || args->columns == 0, out, in, in));
+    RF_TRY(rf_cpu_check(cpu, "rms_norm", dtype, args->rows == 0 || args->columns == 0, out, in, in));
     struct norm op = {.simd = cpu->simd, .dtype = dtype, .out = out, .a = in, .weight = weight, .args = args};
     return run_norm(cpu, rms_norm_rows, &op);
 }
 rf_status rf_cpu_layer_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, const void *in, const float *weight,
                             const float *bias, const struct rf_norm_args *args) {
-    RF_TRY(check(cpu, "layer_norm", dtype, args->rows == 0 || args->columns == 0, out, in, in));
+    RF_TRY(rf_cpu_check(cpu, "layer_norm", dtype, args->rows == 0 || args->columns == 0, out, in, in));
     struct norm op = {
         .simd = cpu->simd, .dtype = dtype, .out = out, .a = in, .weight = weight, .bias = bias, .args = args};
     return run_norm(cpu, layer_norm_rows, &op);
@@ -201,8 +183,8 @@ rf_status rf_cpu_layer_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *out, 
 rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum, void *out, const void *a,
                               const void *b, const float *weight, const struct rf_norm_args *args) {
     bool empty = args->rows == 0 || args->columns == 0;
-    RF_TRY(check(cpu, "add_rms_norm", dtype, empty, out, a, b));
-    RF_TRY(check(cpu, "add_rms_norm", dtype, empty, sum, sum, sum));
+    RF_TRY(rf_cpu_check(cpu, "add_rms_norm", dtype, empty, out, a, b));
+    RF_TRY(rf_cpu_check(cpu, "add_rms_norm", dtype, empty, sum, sum, sum));
     struct norm op = {
         .simd = cpu->simd, .dtype = dtype, .out = out, .sum = sum, .a = a, .b = b, .weight = weight, .args = args};
     return run_norm(cpu, rms_norm_rows, &op);
@@ -223,12 +205,12 @@ static void softmax_rows(void *user, size_t begin, size_t end, unsigned thread) 
     for (size_t r = begin; r < end; r++) {
         size_t mask_row = op->mask ? r / (each * op->args->heads) * each + r % each : 0;
         op->simd->softmax(op->out + r * columns, op->in + r * columns, op->mask_dtype,
-                          at(op->mask_dtype, op->mask, mask_row * columns), columns, op->args->scale);
+                          rf_cpu_at(op->mask_dtype, op->mask, mask_row * columns), columns, op->args->scale);
     }
 }
 rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, enum rf_dtype mask_dtype,
                               const void *mask, const struct rf_softmax_args *args) {
-    RF_TRY(check(cpu, "softmax", RF_F32, args->rows == 0 || args->columns == 0, out, in, in));
+    RF_TRY(rf_cpu_check(cpu, "softmax", RF_F32, args->rows == 0 || args->columns == 0, out, in, in));
     if (mask && mask_dtype != RF_F32 && mask_dtype != RF_F16)
         return rf_fail(RF_E_INVALID, "softmax: a mask of type %s is not f32 or f16", rf_dtype_name(mask_dtype));
     if (mask && args->rows && (args->rows_each == 0 || args->heads == 0))

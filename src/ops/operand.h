@@ -2,8 +2,8 @@
  *
  * Each check fails with one line that begins with the op's name. Sizes are checked for overflow here, so that what a
  * kernel computes in 64 bits cannot wrap. */
-#ifndef RF_OPS_GPU_SLICE_H
-#define RF_OPS_GPU_SLICE_H
+#ifndef RF_OPS_OPERAND_H
+#define RF_OPS_OPERAND_H
 
 #include <rocmforge/gpu.h>
 
