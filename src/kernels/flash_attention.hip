@@ -27,8 +27,10 @@ RF_DEVICE struct rf_keys flash_keys(enum rf_type type, const void *k, const void
 }
 RF_DEVICE struct rf_query_view flash_view(const float *mask, const struct rf_flash_attention_args *args,
                                           struct rf_share_of_heads share) {
-    struct rf_query_view view = {rf_size(&args->q_rows), rf_size(&args->k_rows), args->offset, mask, args->mask.row};
-    if (mask) view.mask += rf_heads_at(args->mask, share.batch, share.head);
+    /* The offset is chosen, not the pointer: else AMD's compiler no longer knows that the mask is global memory. */
+    uint64_t offset = mask ? rf_heads_at(args->mask, share.batch, share.head) : 0;
+    struct rf_query_view view = {rf_size(&args->q_rows), rf_size(&args->k_rows), args->offset, mask + offset,
+                                 args->mask.row};
     return view;
 }
 
