@@ -1,10 +1,11 @@
 /* ROCmForge: graphs of ops, planned within a budget and executed on GPU, CPU or both.
  *
  * Glossary
- *   tensor a descriptor with a name and a role: input, constant, state, or made by a node node an op of the op table
- *   (ops.h), its attributes, the tensors it reads and those it makes backend where nodes run: a GPU, the CPU, or the
- *   dummy, which has no memory and computes nothing plan which backend each node and tensor goes to, at which offset
- *   of which arena executor a graph with a plan and the memory of it; runs the graph as often as wanted
+ *   tensor     a descriptor with a name and a role: input, constant, state, or made by a node
+ *   node       an op of the op table (ops.h), its attributes, the tensors it reads and those it makes
+ *   backend    where nodes run: a GPU, the CPU, or the dummy, which has no memory and computes nothing
+ *   plan       which backend each node and tensor goes to, at which offset of which arena
+ *   executor   a graph with a plan and its memory; it runs the graph as often as wanted
  *
  * A graph is built by one thread, then finished: from there on it is immutable and may be shared.
  * Nothing is allocated on a device before the plan is charged to its budget, and nothing while a graph runs. */

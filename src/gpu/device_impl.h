@@ -7,9 +7,9 @@
  *             name for a piece of work after the queue is gone
  *   ticket    the number of a submission on a timeline; complete when an event recorded
  *             behind it (a mark) is
- *   recording the work submitted to a queue while it recorded, as the driver's executable graph block device memory
- *   of one buffer: a driver allocation of its own or a slab's chunk quiet no timeline has unfinished work, and none
- *   can get any while the gate is held.
+ *   recording the work submitted to a queue while it recorded, as the driver's executable graph
+ *   block     device memory of one buffer: a driver allocation of its own or a slab's chunk
+ *   quiet     no timeline has unfinished work, and none can get any while the gate is held.
  *             The driver calls that wait for all streams are made only then
  *
  * Locks, in the order they are taken; never the other way round:
