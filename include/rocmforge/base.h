@@ -6,7 +6,7 @@
  *   device    one GPU, opened once per runtime and shared by reference count
  *   budget    how many bytes this user's processes may together take of one GPU
  *   lease     this process's recorded share of the budget: promised and held bytes
- *   floor     free memory that must stay free for everybody else
+ *   floor     free memory that must stay free for all other users of the GPU
  *   ledger    every live allocation of a device, with its call site
  *   buffer    device memory; a view is a part of a buffer
  *   queue     an ordered stream of work on a device
@@ -29,8 +29,7 @@
  *   - a struct_size that is 0, or that was never the size of the struct, is RF_E_INVALID
  * The comment on a struct without struct_size says whether it may change. A struct marked "Frozen" never changes. A
  * struct that only the library makes, and that it shows by a pointer, may grow at its end: read it where it is, and
- * do not keep arrays of it.
- */
+ * do not keep arrays of it. */
 #ifndef ROCMFORGE_BASE_H
 #define ROCMFORGE_BASE_H
 

@@ -9,8 +9,7 @@
  * Threads: functions on a runtime or a device may be called from any thread at any time. A queue, an event recorded
  * on it, and a recording belong to one thread at a time. A buffer may be used from several threads' queues; the
  * caller orders the queues (rf_queue_after). Destroying an object while another thread uses it is an error of the
- * caller.
- */
+ * caller. */
 #ifndef ROCMFORGE_GPU_H
 #define ROCMFORGE_GPU_H
 
@@ -115,10 +114,10 @@ struct rf_device_params {
 RF_API rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_device_params *params,
                                         struct rf_device **out);
 
-/* Gives a reference back. The last one drains every queue by the default deadline, reports
- * what was leaked, frees it and ends the lease. RF_E_TIMEOUT: a queue was stuck, its memory
- * is abandoned and the device is lost to this process. RF_E_DEVICE_LOST likewise. *device is NULL
- * in any case. */
+/* Gives a reference back. The last one drains every queue by the default deadline, reports what was leaked, frees it
+ * and ends the lease. RF_E_TIMEOUT: a queue was stuck, its memory is abandoned and the device is lost to this
+ * process. RF_E_DEVICE_LOST: the device was lost already, and its memory is abandoned. *device is NULL in any case.
+ */
 RF_API rf_status rf_device_close(struct rf_device **device);
 
 RF_API rf_status rf_device_get_info(const struct rf_device *device, struct rf_device_info *info);
@@ -393,8 +392,7 @@ RF_API rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording
 
 /* Runs the recording as one submission, which is ordered, waited for and named as a launch is. A fault in it names
  * the recording. queue may be any queue of the same device; the caller orders runs on different queues. One thread at
- * a time may use a recording.
- */
+ * a time may use a recording. */
 RF_API rf_status rf_recording_run(struct rf_queue *queue, struct rf_recording *recording);
 
 struct rf_recording_info {
@@ -428,8 +426,7 @@ struct rf_sweep {
 /* Drains every queue by the deadline, checks guard bands, and reports and releases every buffer, pinned memory, queue
  * and event that was made after the mark and not destroyed. Their handles are invalid after that. RF_E_TIMEOUT: work
  * did not end, the device is lost. RF_E_CORRUPT: swept, but a guard band had been overwritten, now or at a destroy
- * since the mark. No other thread may use the device meanwhile.
- */
+ * since the mark. No other thread may use the device meanwhile. */
 RF_API rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep);
 
 /* A share of a GPU for a process that does not open the GPU but starts other processes that do. It is a lease without

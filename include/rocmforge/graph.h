@@ -197,8 +197,7 @@ struct rf_executor_params {
 RF_API rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_executor **out);
 RF_API rf_status rf_executor_destroy(struct rf_executor **executor);
 /* Writes the whole of an input or a state; bytes must be its size, for a strided tensor its span. Waits for earlier
- * work.
- */
+ * work. */
 RF_API rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes);
 /* Reads an output, an input or a state, after a run. */
 RF_API rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *data, uint64_t bytes);

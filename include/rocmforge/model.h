@@ -40,7 +40,7 @@ struct rf_gguf_info {
     uint64_t tensor_bytes;
     uint64_t parameter_count; /* elements of all tensors */
     char architecture[64];    /* such as "llama"; empty where the file does not say */
-    char name[128];           /* likewise */
+    char name[128];           /* empty where the file does not say */
     bool tied_output;         /* the output product uses the embedding's weights */
 };
 RF_API rf_status rf_gguf_get_info(const struct rf_gguf *gguf, struct rf_gguf_info *info);

@@ -15,9 +15,9 @@
  * pattern such as 'scale.*', --in-process), or any number of executables with `rocmforge test`.
  * Each test runs in a process of its own unless told otherwise.
  *
- * Assertions (RF_ASSERT…) end the test, through helper functions too; expectations (RF_EXPECT…)
- * record a failure and go on. Both may be used from any thread the test started: on such a
- * thread an assertion that fails records the failure and ends the thread.
+ * Assertions (RF_ASSERT…) end the test, through helper functions too; expectations (RF_EXPECT…) record a failure and
+ * go on. Both may be used from any thread that the test started: there an assertion that fails records the failure
+ * and ends the thread.
  *
  * librocmforge-test is a static library: compile tests with the header of the library they are linked with. The
  * structs here that have no struct_size may change from release to release.
@@ -310,7 +310,7 @@ static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const
  * bytes: scale_test.c:31") and then released. If the device cannot be drained, or after a fatal error, the device is
  * lost: the test fails, and later GPU tests of this process fail at once.
  *
- * The device is borrowed. Any thread of the test may call it. The first call blocks, for the driver. */
+ * The device is borrowed. Any thread of the test may call this function. The first call blocks, for the driver. */
 RF_API struct rf_device *rf_fixture(void);
 RF_API struct rf_device *rf_fixture_device(void); /* the same */
 /* Whether rf_fixture() would find a device. It opens the device, and never skips or fails the test. */

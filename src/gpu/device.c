@@ -3,9 +3,11 @@
  * A device struct lives until its runtime ends, so that a handle which outlives its device is refused instead of
  * dangling. Opening measures the free memory, then opens the lease and the context, charges the driver's own bytes,
  * and makes queues, staging and kernels, in this order. Closing is the reverse, at a quiet moment. If no quiet moment
- * comes by the deadline, nothing is given back and the device is lost. Invariant: 'lost' never goes back to false,
- * and no driver call is made after it is set. The second cannot be asserted: another thread may be inside the driver
- * at that moment. lost.a_fault_is_sticky_named_and_silent (tests/gpu/test_stuck.c) counts the calls. */
+ * comes by the deadline, nothing is given back and the device is lost.
+ *
+ * Invariant: 'lost' never goes back to false, and no driver call is made after it is set. The second cannot be
+ * asserted: another thread may be inside the driver at that moment. lost.a_fault_is_sticky_named_and_silent
+ * (tests/gpu/test_stuck.c) counts the calls. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>

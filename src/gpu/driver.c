@@ -2,7 +2,7 @@
  *
  * Invariants: a table is handed out complete or not at all (checked in rf_driver_load); a library once opened stays
  * open (a property of the source: nothing calls dlclose); nothing is called before rf_driver_init (the driver itself
- * answers such a call with an error, which the tests would see). This file must not know one vendor's names or
+ * returns an error for an earlier call, which the tests would see). This file must not know one vendor's names or
  * numbers: those are rows in driver_hip.c and driver_cuda.c. */
 #include "gpu/driver_impl.h"
 
