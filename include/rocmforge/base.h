@@ -1,36 +1,35 @@
 /* ROCmForge: statuses, call sites, logging, options and the runtime object.
  *
  * Glossary (the core objects of the library, see also gpu.h)
- *   runtime   owns the log callback, the options, the probe's result and the open devices
+ *   runtime   owns the log, the options, the host budget, the thread pool and the CPU's description; the GPU layer
+ *             keeps the probe's result and the devices on it
  *   device    one GPU, opened once per runtime and shared by reference count
  *   budget    how many bytes this user's processes may together take of one GPU
  *   lease     this process's recorded share of the budget: promised and held bytes
- *   floor     free memory that must stay free for everybody else
+ *   floor     free memory that must stay free for all other users of the GPU
  *   ledger    every live allocation of a device, with its call site
  *   buffer    device memory; a view is a part of a buffer
  *   queue     an ordered stream of work on a device
  *   lost      a device whose driver reported a fatal error; it makes no further driver call
  *   abandoned memory that could not be given back safely (a lost device, a stuck queue)
  *
- * Conventions: every function returns rf_status, 0 is success; results come through
- * out-parameters, which are untouched on failure. Parameter structs are zero for defaults
- * and live for the call only. Strings passed in are copied. rf_x_destroy(&x) accepts a
- * pointer to NULL and leaves NULL.
+ * Conventions: every function returns rf_status, 0 is success; results come through out-parameters, which are
+ * untouched on failure. Parameter structs are zero for defaults and are read during the call only. Strings passed in
+ * are copied. rf_x_destroy(&x) accepts a pointer to NULL and leaves NULL.
  *
  * struct_size: a struct that you give the library to read or to fill begins with its size.
  * RF_PARAMS declares one, sets the size and zeroes the rest: always begin there. New versions
  * of the library add fields at the end of such structs and move none, so that a program and
  * a library of different versions work together:
- *   - an older program's struct is smaller: the fields it does not have take their defaults
+ *   - an older program's struct is smaller: fields that it does not have take their defaults
  *   - a newer program's struct is larger: it is accepted as long as the bytes that this
  *     library does not know are zero, else refused with RF_E_INVALID, in one line that says which
  *   - a struct that the library fills is written up to your struct_size and never beyond it;
  *     what this library does not know is zeroed; struct_size stays as it was
  *   - a struct_size that is 0, or that was never the size of the struct, is RF_E_INVALID
- * Structs without struct_size say what may become of them: "Frozen" never change; those that
- * only the library makes and shows by a pointer may grow at their end: read them where they
- * are, do not keep arrays of them.
- */
+ * The comment on a struct without struct_size says whether it may change. A struct marked "Frozen" never changes. A
+ * struct that only the library makes, and that it shows by a pointer, may grow at its end: read it where it is, and
+ * do not keep arrays of it. */
 #ifndef ROCMFORGE_BASE_H
 #define ROCMFORGE_BASE_H
 
@@ -66,10 +65,10 @@ typedef enum rf_status {
     RF_E_BUDGET,        /* the GPU budget or the floor refused */
     RF_E_DEVICE_MEMORY, /* the driver itself is out of memory */
     RF_E_TIMEOUT,       /* the deadline passed; the work may still finish */
-    RF_E_BUSY,          /* somebody else holds it; trying again may succeed */
+    RF_E_BUSY,          /* another process or thread holds it; trying again may succeed */
     RF_E_DEVICE_LOST,   /* a fatal error happened earlier or now; only a new process helps */
     RF_E_NO_DRIVER,     /* no usable driver library */
-    RF_E_NO_DEVICE,     /* a driver, but no (such) device */
+    RF_E_NO_DEVICE,     /* there is a driver, but no device, or not the one asked for */
     RF_E_DRIVER,        /* the driver answered with an error that is not fatal */
     RF_E_UNSUPPORTED,   /* not offered by this driver, device or build */
     RF_E_NOT_FOUND,     /* no such kernel, option, file */
@@ -80,16 +79,15 @@ typedef enum rf_status {
     RF_STATUS_COUNT
 } rf_status;
 
-/* "RF_E_BUDGET"; "RF_E_?" for a number that is no status. Static. */
+/* The status's name, such as "RF_E_BUDGET"; "RF_E_?" for a number that is no status. The text is static. */
 RF_API const char *rf_status_name(rf_status status);
 
-/* One line on why the last failing call on this thread failed: what was asked, what stood
- * against it, what to change. Never NULL; empty before the first failure. Valid until the
- * next failing call on this thread. */
+/* One line on why the last failing call on this thread failed: what was asked, which limit or rule refused it, and
+ * what to change. Never NULL; empty before the first failure. Valid until the next failing call on this thread. */
 RF_API const char *rf_error_text(void);
 
-/* Every timeout is in nanoseconds. RF_TIMEOUT_DEFAULT stands for the option RF_TIMEOUT_MS;
- * 0 asks once and does not wait. There is no "for ever". */
+/* Every timeout is in nanoseconds. RF_TIMEOUT_DEFAULT stands for the option RF_TIMEOUT_MS; 0 asks once and does not
+ * wait. There is no infinite timeout. */
 #define RF_TIMEOUT_DEFAULT ((int64_t)-1)
 #define RF_MS(n) ((int64_t)(n) * INT64_C(1000000))
 
@@ -111,9 +109,8 @@ struct rf_site {
 
 enum rf_log_level { RF_LOG_NONE, RF_LOG_ERROR, RF_LOG_WARN, RF_LOG_INFO, RF_LOG_DEBUG };
 
-/* Called from any thread, never concurrently for one runtime, never while the caller's own
- * call holds a lock that a public function needs. One line without a newline; borrowed for
- * the call. */
+/* It is called from any thread, never concurrently for one runtime, and never while the call that logs holds a lock
+ * that a public function needs. line is one line without a newline, borrowed for the call. */
 typedef void (*rf_log_fn)(void *user, enum rf_log_level level, const char *line);
 
 struct rf_runtime;
@@ -122,13 +119,13 @@ struct rf_runtime_params {
     size_t struct_size;
     rf_log_fn log; /* NULL: the library is silent */
     void *log_user;
-    /* "NAME=VALUE" strings that win over the environment, ended by NULL; or NULL. The names
-     * are those of the options table, such as "RF_BUDGET". */
+    /* "NAME=VALUE" strings that override the environment, terminated by NULL; or NULL. The names are those of the
+     * options table, such as "RF_BUDGET". */
     const char *const *options;
 };
 
-/* Threads: any. Does not touch a driver. params may be NULL. RF_E_SYNTAX names the malformed
- * option. */
+/* It may be called from any thread and loads no driver. params may be NULL. RF_E_SYNTAX names the malformed option.
+ */
 RF_API rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_runtime **out);
 
 /* Closes what is still open (reporting it as leaked), by the default deadline. No other
@@ -151,7 +148,7 @@ RF_API const char *rf_runtime_option(const struct rf_runtime *runtime, const cha
  * binary). */
 RF_API rf_status rf_parse_bytes(const char *text, uint64_t *bytes);
 
-/* "1.5 GiB" into text; returns text. */
+/* Writes a size such as "1.5 GiB" into text; returns text. */
 RF_API const char *rf_format_bytes(uint64_t bytes, char *text, size_t size);
 
 /* How many threads of this process can run at once: the CPUs that the calling thread may run on, or fewer where a

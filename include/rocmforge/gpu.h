@@ -1,16 +1,15 @@
 /* ROCmForge: safe GPU memory, queues, kernels and waits on a GPU that others also use.
  *
- * Promises (docs/safety.md names the test that keeps each):
- *   - no allocation outside the budget and above the floor; there is no other way to allocate
+ * Promises (docs/safety.md names the test that checks each):
+ *   - every allocation stays within the budget and leaves the floor free; there is no other way to allocate
  *   - no wait without a deadline, no device-wide wait, no device reset
  *   - a fatal driver error makes the device lost; later calls return RF_E_DEVICE_LOST at once
  *   - every byte is in the ledger, with its call site, until it is given back or abandoned
  *
- * Threads: functions on a runtime or a device may be called from any thread at any time. A
- * queue, an event recorded on it, and a recording belong to one thread at a time. A buffer may be used
- * from several threads' queues; ordering between queues is the caller's (rf_queue_after).
- * Destroying an object while another thread uses it is an error of the caller.
- */
+ * Threads: functions on a runtime or a device may be called from any thread at any time. A queue, an event recorded
+ * on it, and a recording belong to one thread at a time. A buffer may be used from several threads' queues; the
+ * caller orders the queues (rf_queue_after). Destroying an object while another thread uses it is an error of the
+ * caller. */
 #ifndef ROCMFORGE_GPU_H
 #define ROCMFORGE_GPU_H
 
@@ -36,7 +35,7 @@ enum rf_tristate { RF_UNKNOWN, RF_NO, RF_YES };
 
 struct rf_device_info {
     size_t struct_size;
-    int index;      /* to open it */
+    int index;      /* which device to open */
     char name[128]; /* as the driver says */
     char arch[32];  /* "gfx1100", "sm_90" */
     char uuid[48];
@@ -58,14 +57,14 @@ struct rf_device_info {
     char reason[256];       /* why it is not usable; empty if it is */
 };
 
-/* True where at least one usable device exists. The first call on a runtime probes in a
- * helper process by the deadline of RF_PROBE_TIMEOUT_MS; a driver that crashes, exits,
- * hangs or lies costs nothing else. The answer is cached. Never fails, creates no GPU
- * context in this process. Blocks: once, up to that deadline. */
+/* True where at least one usable device exists. The first call on a runtime probes in a helper process by the
+ * deadline of RF_PROBE_TIMEOUT_MS; a driver that crashes, exits, hangs or reports false figures does not harm this
+ * process. The answer is cached. Never fails, creates no GPU context in this process. Blocks: once, up to that
+ * deadline. */
 RF_API bool rf_gpu_available(struct rf_runtime *runtime);
 
-/* Why rf_gpu_available is false (or which devices were refused); empty if nothing was.
- * Probes if needed. Valid as long as the runtime. */
+/* Why rf_gpu_available is false, or which devices were refused; empty if none was. Probes if needed. Valid as long as
+ * the runtime. */
 RF_API const char *rf_gpu_reason(struct rf_runtime *runtime);
 
 RF_API int rf_device_count(struct rf_runtime *runtime);
@@ -82,8 +81,8 @@ RF_API rf_status rf_device_choose(struct rf_runtime *runtime, const struct rf_de
 
 struct rf_builtin_kernel;
 
-/* Kernels of the caller's own, for one architecture; tools/build_kernels.py writes these
- * tables (docs/architecture.md says how). Frozen. */
+/* The caller's own kernels, for one architecture; tools/build_kernels.py writes these tables (docs/architecture.md
+ * says how). Frozen. */
 struct rf_kernel_image {
     const char *target; /* "gfx1100", "sm_80" */
     const void *data;
@@ -96,29 +95,29 @@ struct rf_device_params {
     size_t struct_size;
     int index;
     const char *budget; /* NULL: RF_BUDGET. See docs/safety.md for the grammar. */
-    /* Further images, loaded with the built-in ones while the device is opened because
-     * loading later would wait for every queue. The best fitting target per group of equal
-     * 'group' numbers is taken; one with no fit is an error. Borrowed for the call. */
+    /* Further images, loaded with the built-in ones while the device is opened, because loading later would wait for
+     * every queue. Of the images with the same number in image_groups, the one whose target fits best is loaded; a
+     * group without an image that fits is an error. Borrowed for the call. */
     const struct rf_kernel_image *images;
     const int *image_groups; /* one per image; NULL: all one group */
     size_t image_count;
     /* Which built-in kernel modules to load: names or patterns with * and ?, separated by commas ("copy,matmul*");
      * NULL: all. A first opening may take a driver seconds for all of them (it compiles, and keeps what it compiled).
-     * A name that is in no list is no error: what a device has, rf_kernel_find tells. */
+     * A name that matches no module is not an error: rf_kernel_find tells which kernels a device has. */
     const char *modules;
 };
 
-/* Opens a device if there is one: RF_E_NO_DRIVER, RF_E_NO_DEVICE with the reason in
- * rf_error_text() where there is none. Opened again in the same runtime it is shared: the
- * same handle, one more reference; a different budget, further images or modules are then refused.
- * Blocks: driver initialisation, kernel loading. */
+/* Opens a device. Where there is none it fails with RF_E_NO_DRIVER or RF_E_NO_DEVICE, and rf_error_text() gives the
+ * reason. A device that is opened again in the same runtime is shared: the call gives the same handle with one more
+ * reference, and refuses a different budget and further images or modules. Blocks: for driver initialisation and
+ * kernel loading. */
 RF_API rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_device_params *params,
                                         struct rf_device **out);
 
-/* Gives a reference back. The last one drains every queue by the default deadline, reports
- * what was leaked, frees it and ends the lease. RF_E_TIMEOUT: a queue was stuck, its memory
- * is abandoned and the device is lost to this process. RF_E_DEVICE_LOST likewise. *device is NULL
- * in any case. */
+/* Gives a reference back. The last one drains every queue by the default deadline, reports what was leaked, frees it
+ * and ends the lease. RF_E_TIMEOUT: a queue was stuck, its memory is abandoned and the device is lost to this
+ * process. RF_E_DEVICE_LOST: the device was lost already, and its memory is abandoned. *device is NULL in any case.
+ */
 RF_API rf_status rf_device_close(struct rf_device **device);
 
 RF_API rf_status rf_device_get_info(const struct rf_device *device, struct rf_device_info *info);
@@ -160,9 +159,8 @@ RF_API rf_status rf_device_set_budget(struct rf_device *device, const char *spec
 /* Gives idle pool memory back to the driver, waiting for running work by the deadline. */
 RF_API rf_status rf_device_trim(struct rf_device *device, int64_t timeout_ns);
 
-/* Lends bytes of this lease to a child process: writes a spec for its RF_BUDGET. The bytes
- * count as held here until rf_device_reclaim, which refuses (RF_E_BUSY) while a child that
- * uses them lives. */
+/* Lends bytes of this lease to a child process: writes a spec for the child's RF_BUDGET. The bytes count as held here
+ * until rf_device_reclaim, which refuses (RF_E_BUSY) while a child that uses them lives. */
 RF_API rf_status rf_device_lend(struct rf_device *device, uint64_t bytes, char *spec, size_t size);
 RF_API rf_status rf_device_reclaim(struct rf_device *device, const char *spec);
 
@@ -195,8 +193,8 @@ struct rf_allocation {
 RF_API rf_status rf_device_ledger(struct rf_device *device, bool (*visit)(void *user, const struct rf_allocation *a),
                                   void *user);
 
-/* Checks the guard bands of all live buffers (RF_CHECK=guard): RF_E_CORRUPT names the first
- * damaged one. Waits for running work by the deadline. RF_OK without guards. */
+/* Checks the guard bands of all live buffers (RF_CHECK=guard): RF_E_CORRUPT names the first damaged one. Waits for
+ * running work by the deadline. Without guard bands it returns RF_OK. */
 RF_API rf_status rf_device_check_guards(struct rf_device *device, int64_t timeout_ns);
 
 /* ---- buffers ----------------------------------------------------------------------------- */
@@ -205,24 +203,24 @@ struct rf_buffer_params {
     size_t struct_size;
     uint64_t bytes; /* > 0 */
     bool zeroed;
-    bool direct;            /* from and to the driver, not through the pool */
+    bool direct;            /* allocated from and freed to the driver, not through the pool */
     struct rf_queue *queue; /* where it will be used first: lets the pool reuse memory in queue order */
     const char *label;      /* for the ledger */
 };
 
-/* RF_E_BUDGET: refused; rf_error_text() says what was asked, the limit, free, total and the
- * knob. RF_E_DEVICE_MEMORY: granted, but the driver had none. The ledger is unchanged on
- * failure. Blocks: not on other queues' work; zeroing is ordered on params->queue or waited
- * for by the default deadline. */
+/* RF_E_BUDGET: refused; rf_error_text() gives the bytes asked for, the limit, the free and total memory, and the
+ * option to change. RF_E_DEVICE_MEMORY: the budget granted it, but the driver had no memory. The ledger is unchanged
+ * on failure. Blocks: not on other queues' work; zeroing is ordered on params->queue or waited for by the default
+ * deadline. */
 RF_API rf_status rf_buffer_create_safe_at(struct rf_device *device, const struct rf_buffer_params *params,
                                           struct rf_buffer **out, struct rf_site site);
 RF_API rf_status rf_buffer_create_safe(struct rf_device *device, const struct rf_buffer_params *params,
                                        struct rf_buffer **out);
 #define rf_buffer_create_safe(device, params, out) rf_buffer_create_safe_at((device), (params), (out), RF_SITE)
 
-/* The memory is reused or freed once the work that was submitted with it is done; does not
- * block for it. A buffer with views lives until the last of them is destroyed. RF_E_CORRUPT:
- * destroyed, but a guard band had been overwritten. */
+/* The memory is reused or freed once the work that was submitted with it is done; the call does not wait for that. A
+ * buffer with views lives until the last of them is destroyed. RF_E_CORRUPT: destroyed, but a guard band had been
+ * overwritten. */
 RF_API rf_status rf_buffer_destroy(struct rf_buffer **buffer);
 
 /* A part of a buffer that can be passed wherever a buffer can. */
@@ -234,7 +232,7 @@ RF_API struct rf_device *rf_buffer_device(const struct rf_buffer *buffer);
  * the buffer until it is done. */
 RF_API uint64_t rf_buffer_address(const struct rf_buffer *buffer);
 
-/* Pinned host memory: transfers without an intermediate copy. Charged to the host budget. */
+/* Pinned host memory, for transfers without an intermediate copy. It is charged to the host budget. */
 RF_API rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct rf_pinned **out,
                                      struct rf_site site);
 #define rf_pinned_create(device, bytes, out) rf_pinned_create_at((device), (bytes), (out), RF_SITE)
@@ -244,11 +242,11 @@ RF_API uint64_t rf_pinned_bytes(const struct rf_pinned *pinned);
 
 /* ---- transfers ---------------------------------------------------------------------------- */
 
-/* Ordered on the queue. On return the source may be reused; the copy itself may still be
- * under way. Through pinned staging. */
+/* The copy is ordered on the queue and goes through pinned staging memory. On return the source may be reused; the
+ * copy itself may still be under way. */
 RF_API rf_status rf_copy_to_device_safe(struct rf_queue *queue, struct rf_buffer *to, uint64_t to_offset,
                                         const void *from, uint64_t bytes);
-/* Ordered on the queue; waits for it by the queue's deadline. On failure the destination may
+/* The copy is ordered on the queue, and the call waits for it by the queue's deadline. On failure the destination may
  * be partly written. */
 RF_API rf_status rf_copy_from_device_safe(struct rf_queue *queue, void *to, struct rf_buffer *from,
                                           uint64_t from_offset, uint64_t bytes);
@@ -275,8 +273,8 @@ RF_API rf_status rf_queue_create(struct rf_device *device, const struct rf_queue
                                  struct rf_queue **out);
 /* Does not wait: work already submitted still runs, and memory it uses stays until it ends. */
 RF_API rf_status rf_queue_destroy(struct rf_queue **queue);
-/* Waits until everything submitted so far is done. RF_E_TIMEOUT names the oldest unfinished
- * launch; waiting again is allowed. RF_E_DEVICE_LOST: a fault, with that name. */
+/* Waits until everything submitted so far is done. RF_E_TIMEOUT names the oldest unfinished launch; waiting again is
+ * allowed. RF_E_DEVICE_LOST: a fault happened; the error text names the same launch. */
 RF_API rf_status rf_queue_wait(struct rf_queue *queue, int64_t timeout_ns);
 RF_API rf_status rf_queue_idle(struct rf_queue *queue, bool *idle);
 /* Work submitted to 'queue' from now on runs after what was submitted to 'before' so far. */
@@ -288,7 +286,7 @@ RF_API rf_status rf_event_destroy(struct rf_event **event);
 RF_API rf_status rf_event_record(struct rf_event *event, struct rf_queue *queue);
 RF_API rf_status rf_event_wait(struct rf_event *event, int64_t timeout_ns);
 RF_API rf_status rf_event_done(struct rf_event *event, bool *done);
-/* Both created with timing, recorded and done. */
+/* Both events must have been created with timing, recorded, and be done. */
 RF_API rf_status rf_event_elapsed(struct rf_event *start, struct rf_event *end, int64_t *elapsed_ns);
 RF_API rf_status rf_queue_after_event(struct rf_queue *queue, struct rf_event *event);
 
@@ -305,7 +303,7 @@ struct rf_kernel_info {
     uint32_t local_bytes;  /* per thread: spills or private arrays, as the driver says */
     uint32_t registers;    /* as the driver says, 0 if it does not */
 };
-/* Borrowed until the device closes. RF_E_NOT_FOUND names the closest. */
+/* The kernel is borrowed until the device closes. RF_E_NOT_FOUND names the kernel with the closest name. */
 RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out);
 RF_API rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info);
 
@@ -368,81 +366,81 @@ struct rf_launch {
     const struct rf_arg *args;
     size_t arg_count;
 };
-/* Reports argument errors only (count, sizes, grid, block, shared memory against the device's
- * limits, buffers of another device); what goes wrong on the GPU shows at the wait. Blocks:
- * only when very many launches are unfinished, by the queue's deadline. */
+/* Reports argument errors only (count, sizes, grid, block, shared memory against the device's limits, buffers of
+ * another device); what goes wrong on the GPU shows at the wait. Blocks: only when very many launches are unfinished,
+ * and then by the queue's deadline. */
 RF_API rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch);
 
-/* ---- recordings: much work, one submission ---------------------------------------------------- */
+/* ---- recordings: many launches in one submission ---------------------------------------------- */
 
-/* From here to rf_queue_record_end what is submitted to the queue is recorded and does not run: rf_queue_launch,
- * rf_fill, rf_copy_on_device, rf_upload_async and rf_download_async. Arguments and addresses are recorded as they
- * are; what shall differ from run to run lies in memory. Everything else on the queue is refused with RF_E_INVALID
- * and is not part of the recording: copies of ordinary host memory, events, order between queues, waits, zeroed
- * buffers, runs of other recordings. Other queues are not disturbed, this thread's neither. name: what time-outs and
- * faults call a run; copied; NULL: "recording". RF_E_UNSUPPORTED: the driver cannot. On failure the queue is as it
- * was. */
+/* From here to rf_queue_record_end the work that is submitted to the queue is recorded and does not run. That holds
+ * for rf_queue_launch, rf_fill, rf_copy_on_device, rf_upload_async and rf_download_async. Arguments and addresses are
+ * recorded as they are; data that differs from run to run must be in memory. Everything else on the queue is refused
+ * with RF_E_INVALID and is not part of the recording: copies of ordinary host memory, events, order between queues,
+ * waits, zeroed buffers, runs of other recordings. Other queues are not disturbed, not even other queues of this
+ * thread. name: the name of a run in the texts of time-outs and faults; copied; NULL: "recording". RF_E_UNSUPPORTED:
+ * the driver cannot record. On failure the queue is as it was. */
 RF_API rf_status rf_queue_record_begin(struct rf_queue *queue, const char *name);
 
-/* Ends recording and makes it ready to run. What the driver takes for it is measured and charged as the driver's:
- * RF_E_BUDGET if there is no room for it, or if it was too much. It fails with the first failure of a call that was
- * to be recorded, wrong arguments included, and with RF_E_INVALID if nothing was recorded. On failure there is no
- * recording, and the queue is usable as before. Blocks: not on other work. Buffers and pinned memory that were
- * recorded are kept until the recording is destroyed, even if their handles are destroyed before; they stay in the
- * ledger that long. */
+/* Ends the recording and makes it ready to run. The memory that the driver takes for it is measured and charged as
+ * part of driver_bytes: RF_E_BUDGET if there is no room for it, or if the driver took too much. If a call that was to
+ * be recorded failed, also for wrong arguments, ending fails with the first such failure; if nothing was recorded, it
+ * fails with RF_E_INVALID. On failure there is no recording, and the queue is usable as before. It does not block on
+ * other work. Buffers and pinned memory that were recorded are kept until the recording is destroyed, even if their
+ * handles are destroyed before that; they stay in the ledger for that time. */
 RF_API rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording **out);
 
-/* Runs it: one submission, ordered, waited for and named as a launch is. A fault in it names the recording. Any queue
- * of the same device; the order between runs on different queues is the caller's. One thread at a time per recording.
- */
+/* Runs the recording as one submission, which is ordered, waited for and named as a launch is. A fault in it names
+ * the recording. queue may be any queue of the same device; the caller orders runs on different queues. One thread at
+ * a time may use a recording. */
 RF_API rf_status rf_recording_run(struct rf_queue *queue, struct rf_recording *recording);
 
 struct rf_recording_info {
     size_t struct_size;
     const char *name;      /* valid as long as the recording */
-    uint64_t submissions;  /* that were recorded */
-    uint64_t driver_bytes; /* charged for it */
+    uint64_t submissions;  /* how many were recorded */
+    uint64_t driver_bytes; /* charged for the recording */
 };
 RF_API rf_status rf_recording_get_info(const struct rf_recording *recording, struct rf_recording_info *info);
 
-/* Does not wait: runs under way go on. The driver's part is given back at the next moment when nothing runs on the
- * device, at the latest when that closes; if it cannot be closed by its deadline, it is abandoned with the rest. */
+/* It does not wait: runs that are under way go on. The driver's memory for the recording is given back at the next
+ * moment when nothing runs on the device, at the latest when the device closes. If the device cannot be closed by its
+ * deadline, this memory is abandoned with the rest. */
 RF_API rf_status rf_recording_destroy(struct rf_recording **recording);
 
-/* ---- for those who run tests ------------------------------------------------------------------ */
+/* ---- for test runners ------------------------------------------------------------------------- */
 
-/* A number between what was made on the device so far and what will be. */
+/* Gives a number that separates the objects made on the device so far from those made later. */
 RF_API uint64_t rf_device_mark(struct rf_device *device);
 
 struct rf_sweep {
     size_t struct_size;
-    uint64_t mark;                                            /* sweep what was made after it */
-    int64_t timeout_ns;                                       /* for the work that still runs */
-    bool (*visit)(void *user, const struct rf_allocation *a); /* each allocation that remained; may be NULL */
+    uint64_t mark;                                            /* sweep the objects made after it */
+    int64_t timeout_ns;                                       /* deadline for the work that still runs */
+    bool (*visit)(void *user, const struct rf_allocation *a); /* for each allocation that remained; may be NULL */
     void *user;
     /* Filled in: */
-    uint64_t allocations, bytes; /* remained, and were released */
+    uint64_t allocations, bytes; /* that remained and were released */
     uint64_t handles;            /* queues, events and views that remained */
 };
-/* Drains every queue by the deadline, checks guard bands, reports and releases every buffer,
- * pinned memory, queue and event that was made after the mark and not destroyed; their handles
- * are dead then. RF_E_TIMEOUT: work did not end, the device is lost. RF_E_CORRUPT: swept, but a
- * guard band had been overwritten, now or at a destroy since the mark. No other thread may use the device meanwhile.
- */
+/* Drains every queue by the deadline, checks guard bands, and reports and releases every buffer, pinned memory, queue
+ * and event that was made after the mark and not destroyed. Their handles are invalid after that. RF_E_TIMEOUT: work
+ * did not end, the device is lost. RF_E_CORRUPT: swept, but a guard band had been overwritten, now or at a destroy
+ * since the mark. No other thread may use the device meanwhile. */
 RF_API rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *sweep);
 
-/* A share of a GPU for a process that does not open it but starts others that do: a lease
- * without a device, no driver is touched. */
+/* A share of a GPU for a process that does not open the GPU but starts other processes that do. It is a lease without
+ * a device, and no driver is touched. */
 struct rf_share;
 struct rf_share_params {
     size_t struct_size;
     int index;
     const char *budget;  /* NULL: RF_BUDGET */
-    uint64_t free_bytes; /* what is free, if another process measured it; 0: ask the kernel, else assume all */
+    uint64_t free_bytes; /* free memory that another process measured; 0: ask the kernel, else assume all */
     bool exclusive;      /* wait for a turn: one exclusive share of this user on a GPU at a time */
-    int64_t timeout_ns;  /* for the turn */
+    int64_t timeout_ns;  /* for waiting for the turn */
 };
-/* RF_E_BUSY: the turn did not come by the deadline; names the holder. */
+/* RF_E_BUSY: the turn did not come by the deadline; the error text names the holder. */
 RF_API rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_params *params,
                                  struct rf_share **out);
 RF_API void rf_share_destroy(struct rf_share **share);
@@ -477,16 +475,16 @@ enum rf_dtype {
     RF_DTYPE_COUNT
 };
 #define RF_MAX_RANK 8
-/* What lies in a tensor's memory, and where. Frozen. */
+/* The type, shape and place of a tensor's elements in memory. Frozen. */
 struct rf_tensor_desc {
     enum rf_dtype dtype;
     int rank;
     uint64_t shape[RF_MAX_RANK];
-    uint64_t strides[RF_MAX_RANK]; /* in elements; all zero: row-major, the only one for quantized types */
+    uint64_t strides[RF_MAX_RANK]; /* in elements; all zero: row-major, the only layout for quantized types */
     uint64_t byte_offset;
 };
 RF_API const char *rf_dtype_name(enum rf_dtype dtype);
-/* Elements in a block (1 for plain types) and bytes of a block; 0 for no dtype. */
+/* The elements in a block (1 for plain types) and the bytes of a block; 0 for a number that is no dtype. */
 RF_API size_t rf_dtype_block(enum rf_dtype dtype);
 RF_API size_t rf_dtype_block_bytes(enum rf_dtype dtype);
 /* Bytes of an element of a plain type; 0 for a quantized one. */
@@ -503,21 +501,21 @@ RF_API rf_status rf_tensor_destroy(struct rf_tensor **tensor);
 RF_API struct rf_buffer *rf_tensor_buffer(const struct rf_tensor *tensor);
 RF_API const struct rf_tensor_desc *rf_tensor_get_desc(const struct rf_tensor *tensor);
 
-/* A tensor on the GPU if the budget allows it, else in host memory: for those who want memory alone and go on either
- * way. The graph's planner (graph.h) does the same for whole models. */
+/* A tensor on the GPU if the budget allows it, else in host memory: for programs that need only memory and can go on
+ * with either. The graph's planner (graph.h) does the same for whole models. */
 struct rf_smart_tensor;
 enum rf_tensor_location { RF_ON_DEVICE, RF_ON_HOST };
-/* On the device as rf_tensor_empty_safe makes it, not cleared. Where the budget, the floor or the driver refuses, or
- * the device is lost: zeroed host memory, charged to the host budget, and one warning in the log. device NULL: host
- * memory, charged to nobody. RF_E_INVALID for a descriptor that makes no sense, RF_E_NO_MEMORY where the host has
- * none either. */
+/* On the device the memory is as rf_tensor_empty_safe makes it, not cleared. Where the budget, the floor or the
+ * driver refuses, or the device is lost, the tensor gets zeroed host memory, charged to the host budget, and the log
+ * gets one warning. device NULL: host memory that is charged to no budget. RF_E_INVALID: a descriptor that makes no
+ * sense. RF_E_NO_MEMORY: the host has no memory either. */
 RF_API rf_status rf_tensor_create_smart_at(struct rf_device *device, const struct rf_tensor_desc *desc,
                                            struct rf_smart_tensor **out, struct rf_site site);
 #define rf_tensor_create_smart(device, desc, out) rf_tensor_create_smart_at((device), (desc), (out), RF_SITE)
 RF_API rf_status rf_smart_tensor_destroy(struct rf_smart_tensor **tensor);
 RF_API enum rf_tensor_location rf_smart_tensor_location(const struct rf_smart_tensor *tensor);
 RF_API const struct rf_tensor_desc *rf_smart_tensor_get_desc(const struct rf_smart_tensor *tensor);
-/* Borrowed from it; NULL where it is in the other place. */
+/* Borrowed from the tensor; NULL where it is in the other place. */
 RF_API struct rf_tensor *rf_smart_tensor_device(const struct rf_smart_tensor *tensor);
 RF_API void *rf_smart_tensor_host(const struct rf_smart_tensor *tensor);
 
@@ -536,7 +534,7 @@ struct rf_builtin_kernel {
     int32_t scalar_registers;
     int32_t scratch_bytes;
     int32_t spills;
-    uint32_t early; /* 1: it waits by itself for the work before it, so a driver may start it while that ends */
+    uint32_t early; /* 1: the kernel itself waits for the work before it, so a driver may start it before that ends */
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);

@@ -21,33 +21,32 @@ enum rf_kv_type { RF_KV_F16, RF_KV_F32, RF_KV_Q8_0 };
 struct rf_engine_params {
     size_t struct_size;
     struct rf_runtime *runtime; /* borrowed until the engine is closed */
-    const char *model;          /* a GGUF file; of a split one any part */
+    const char *model;          /* a GGUF file; any part of a split one */
     const char *device;         /* "auto" (NULL), "cpu", "gpu", an index or part of a name */
     const char *budget;         /* of the device; NULL: RF_BUDGET */
     uint32_t context;           /* tokens a session can hold; 0: the model's own, or what memory allows */
-    uint32_t sessions;          /* that may be open at once, each with a whole context; 0: 1 */
+    uint32_t sessions;          /* how many may be open at once, each with a whole context; 0: 1 */
     enum rf_kv_type kv;
-    uint32_t device_layers; /* layers on the device, the last ones; 0: as many as fit. RF_E_BUDGET where a number does
-                               not fit */
+    uint32_t device_layers; /* how many of the last layers are offloaded to the device; 0: as many as fit. RF_E_BUDGET
+                               if a given number does not fit */
     unsigned threads;       /* of the CPU; 0: RF_THREADS, else one per usable core */
     const char *simd;       /* of the CPU; NULL: the best */
     uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512 */
     bool no_replay;         /* submit each node anew instead of replaying a recording */
-    /* How often, at most, the device's free memory is looked at between runs; 0: every 20 ms; 1: before each run;
-     * negative: never, and what was placed stays where it is. */
+    /* How often, at most, the engine reads the device's free memory between runs, in nanoseconds; 0: every 20 ms; 1:
+     * before each run; negative: never, and layers and KV caches stay where they were placed. */
     int64_t watch_ns;
-    /* A prompt is evaluated in parts so small that no kernel takes longer than this on the device; 0: 8 where the
-     * device drives a display, else no limit; negative: no limit. */
+    /* A prompt is evaluated in parts so small that no kernel takes longer than this on the device, in milliseconds;
+     * 0: 8 where the device drives a display, else no limit; negative: no limit. */
     int32_t kernel_ms;
-    uint32_t duty_percent; /* of the time, the device may be busy: it is left idle after each run; 0: 100 */
+    uint32_t duty_percent; /* the share of time the device may be busy: it is left idle after each run; 0: 100 */
     /* Called while weights are loaded; false cancels (RF_E_CANCELLED). NULL: none. */
     bool (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
-    bool plan_only; /* decide what would go where, for rf_engine_get_info, and load nothing; no session can be created
-                     */
+    bool plan_only; /* plan the placement, for rf_engine_get_info, and load nothing; no session can be created */
 };
 /* RF_E_NOT_FOUND, RF_E_IO, RF_E_SYNTAX: the file. RF_E_UNSUPPORTED: an architecture (named, with those supported) or
- * a tensor type. RF_E_BUDGET: it fits nowhere. Without a device it runs on the CPU. */
+ * a tensor type. RF_E_BUDGET: the model fits nowhere. Without a device the engine runs on the CPU. */
 RF_API rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine **out);
 /* RF_E_BUSY: a session is open. */
 RF_API rf_status rf_engine_close(struct rf_engine **engine);
@@ -63,17 +62,17 @@ struct rf_engine_info {
     uint32_t device_layers; /* on the device; the others run on the CPU */
     uint64_t device_weight_bytes, host_weight_bytes, device_kv_bytes, host_kv_bytes;
     enum rf_kv_type kv;
-    bool degraded; /* layers or caches that could be on the device are not: see rf_engine_notice */
-    /* The next three are of the device; 0 where none is used. */
+    bool degraded; /* layers or KV caches that could be on the device are not: see rf_engine_notice */
+    /* The next three are figures of the device; 0 where none is used. */
     uint64_t budget_bytes;
     uint64_t driver_bytes;  /* the driver's own: context, kernels, recordings */
-    uint64_t scratch_bytes; /* what a run needs besides, estimated */
+    uint64_t scratch_bytes; /* what a run needs in addition, estimated */
     /* Weights of the layers and the output that run on the CPU although there is a device; each token reads them. */
     uint64_t spilled_weight_bytes;
     /* The placement may change while sessions run; device_layers and the bytes say how it is now. */
-    uint32_t device_kv_layers;     /* how many of the layers on the device have their cache there too */
-    uint64_t pinned_kv_bytes;      /* of host_kv_bytes: caches of layers that are, or were, on the device */
-    uint64_t steps_down, steps_up; /* how many layers and caches were moved to the host, and back */
+    uint32_t device_kv_layers;     /* how many of the layers on the device have their KV cache there too */
+    uint64_t pinned_kv_bytes;      /* of host_kv_bytes: KV caches of layers that are, or were, on the device */
+    uint64_t steps_down, steps_up; /* how many layers and KV caches were moved to the host, and back */
     uint32_t batch;                /* how many tokens of a prompt are evaluated at a time */
     int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
     /* The host's budget, and what all objects of the runtime take of it; the mapped file is not counted. */
@@ -88,28 +87,29 @@ RF_API const struct rf_tokenizer *rf_engine_tokenizer(const struct rf_engine *en
 /* ---- a session --------------------------------------------------------------------------------------- */
 
 struct rf_session;
-/* RF_E_BUDGET: as many are open as the engine has caches for. */
+/* RF_E_BUDGET: as many sessions are open as the engine has KV caches for. */
 RF_API rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out);
 RF_API void rf_session_destroy(struct rf_session **session);
-/* Tokens held so far. */
+/* How many tokens the session holds. */
 RF_API uint32_t rf_session_length(const struct rf_session *session);
-/* Forgets all but the first 'length' tokens. RF_E_INVALID: there are fewer. */
+/* Forgets all but the first 'length' tokens. RF_E_INVALID: the session holds fewer. */
 RF_API rf_status rf_session_rewind(struct rf_session *session, uint32_t length);
-/* How many tokens these and what the session holds have in common at the start; for prefix reuse. */
+/* How many tokens at the start are the same in this array and in the session; for prefix reuse. */
 RF_API uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count);
 /* Stops what the session is doing, also in the middle of a part of a prompt: before the next operation on the CPU, or
  * when the work that the GPU was given is done. The call that was stopped returns RF_E_CANCELLED, and the session
  * holds the tokens that were complete; there may be no logits to sample from then. Where the session is doing
- * nothing, its next evaluation or generation is stopped before it begins. Any thread; a signal handler may call it
- * too. */
+ * nothing, its next evaluation or generation is stopped before it begins. Any thread may call it, and so may a signal
+ * handler. */
 RF_API void rf_session_cancel(struct rf_session *session);
 
-/* Appends tokens. logits may be NULL; all: a row of 'vocabulary' floats for each token, else one row, for the last.
- * RF_E_INVALID: a token out of range, or more than the context holds: the session is unchanged. */
+/* Appends tokens. logits may be NULL; otherwise it receives rows of 'vocabulary' floats: with 'all' one row for each
+ * token, else one row for the last token. RF_E_INVALID: a token is out of range, or there are more than the context
+ * holds; the session is unchanged. */
 RF_API rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all,
                                  float *logits);
-/* The same for one token each of several sessions of one engine, in one run; logits: a row for each, or NULL. The run
- * has another shape than that of rf_session_eval, so the last bits may differ. Where one of the sessions was
+/* Appends one token to each of several sessions of one engine, in one run. logits: a row for each session, or NULL.
+ * The run has another shape than that of rf_session_eval, so the last bits may differ. Where one of the sessions was
  * cancelled, the call is cancelled for all. On failure all are unchanged, but have no logits to sample from. */
 RF_API rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
                                   float *logits);
@@ -133,17 +133,18 @@ RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_s
 struct rf_generate_params {
     size_t struct_size;
     uint64_t reserved[5];     /* leave it 0; programs built for 0.1.0 have their sampling parameters here */
-    uint32_t max_tokens;      /* of the whole answer, those in 'said' included; 0: to the end of the context */
-    const char *const *stops; /* texts that end the answer and are not part of it */
+    uint32_t max_tokens;      /* of the whole generation, those in 'said' included; 0: to the end of the context */
+    const char *const *stops; /* texts that end the generation and are not part of it */
     size_t stop_count;
     bool ignore_end; /* go on after tokens that end a text */
-    /* Called with text as it is made, in whole UTF-8 sequences, and with each token; false stops. */
+    /* Called with text as it is generated, in whole UTF-8 sequences, and with each token; false ends the generation.
+     */
     bool (*text)(void *user, const char *text, size_t bytes);
     bool (*token)(void *user, int32_t token);
     void *user;
-    /* To resume an answer that a failure interrupted, with the same session or one of another engine: the tokens that
-     * were passed to 'token', which the session must end with (evaluate them after the prompt), and how many bytes
-     * were passed to 'text'. The answer continues as it would have: characters and stop texts may span the
+    /* To resume a generation that a failure interrupted, with the same session or one of another engine: the tokens
+     * that were passed to 'token', which the session must end with (evaluate them after the prompt), and how many
+     * bytes were passed to 'text'. The generation continues as it would have: characters and stop texts may span the
      * interruption, and text that was not passed on yet comes first. Where max_tokens were generated already nothing
      * is sampled, and the session need not hold them. RF_E_INVALID: the session ends with other tokens, or they give
      * less text. */
@@ -158,14 +159,15 @@ struct rf_generate_result {
     uint32_t tokens;           /* how many were generated; those in 'said' are not counted */
     int64_t first_ns, rest_ns; /* time to the first token, and for the others */
 };
-/* Continues from the tokens that the session holds: at least one, whose logits the answer begins with. The last token
- * sampled is passed on but not held. On failure the result counts the tokens that were passed on. Text may be held
- * back: half a character, or what could be the beginning of a stop text. It is passed on when the answer ends, also
- * by RF_E_CANCELLED, but not after any other failure: see rf_generate_params.said. */
+/* Generates tokens after those that the session holds. The session must hold at least one token; the first token is
+ * sampled from the logits of the last one. The last token sampled is passed on, but the session does not hold it. On
+ * failure the result counts the tokens that were passed on. Text may be held back: half a character, or what could be
+ * the beginning of a stop text. It is passed on when the generation ends, also by RF_E_CANCELLED, but not after any
+ * other failure: see rf_generate_params.said. */
 RF_API rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
                                            struct rf_generate_result *result);
-/* Write rf_session_generate. The library also exports a function of that name, for programs that were built for
- * 0.1.0, whose result had no struct_size; the macro keeps new programs from it. */
+/* Programs call rf_session_generate. The library also exports a function of that name, for programs that were built
+ * for 0.1.0, whose result had no struct_size; the macro keeps new programs from it. */
 #define rf_session_generate rf_session_generate_sized
 
 /* ---- chat ----------------------------------------------------------------------------------------------- */
@@ -180,10 +182,11 @@ struct rf_chat_message {
     enum rf_chat_role role;
     const char *text;
 };
-/* rf_chat_encode(engine, format, messages, count, &ids, &id_count): token ids of a conversation, with the beginning
- * of the answer that is to come; to be given back with rf_token_ids_destroy. What is in the messages is never taken
- * for a control token. The macro passes the size of a message, as struct_size would for each; zero the messages
- * before setting their fields. (The library also exports a function rf_chat_encode, for programs built for 0.1.0.) */
+/* rf_chat_encode(engine, format, messages, count, &ids, &id_count): gives the token ids of a conversation, followed
+ * by the beginning of the assistant's next message; destroy them with rf_token_ids_destroy. Text in the messages is
+ * never taken for a control token. The macro passes the size of a message, as struct_size would for each; zero the
+ * messages before setting their fields. (The library also exports a function rf_chat_encode, for programs built for
+ * 0.1.0.) */
 RF_API rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *engine,
                                       enum rf_chat_format format, const struct rf_chat_message *messages,
                                       size_t count, int32_t **ids, size_t *id_count);

@@ -1,8 +1,8 @@
 /* ROCmForge: the operations, and checking them against their references.
  *
- * One table names each op: its tensors, the rules for their shapes and types, a scalar
- * reference that is the truth, the tolerance, and a list of cases. The same table drives the
- * checks here, the benchmarks, and what a backend says it supports. */
+ * One table names each op: its tensors, the rules for their shapes and types, a scalar reference that defines the
+ * right result, the tolerance, and a list of cases. The checks here and the benchmarks use this table, and backends
+ * take from it what they support. */
 #ifndef ROCMFORGE_OPS_H
 #define ROCMFORGE_OPS_H
 
@@ -25,10 +25,10 @@ RF_API rf_status rf_op_info_at(size_t index, struct rf_op_info *info);
 /* One case on one device. Text is borrowed for the visit. May grow at its end. */
 struct rf_check_result {
     const char *op, *label; /* "softmax", "f32 3x1021 offset 3" */
-    rf_status status;       /* RF_OK: it ran; else why not, in 'why' */
-    const char *why;        /* also what differs, where it does */
+    rf_status status;       /* RF_OK: it ran; else 'why' says why it did not */
+    const char *why;        /* where the results differ, also how */
     bool passed;
-    double error, tolerance; /* largest |got - want| / (absolute + relative * |want|), passed at most 1 */
+    double error, tolerance; /* largest |got - want| / (absolute + relative * |want|); at most 1 passes */
     bool same_bits;          /* a second run gave the same bits */
     int64_t time_ns;         /* with bench: the median time; else 0 */
     uint64_t bytes, flops;   /* with bench: the traffic bytes and operations that the case needs at least */
@@ -39,12 +39,12 @@ struct rf_check_params {
     const char *op;           /* a name or pattern (*, ?); NULL: all */
     struct rf_device *device; /* NULL: the CPU */
     const char *simd;         /* of the CPU: "scalar", "avx2", "avx512"; NULL or "auto": the best this machine has */
-    unsigned threads;         /* of the CPU; 0: RF_THREADS, else one per usable core */
+    unsigned threads;         /* CPU threads; 0: RF_THREADS, else one per usable core */
     uint64_t seed;            /* of the data; the same seed, the same data */
     bool bench;
     bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */
     void *user;
-    struct rf_runtime *runtime; /* whose threads the CPU uses; NULL: the device's, else one of its own */
+    struct rf_runtime *runtime; /* provides the CPU's threads; NULL: the device's, else one of its own */
 };
 /* Frozen. */
 struct rf_check_counts {

@@ -15,9 +15,9 @@
  * pattern such as 'scale.*', --in-process), or any number of executables with `rocmforge test`.
  * Each test runs in a process of its own unless told otherwise.
  *
- * Assertions (RF_ASSERT…) end the test, through helper functions too; expectations (RF_EXPECT…)
- * record a failure and go on. Both may be used from any thread the test started: on such a
- * thread an assertion that fails records the failure and ends the thread.
+ * Assertions (RF_ASSERT…) end the test, through helper functions too; expectations (RF_EXPECT…) record a failure and
+ * go on. Both may be used from any thread that the test started: there an assertion that fails records the failure
+ * and ends the thread.
  *
  * librocmforge-test is a static library: compile tests with the header of the library they are linked with. The
  * structs here that have no struct_size may change from release to release.
@@ -41,7 +41,7 @@ extern "C" {
 #define RF_STATIC_CHECK_(condition, why) _Static_assert(condition, why)
 #endif
 
-/* Options that are not named are zero: no reason to warn. */
+/* Options that are not named are zero, so the compiler's warning about missing initializers is turned off. */
 #define RF_QUIET_(...)                                                                                               \
     _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wmissing-field-initializers\"")                \
         __VA_ARGS__ _Pragma("GCC diagnostic pop")
@@ -55,7 +55,7 @@ struct rf_test_options {
     const char *tags;       /* "slow,stress" */
     bool serial;            /* never beside another GPU test, whatever the runner was told */
     const char *group;      /* never beside another test of the same group */
-    void (*setup)(void);    /* before the test, in its process; a failure or skip there is the test's */
+    void (*setup)(void);    /* before the test, in its process; a failure or skip there counts for the test */
     void (*teardown)(void); /* after it, also when it, or the set-up, failed or skipped */
 };
 
@@ -68,7 +68,7 @@ struct rf_test {
     const void *row;      /* of a table of cases; else NULL */
     struct rf_test *next; /* set by rf_test_register */
 };
-/* Before main; the test is borrowed for good. */
+/* Must be called before main; the test is borrowed until the process ends. */
 RF_API void rf_test_register(struct rf_test *test);
 
 /* RF_TEST(suite, name, options…) { body }: its id is "suite.name". */
@@ -90,9 +90,9 @@ RF_API void rf_test_register(struct rf_test *test);
  *         … c->rows, c->columns …                      // softmax.matches/square, softmax.matches/odd
  *     }
  *
- * RF_TEST_CASES names the rows by their index (softmax.matches/0); the labelled form by the
- * member `label`. What is no letter, digit or one of "._-+=,:" in a label becomes '_'. The table
- * is an array with static storage, filled when the program is loaded. */
+ * RF_TEST_CASES names the rows by their index (softmax.matches/0); the labelled form by the member `label`. In a
+ * label, each character that is not a letter, a digit or one of "._-+=,:" becomes '_'. The table is an array with
+ * static storage, filled when the program is loaded. */
 #define RF_TEST_CASES(suite_, name_, type_, table_, ...)                                                             \
     RF_TEST_ROWS_(suite_, name_, type_, table_, (size_t)-1, __VA_ARGS__)
 #define RF_TEST_LABELLED_CASES(suite_, name_, type_, table_, ...)                                                    \
@@ -110,13 +110,14 @@ RF_API void rf_test_register(struct rf_test *test);
         rf_test_register_rows(&rf_self_, (table_), sizeof(table_) / sizeof((table_)[0]), sizeof(type_), (label_));   \
     }                                                                                                                \
     static void rf_test_##suite_##_##name_(__attribute__((unused)) const type_ *c)
-/* label_offset: of a `const char *` in each row; (size_t)-1: none. All borrowed for good. */
+/* label_offset: the offset of a `const char *` in each row; (size_t)-1: none. Everything is borrowed until the
+ * process ends. */
 RF_API void rf_test_register_rows(const struct rf_test *test, const void *rows, size_t count, size_t row_bytes,
                                   size_t label_offset);
 
-/* Set-up once per process before the suite's first test there, tear-down after its last.
- * In one process per test that is around every test. What set-up allocates on the fixture's
- * device lives until tear-down; a failure or skip in it is that of every test of the suite. */
+/* Set-up runs once per process, before the suite's first test there, and tear-down after its last. With one process
+ * per test both run around every test. What set-up allocates on the fixture's device lives until tear-down; a failure
+ * or skip in set-up counts for every test of the suite. */
 struct rf_test_suite {
     const char *name, *file;
     int line;
@@ -124,9 +125,9 @@ struct rf_test_suite {
         void (*setup)(void);
         void (*teardown)(void);
     } options;
-    /* The harness's own: */
+    /* Used by the harness only: */
     int state;
-    char *why; /* set-up failed or skipped with these words */
+    char *why; /* why set-up failed or skipped */
     struct rf_test_suite *next;
 };
 RF_API void rf_test_register_suite(struct rf_test_suite *suite);
@@ -160,7 +161,7 @@ RF_API void rf_test_register_suite(struct rf_test_suite *suite);
 /* printf-style line shown with the test's output. */
 #define RF_NOTE(...) rf_test_note(__VA_ARGS__)
 
-/* What this thread is at, shown with every failure from here to the end of the block:
+/* Says what this thread is doing; the text is shown with every failure from here to the end of the block:
  *     for (int layer = 0; layer < 32; layer++) { RF_TRACE("layer %d", layer); check(layer); } */
 struct rf_trace {
     struct rf_trace *outer;
@@ -223,7 +224,7 @@ enum rf_compare_rule { RF_COMPARE_NEAR, RF_COMPARE_ULP, RF_COMPARE_BITS };
 struct rf_compare {
     enum rf_compare_rule rule;
     double absolute, relative; /* NEAR: |actual - expected| <= absolute + relative * |expected| */
-    uint64_t ulp;              /* ULP: so many representable values apart, in the array's own type */
+    uint64_t ulp;              /* ULP: at most this many representable values apart, in the array's own type */
     int rank;                  /* 0: no shape */
     uint64_t shape[RF_MAX_RANK];
 };
@@ -244,22 +245,22 @@ static inline struct rf_compare rf_ulp(uint64_t distance) {
     struct rf_compare how = {RF_COMPARE_ULP, 0, 0, distance, 0, {0}};
     return how;
 }
-static inline struct rf_compare rf_same_bits(void) { /* -0 is not 0, each NaN is its own */
+static inline struct rf_compare rf_same_bits(void) { /* -0 is not 0, NaNs differ by their bits */
     struct rf_compare how = {RF_COMPARE_BITS, 0, 0, 0, 0, {0}};
     return how;
 }
-/* Adds the shape (row-major, outermost first), so that a failure tells coordinates. */
+/* Adds the shape (row-major, outermost first), so that a failure shows coordinates. */
 static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const uint64_t *shape) {
     how.rank = rank < 0 || rank > RF_MAX_RANK ? 0 : rank;
     for (int i = 0; i < how.rank; i++) how.shape[i] = shape[i];
     return how;
 }
 
-/* RF_ASSERT_F32(actual, expected, count, rf_ulp(2)); F16 and BF16 are raw uint16_t. A failure
- * shows the largest difference with its place and both values, the first difference, how many
- * are over the tolerance, NMSE, NaN and Inf counts, the first ten values of both, and a line of
- * 64 cells that shows where they differ: ' ' nowhere, '.' in few values of the cell, 'x' in many,
- * '#' in all. With RF_TEST_DEBUG set, one that passes says its largest difference, too. */
+/* RF_ASSERT_F32(actual, expected, count, rf_ulp(2)); F16 and BF16 are raw uint16_t. A failure shows the largest
+ * difference with its place and both values, the first difference, how many are over the tolerance, NMSE, NaN and Inf
+ * counts, the first ten values of both, and a line of 64 cells that shows where they differ: ' ' nowhere, '.' in few
+ * values of the cell, 'x' in many, '#' in all. With RF_TEST_DEBUG set, an assertion that passes also shows its
+ * largest difference. */
 #define RF_ASSERT_F32(a, e, count, how) rf_test_f32(__FILE__, __LINE__, true, #a, (a), (e), (count), (how))
 #define RF_EXPECT_F32(a, e, count, how) rf_test_f32(__FILE__, __LINE__, false, #a, (a), (e), (count), (how))
 #define RF_ASSERT_F16(a, e, count, how) rf_test_f16(__FILE__, __LINE__, true, #a, (a), (e), (count), (how))
@@ -282,7 +283,7 @@ static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const
 #define RF_ASSERT_BYTES(actual, expected, bytes)                                                                     \
     rf_test_array(__FILE__, __LINE__, true, #actual, RF_U8, (actual), (expected), (bytes), rf_exact())
 
-/* Device memory, read back on the queue in pieces: the whole buffer holds zeros; or one value in
+/* These read device memory back on the queue, in pieces, and check that the whole buffer holds zeros; or one value in
  * every byte; or, from its start, these values. */
 #define RF_ASSERT_BUFFER_ZERO(queue, buffer)                                                                         \
     rf_test_buffer_bytes(__FILE__, __LINE__, true, #buffer, (queue), (buffer), 0)
@@ -297,51 +298,50 @@ static inline struct rf_compare rf_shaped(struct rf_compare how, int rank, const
 
 /* ---- the fixture: one shared device per process ------------------------------------------------ */
 
-/* The process's device: opened at the first call, closed when the process's last test has ended.
- * The one that RF_TEST_DEVICE names (an index, a uuid or part of a name), else the best that
- * drives no display, else the best, with a warning. Says on stderr, once, what it is.
- * Where there is none the test ends as skipped, with what is missing; where there is one that
- * cannot be opened it says "ERROR: …", why, and the test ends as skipped with those words. (On a
- * thread that the test started, a skip ends that thread only: ask on the test's own first.)
+/* Gives the process's device, which is opened at the first call and closed when the process's last test has ended. It
+ * is the device that RF_TEST_DEVICE names (an index, a uuid or part of a name), else the best that drives no display,
+ * else the best, with a warning. The first call says on stderr which device it is. Where there is no device the test
+ * ends as skipped, and the reason says what is missing. Where there is one that cannot be opened, the call prints
+ * "ERROR: …" with the reason, and the test ends as skipped with that reason. (On a thread that the test started, a
+ * skip ends only that thread: call it on the test's own thread first.)
  *
- * After every test that met the fixture, however it ended, its device is drained by the default
- * deadline, guard bands are checked, and what the test made there and left is reported (it
- * fails: "leaked 4096 bytes: scale_test.c:31"), then released. Without a drain, or after a fatal
- * error, the device is lost: the test fails, and so do later GPU tests of this process, at once.
+ * After every test that used the fixture, however it ended, its device is drained by the default deadline and guard
+ * bands are checked. Objects that the test made there and did not destroy are reported (the test fails: "leaked 4096
+ * bytes: scale_test.c:31") and then released. If the device cannot be drained, or after a fatal error, the device is
+ * lost: the test fails, and later GPU tests of this process fail at once.
  *
- * Borrowed. Threads: any of the test. Blocks: the first call, for the driver. */
+ * The device is borrowed. Any thread of the test may call this function. The first call blocks, for the driver. */
 RF_API struct rf_device *rf_fixture(void);
 RF_API struct rf_device *rf_fixture_device(void); /* the same */
-/* Whether rf_fixture() would find one; opens it; never skips or fails. */
+/* Whether rf_fixture() would find a device. It opens the device, and never skips or fails the test. */
 RF_API bool rf_fixture_available(void);
-/* A queue of the calling thread's own, made at its first call in a test, destroyed after it. Do
- * not keep it beyond the test or the set-up it was asked in; do not destroy it. */
+/* Gives the calling thread's own queue, which is made at its first call in a test and destroyed after the test. Do
+ * not keep it beyond the test or the set-up that asked for it; do not destroy it. */
 RF_API struct rf_queue *rf_fixture_queue(void);
 
 RF_API const char *rf_fixture_device_name(void);                  /* valid as long as the process */
 RF_API uint64_t rf_fixture_total_mb(void);                        /* MiB, here and below */
-RF_API uint64_t rf_fixture_free_mb(void);                         /* when it was opened */
+RF_API uint64_t rf_fixture_free_mb(void);                         /* free memory when the device was opened */
 RF_API uint64_t rf_fixture_safe_mb(void);                         /* the largest allocation granted then */
 RF_API void rf_fixture_memory_stats(struct rf_memory_info *info); /* now */
 
-/* Fails the test unless nothing it made on the device is left: by the ledger, exactly, whatever
- * the tolerance; each leaked allocation is shown with size, call site and age. Then, as a second
- * witness, by the kernel's or driver's figure: what this process holds beyond the ledger may have
- * grown since the fixture was opened by percent of the device's total memory and by what drivers
- * take late for themselves (64 MiB). Where only the free memory of the whole GPU is known, which
- * others change too, that figure counts with a percent above 0; up to 2 s are waited for memory
- * that comes back late. Call it where the test has destroyed what it made; every test ends with the
- * ledger's half of it anyway. */
+/* Fails the test if anything that it made on the device is left. The first check uses the ledger and is exact,
+ * whatever the tolerance; each leaked allocation is shown with size, call site and age. The second check uses the
+ * kernel's or the driver's figure: the memory that this process holds beyond the ledger may have grown, since the
+ * fixture was opened, by percent of the device's total memory and by what drivers take late for themselves (64 MiB).
+ * Where only the free memory of the whole GPU is known, which other processes change too, this check is made only
+ * with a percent above 0. It waits up to 2 s for memory that comes back late. Call it where the test has destroyed
+ * what it made; every test ends with the ledger's half of it anyway. */
 RF_API void rf_fixture_assert_no_leak_at(double percent, struct rf_site site);
 #define rf_fixture_assert_no_leak(percent) rf_fixture_assert_no_leak_at((percent), RF_SITE)
 
-/* Runs a function with the device as if it were a test of its own inside the test: drained,
- * checked, reported and released behind it, also when an assertion in it fails, which then
+/* Runs a function with the device as if it were a test of its own inside the test: after it the device is drained and
+ * checked, and leaks are reported and released. That happens also when an assertion in the function fails, which then
  * ends the test around it. (Every test as a whole has that already.) */
 RF_API void rf_fixture_run(void (*body)(struct rf_device *device, void *user), void *user);
 
-/* How to open it; before its first use (from a constructor, main or a set-up), later it fails
- * the test. Everything is borrowed until the fixture is opened. */
+/* Says how to open the fixture's device. It must be called before the fixture's first use (from a constructor, main
+ * or a set-up); a later call fails the test. Everything is borrowed until the fixture is opened. */
 struct rf_fixture_params {
     size_t struct_size;
     const struct rf_kernel_image *images; /* as in struct rf_device_params */
@@ -351,12 +351,12 @@ struct rf_fixture_params {
     const char *const *options; /* as in struct rf_runtime_params */
 };
 RF_API void rf_fixture_configure(const struct rf_fixture_params *params);
-/* The images alone. */
+/* Sets the images only. */
 RF_API void rf_fixture_images(const struct rf_kernel_image *images, const int *groups, size_t count);
 
 /* ---- random input ---------------------------------------------------------------------------------- */
 
-/* A seed for this run: from --seed or RF_TEST_SEED, else drawn; printed when a test fails. */
+/* The seed of this run: from --seed or RF_TEST_SEED, else chosen at random; it is printed when a test fails. */
 RF_API uint64_t rf_test_seed(void);
 /* A small deterministic generator (seed it with rf_test_seed() plus something of your own). */
 struct rf_random {
@@ -382,7 +382,7 @@ enum rf_special {
 /* Replaces about one in every `one_in` values (at least one, if count and kinds are not 0). */
 RF_API void rf_random_specials(struct rf_random *random, float *values, size_t count, unsigned kinds, size_t one_in);
 
-/* f16 and bf16 as raw bits: rounded to nearest even, exact back. */
+/* Convert f16 and bf16, as raw bits: to them with rounding to nearest even, from them exactly. */
 RF_API uint16_t rf_f16_from_float(float value);
 RF_API float rf_f16_to_float(uint16_t bits);
 RF_API uint16_t rf_bf16_from_float(float value);
@@ -416,7 +416,7 @@ RF_API void rf_test_buffer(const char *file, int line, bool fatal, const char *w
 RF_API void rf_test_buffer_bytes(const char *file, int line, bool fatal, const char *what, struct rf_queue *queue,
                                  struct rf_buffer *buffer, unsigned char value);
 
-/* One per type, so that the compiler checks what is passed. */
+/* One function per type, so that the compiler checks the types of the arrays. */
 #define RF_TYPED_ARRAY_(name_, dtype_, type_)                                                                        \
     static inline void rf_test_##name_(const char *file, int line, bool fatal, const char *what,                     \
                                        const type_ *actual, const type_ *expected, size_t count,                     \
@@ -430,9 +430,9 @@ RF_TYPED_ARRAY_(i32, RF_I32, int32_t)
 RF_TYPED_ARRAY_(i8, RF_I8, int8_t)
 RF_TYPED_ARRAY_(u8, RF_U8, uint8_t)
 
-/* What `main` does; for a main of your own. Returns the exit code. */
+/* Does what the harness's `main` does, for a program with a main of its own. Returns the exit code. */
 RF_API int rf_test_main(int argc, char **argv);
-/* What `rocmforge test` does: the same options, then any number of test executables. */
+/* Does what `rocmforge test` does. The arguments are the same options, then any number of test executables. */
 RF_API int rf_test_main_executables(int argc, char **argv);
 
 #ifdef __cplusplus

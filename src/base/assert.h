@@ -8,10 +8,10 @@
  * defect of the library: whatever comes from outside (a caller's argument, a file, a driver's answer) is refused with
  * a status and never asserted.
  *
- * At level 0, the default, the conditions are compiled but not evaluated, validators do not exist (wrap them in
- * "#if RF_CHECKS >= 2"), and nothing of this is in the library: tools/check_layers.py --library looks.
+ * At level 0, the default, the conditions are compiled but not evaluated, validators do not exist (put them inside
+ * "#if RF_CHECKS >= 2"), and the library contains none of this: tools/check_layers.py --library checks that.
  *
- * Needs nothing else of the library: the simulated driver and the test harness use it too. */
+ * This header needs nothing else of the library: the simulated driver and the test harness use it too. */
 #ifndef RF_BASE_ASSERT_H
 #define RF_BASE_ASSERT_H
 
@@ -21,10 +21,11 @@
 #define RF_CHECKS 0
 #endif
 
-/* Before a small static function that only conditions of rf_assert call: no warning where they are not evaluated. */
+/* Stands before a small static function that only conditions of rf_assert call. It avoids the compiler's warning
+ * where these conditions are not evaluated. */
 #define RF_FOR_CHECKS __attribute__((unused)) static
 
-/* assert.c. note: what a validator found, or NULL. */
+/* Defined in assert.c. note: what a validator found, or NULL. */
 _Noreturn void rf_assert_failed(const char *file, int line, const char *function, const char *condition,
                                 const char *note);
 
@@ -46,7 +47,8 @@ _Noreturn void rf_assert_failed(const char *file, int line, const char *function
         if (!validator((object), &rf_assert_why))                                                                    \
             rf_assert_failed(__FILE__, __LINE__, __func__, #validator "(" #object ")", rf_assert_why);               \
     } while (0)
-/* In a validator: false, and which invariant does not hold. */
+/* Used in a validator: unless the condition holds, it returns false and sets *why to the invariant that does not
+ * hold. */
 #define RF_INVALID_UNLESS(condition, what)                                                                           \
     do {                                                                                                             \
         if (!(condition)) {                                                                                          \

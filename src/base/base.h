@@ -1,7 +1,7 @@
-/* The base layer's inside: what every other layer may use and the public headers do not show.
+/* The base layer's internal header: what every other layer may use and the public headers do not show.
  *
- * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints, but for a failed check (assert.c).
- * The only mutable state outside objects is the thread's last error text, as errno is. A running program cannot check
+ * Invariants: nothing here knows of GPUs; nothing here exits, aborts or prints, except a failed check (assert.c). The
+ * only mutable state outside objects is the thread's last error text, as errno is. A running program cannot check
  * this: these are properties of the source, and tools/check_layers.py reads it. */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
@@ -30,9 +30,9 @@
 
 /* Sets the thread's error text and returns status. */
 rf_status rf_fail(rf_status status, const char *format, ...) RF_PRINTF(2, 3);
-/* Puts "prefix: " before the text that is there already; returns status. */
+/* Puts "prefix: " before the thread's present error text; returns status. */
 rf_status rf_fail_within(rf_status status, const char *format, ...) RF_PRINTF(2, 3);
-/* Keeps and restores the text around clean-up that may itself fail. */
+/* Saves and restores the error text around clean-up that may itself fail. */
 struct rf_saved_error {
     char text[1024];
 };
@@ -58,9 +58,9 @@ void rf_error_restore(const struct rf_saved_error *saved);
 #define RF_PARAMS_READ_SINCE(type, first_new, own, given, function)                                                  \
     rf_params_read(RF_POINTER_TO_(type, own), sizeof(type), offsetof(type, first_new),                               \
                    RF_POINTER_TO_(const type, given), #type, (function))
-/* Every public function that fills a caller's struct asks first, before it does anything, whether the struct_size can
- * be, fills a struct of its own, and hands that over with RF_RESULT_WRITE: as much as the caller's struct holds,
- * zeros where that is larger. The caller's struct_size stays. */
+/* Every public function that fills a caller's struct first checks its struct_size, before it does anything else. It
+ * then fills a struct of its own and copies it with RF_RESULT_WRITE: as many bytes as the caller's struct holds, and
+ * zeros for the rest where the caller's struct is larger. The caller's struct_size does not change. */
 #define RF_RESULT_CHECK(type, given, function)                                                                       \
     rf_result_check(RF_POINTER_TO_(const type, given), sizeof(type), sizeof(type), #type, (function))
 #define RF_RESULT_WRITE(type, given, filled)                                                                         \
@@ -69,7 +69,7 @@ void rf_error_restore(const struct rf_saved_error *saved);
 #define RF_POINTER_TO_(type, pointer) (1 ? (pointer) : (type *)NULL) /* the compiler checks the type */
 rf_status rf_params_read(void *own, size_t known_bytes, size_t least_bytes, const void *given, const char *type,
                          const char *function);
-/* The same for an element without a struct_size, whose size was passed beside it. */
+/* The same for an array element that has no struct_size: the caller passed its size as an argument. */
 rf_status rf_element_read(void *own, size_t known_bytes, size_t least_bytes, const void *given, size_t given_bytes,
                           const char *type, const char *function);
 rf_status rf_result_check(const void *given, size_t known_bytes, size_t least_bytes, const char *type,
@@ -82,7 +82,7 @@ int64_t rf_now_ns(void); /* CLOCK_MONOTONIC */
 void rf_sleep_ns(int64_t ns);
 /* An absolute deadline from a relative timeout, without overflow. */
 int64_t rf_deadline_after(int64_t timeout_ns);
-/* Locks by an absolute rf_now_ns deadline; false if it passed. */
+/* Locks the mutex by an absolute deadline on the clock of rf_now_ns; false if the deadline passed. */
 bool rf_mutex_lock_until(pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* ---- checked arithmetic: true on overflow ---- */
@@ -101,7 +101,7 @@ static inline bool rf_round_up_overflows(uint64_t value, uint64_t multiple, uint
     uint64_t more = value % multiple ? multiple - value % multiple : 0;
     return rf_add_overflows(value, more, rounded);
 }
-/* offset + bytes stays within size */
+/* Whether offset + bytes stays within size. */
 static inline bool rf_range_fits(uint64_t offset, uint64_t bytes, uint64_t size) {
     return offset <= size && bytes <= size - offset;
 }
@@ -129,15 +129,15 @@ void rf_logf(struct rf_log *log, enum rf_log_level level, const char *format, ..
 
 /* ---- cgroup.c ---- */
 
-/* Each group of this process under a controller ("memory", "cpu"), innermost first: version 1's, then version 2's.
- * root: where proc and sys are found, "" for the real ones. */
+/* Calls visit for each control group of this process under a controller ("memory", "cpu"), innermost first: those of
+ * version 1, then those of version 2. root: the folder that holds proc and sys, "" for the real ones. */
 typedef void (*rf_cgroup_fn)(void *user, int version, const char *folder);
 void rf_cgroup_each(const char *root, const char *controller, rf_cgroup_fn visit, void *user);
 
 /* ---- cores.c ---- */
 
-/* What control groups leave this process of the CPUs' time, in whole CPUs, rounded up; UINT64_MAX: no quota. root: as
- * above. rf_usable_cores, which is public, takes it into account. */
+/* How much CPU time control groups allow this process, in whole CPUs, rounded up; UINT64_MAX: no quota. root: as
+ * above. The public function rf_usable_cores takes this quota into account. */
 uint64_t rf_quota_cores(const char *root);
 
 /* ---- hostmem.c: what the host can spare ---- */

@@ -1,6 +1,6 @@
 /* The control groups that this process is in.
  *
- * Every group from the process's own up to the root may hold a limit; which of them counts is the visitor's to say.
+ * Every group from the process's own up to the root may hold a limit; the visitor decides which of them counts.
  * Inside a container the path in /proc/self/cgroup may not exist below the mount: the walk ends at the mount itself,
  * which is then the container's group. Nothing here fails: where there are no groups, none is visited. */
 #include "base/base.h"
@@ -23,7 +23,7 @@ static bool find_group(const char *membership, int version, const char *controll
         if (length >= size) return false;
         memcpy(group, path + 1, length);
         group[length] = 0;
-        /* A process outside its namespace's root sees "/../..": only the mount is ours to read. */
+        /* A process outside its namespace's root sees "/../..": then only the mount itself can be read. */
         if (strstr(group, "..")) group[0] = 0;
         return true;
     }
@@ -47,7 +47,7 @@ static void visit_upwards(const char *mount, const char *group, int version, rf_
 
 void rf_cgroup_each(const char *root, const char *controller, rf_cgroup_fn visit, void *user) {
     struct rf_saved_error saved;
-    rf_error_save(&saved); /* what is not there is no failure, here and in visitors */
+    rf_error_save(&saved); /* a missing file is no failure, here and in visitors */
     char path[4096], membership[8192], group[2048], mount[4096];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (rf_read_text(path, membership, sizeof membership) == RF_OK)

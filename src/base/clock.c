@@ -1,5 +1,5 @@
-/* Time: one monotonic clock in nanoseconds, deadlines that cannot overflow, and a lock that
- * gives up. Must not use the wall clock: it jumps. */
+/* Time: one monotonic clock in nanoseconds, deadlines that cannot overflow, and a lock that gives up at a deadline.
+ * It must not use the wall clock, which can jump. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ int64_t rf_deadline_after(int64_t timeout_ns) {
 void rf_sleep_ns(int64_t ns) {
     if (ns <= 0) return;
     struct timespec until = to_timespec(rf_deadline_after(ns));
-    /* Absolute, so that a stream of signals does not lengthen the sleep. */
+    /* The time is absolute, so that a stream of signals does not lengthen the sleep. */
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
     }
 }

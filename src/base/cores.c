@@ -1,6 +1,6 @@
-/* How many threads can run at once: what the affinity mask has, or less where a control group's quota of CPU time
- * allows less. A container that is given two CPUs' time of a machine with many sees all of them in its mask; a thread
- * for each would spend most of its life stopped. */
+/* How many threads can run at once: the number of CPUs in the affinity mask, or less where a control group's quota of
+ * CPU time allows less. A container that may use two CPUs' time on a machine with many CPUs sees all of them in its
+ * mask. If it started a thread for each CPU, these threads would be stopped most of the time. */
 #include "base/base.h"
 
 #include <sched.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A quota of time in each period, in microseconds: version 2 has both in one file, "max" for no quota; version 1 in
- * one each, -1 for none. */
+/* Reads a quota of CPU time per period, both in microseconds. Version 2 has both in one file, and "max" means no
+ * quota; version 1 has a file for each, and -1 means no quota. */
 static void apply_quota(void *user, int version, const char *folder) {
     uint64_t *cores = user, quota, period;
     char path[4200], text[64];
@@ -36,7 +36,7 @@ uint64_t rf_quota_cores(const char *root) {
 }
 
 unsigned rf_usable_cores(void) {
-    cpu_set_t set; /* too small for the largest machines, where the call fails */
+    cpu_set_t set; /* it is too small for the largest machines: there the call fails */
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t cores = count > 0 ? (uint64_t)count : 1, quota = rf_quota_cores("");
     return (unsigned)RF_MIN(cores, quota);

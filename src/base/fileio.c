@@ -1,4 +1,4 @@
-/* Small files as text: what sysfs, procfs and cgroups say. Must not block: a path given by an
+/* Reads small files as text: those of sysfs, procfs and control groups. It must not block, because a path given by an
  * option may name a pipe. */
 #include "base/base.h"
 
@@ -20,7 +20,7 @@ rf_status rf_read_text(const char *path, char *text, size_t size) {
     if (!path || !text || size == 0) return rf_fail(RF_E_INVALID, "rf_read_text needs a path and a buffer");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail_errno("opening", path, errno);
-    /* Into memory of our own first: text stays untouched if a later read fails. */
+    /* Reads into memory of our own first, so that text stays untouched if a later read fails. */
     char *content = malloc(size);
     rf_status status = content ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no memory for the %zu bytes of %s", size, path);
     size_t length = 0;

@@ -1,7 +1,7 @@
-/* What the host can spare: MemAvailable, or less where a control group limits this process.
+/* How much memory the host can spare: MemAvailable, or less where a control group limits this process.
  *
- * Of the limits of all groups the tightest counts. Page cache that a group can drop (inactive_file)
- * is not held against it, as MemAvailable does for the whole machine. */
+ * The tightest limit of all groups counts. Page cache that a group can drop (inactive_file) is not held against it,
+ * as MemAvailable does for the whole machine. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -30,13 +30,13 @@ rf_status rf_host_memory(const char *root, uint64_t *available, uint64_t *total)
     rf_status status = read_meminfo(root, &figures);
     if (status != RF_OK) return status;
 
-    rf_cgroup_each(root, "memory", apply_folder, &figures); /* without any the machine's own figures stand */
+    rf_cgroup_each(root, "memory", apply_folder, &figures); /* without groups the machine's own figures stand */
     *available = RF_MIN(figures.available, figures.total);
     *total = figures.total;
     return RF_OK;
 }
 
-/* The number after a key at the start of a line. */
+/* Finds the number after a key that stands at the start of a line. */
 static bool find_number(const char *text, const char *key, uint64_t *value) {
     size_t length = strlen(key);
     for (const char *line = text; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
@@ -65,7 +65,7 @@ static rf_status read_meminfo(const char *root, struct figures *figures) {
     return RF_OK;
 }
 
-/* False where there is no such file or it says "max". */
+/* False where the file does not exist or says "max". */
 static bool read_limit(const char *folder, const char *name, uint64_t *limit) {
     char path[4096];
     if (!name || snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return false;
@@ -79,7 +79,7 @@ static void apply_folder(void *user, int number, const char *folder) {
     bool limited = read_limit(folder, version->limit, &limit);
     limited |= read_limit(folder, version->soft_limit, &soft);
     limit = RF_MIN(limit, soft);
-    /* Version 1 says "no limit" with a number near the largest. */
+    /* Version 1 expresses "no limit" as a number near the largest of 64 bits. */
     if (!limited || limit >= (UINT64_C(1) << 62) || !read_limit(folder, version->usage, &usage)) return;
     char path[4096], text[8192];
     if (snprintf(path, sizeof path, "%s/memory.stat", folder) < (int)sizeof path &&

@@ -22,7 +22,7 @@ static void put_newline(struct rf_json *json) {
 }
 
 static void put_text(struct rf_json *json, const char *text) {
-    size_t bytes = strlen(text), start = 0; /* start: of what is not yet written and needs no escape */
+    size_t bytes = strlen(text), start = 0; /* start of the bytes not written yet, which need no escape */
     put(json, "\"", 1);
     for (size_t at = 0, taken; at < bytes; at += taken) {
         uint32_t code = rf_utf8_decode(text + at, bytes - at, &taken);
@@ -56,7 +56,7 @@ static void put_number(struct rf_json *json, char *text) {
     put(json, text, (size_t)(to - text));
 }
 
-/* What stands before a value: a comma, a new line, the name. */
+/* Writes what stands before a value: a comma, a new line, the name. */
 static void begin_value(struct rf_json *json, const char *key) {
     if (json->depth == 0) {
         if (json->started) json->failed = true;

@@ -19,12 +19,12 @@
 
 /* How the items of an object or an array are laid out. */
 enum rf_json_layout {
-    RF_JSON_LINES,   /* each on a line of its own, indented by two spaces for each such level */
+    RF_JSON_LINES,   /* each on a line of its own, indented by two spaces for each level laid out in lines */
     RF_JSON_SPACED,  /* on one line: {"a": 1, "b": 2} */
     RF_JSON_COMPACT, /* on one line, without spaces: {"a":1,"b":2} */
 };
 
-/* Takes a piece of text, which is not ended by zero; false: it takes no more. */
+/* Takes a piece of text, which is not terminated by zero. It returns false when it takes no more. */
 typedef bool (*rf_json_write_fn)(void *user, const char *text, size_t bytes);
 
 struct rf_json_level {
@@ -33,7 +33,7 @@ struct rf_json_level {
     enum rf_json_layout layout;
 };
 
-/* One document in the making. Lives on the stack; needs no clean-up. One thread at a time. */
+/* A document that is being written. It lives on the stack, needs no clean-up, and is used by one thread at a time. */
 struct rf_json {
     rf_json_write_fn write;
     void *user;

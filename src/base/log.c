@@ -1,9 +1,9 @@
 /* The log: lines for the runtime's callback, never for a stream of our own.
  *
- * Invariants: the callback runs on one thread at a time; what it does (failing calls of its
- * own, errno) is invisible to the code that logged; a line logged from inside the callback is
- * dropped, not deadlocked on. That the callback's own failures do not show cannot be checked here, only restored:
- * log.callback_is_invisible (tests/base/test_log.c) looks from outside. */
+ * Invariants: the callback runs on one thread at a time; what it does (calls of its own that fail, errno) is
+ * invisible to the code that logged; a line logged from inside the callback is dropped and causes no deadlock. This
+ * file restores the error text and errno after the callback; it cannot check that nothing shows.
+ * log.callback_is_invisible (tests/base/test_log.c) checks that from outside. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ void rf_logf(struct rf_log *log, enum rf_log_level level, const char *format, ..
     if (!log->calling) {
         log->calling = true;
         log->fn(log->user, level, line);
-        rf_assert(log->calling); /* nobody else was in here meanwhile */
+        rf_assert(log->calling); /* no other thread was in here meanwhile */
         log->calling = false;
     }
     pthread_mutex_unlock(&log->mutex);

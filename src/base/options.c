@@ -1,10 +1,9 @@
-/* The one options table: every knob of the library, its default, its help and what it may
- * hold. Values come from overrides, else the environment, else the default; an empty value
- * counts as not given.
+/* The one options table: every option of the library, its default, its help and the values it allows. A value comes
+ * from the overrides, else from the environment, else from the default; an empty value counts as not given.
  *
  * Invariants: a struct rf_options holds valid values only; it does not change after creation (every function but
- * destroy takes it as const), so reading it needs no lock. Must not know what the values mean beyond their form: the
- * budget's grammar belongs to the GPU layer. */
+ * destroy takes it as const), so reading it needs no lock. This file must not know what the values mean beyond their
+ * form: the budget's grammar belongs to the runtime layer (runtime/budget_spec.c). */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -13,9 +12,9 @@
 enum kind {
     TEXT,    /* anything */
     CHOICE,  /* one of 'words' */
-    LIST,    /* some of 'words', with commas */
+    LIST,    /* some of 'words', separated by commas */
     NUMBER,  /* a whole number from low to high */
-    FOREIGN, /* read by somebody else from the environment; shown only */
+    FOREIGN, /* read from the environment by other code; only shown here */
 };
 
 struct row {
@@ -124,7 +123,7 @@ static rf_status check_value(const struct row *row, const char *value) {
     return rf_fail(RF_E_SYNTAX, "option %s=%.80s is not allowed: give %s", row->shown.name, value, allowed);
 }
 
-/* Finds each override's row; the last of several for one name wins. */
+/* Finds each override's row. If several have the same name, the last one wins. */
 static rf_status sort_overrides(const char *const *overrides, const char *given[RF_COUNT(table)]) {
     for (; overrides && *overrides; overrides++) {
         const char *equals = strchr(*overrides, '=');

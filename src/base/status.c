@@ -1,8 +1,8 @@
 /* Failing with a reason: the thread's last error text, and the names of the statuses.
  *
- * Invariants: the text is always one line of valid length, ended by a zero byte; building a
- * new text may read the old one (rf_error_text() is a fine argument). Must not allocate: the
- * reason for running out of memory is told here too. */
+ * Invariants: the text is always one line of valid length, ended by a zero byte; building a new text may read the old
+ * one (rf_error_text() may be an argument). This file must not allocate, because it also reports that memory ran out.
+ */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 static _Thread_local char error_text[TEXT_BYTES];
 
-/* The words of a driver or of a file may hold line ends and escape codes, and the text is promised to be one line. A
+/* The error text is promised to be one line, but text from a driver or a file may hold line ends and escape codes. A
  * text that was cut may end inside a UTF-8 character: those bytes are removed. */
 static void make_one_line(char *text, bool was_cut) {
     size_t length = strlen(text);

@@ -1,5 +1,5 @@
-/* Parameter and result structs of programs that were built for another version of this library. The rule is in the
- * public base.h; struct_size.h has what decides. */
+/* Parameter and result structs of programs that were built for another version of this library. The public base.h
+ * states the rule; struct_size.h has the functions that apply it. */
 #include "base/base.h"
 #include "base/struct_size.h"
 

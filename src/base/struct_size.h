@@ -1,7 +1,8 @@
 /* Reading struct_size: whether a public struct from an older or a newer program can be used.
  *
  * Invariants: nothing beyond the caller's struct_size is ever read or written; a field that the caller's struct does
- * not have reads as 0. Self-contained: the test harness, which is linked to the library from outside, includes it. */
+ * not have reads as 0. The header is self-contained, because the test harness includes it and is linked to the
+ * library from outside. */
 #ifndef RF_BASE_STRUCT_SIZE_H
 #define RF_BASE_STRUCT_SIZE_H
 
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No public struct is or will be larger. A larger struct_size is memory that nobody initialised. */
+/* No public struct is or will be larger. A larger struct_size comes from memory that was never initialised. */
 #define RF_STRUCT_BYTES_MAX 16384
 
 /* Whether a caller's struct of given_bytes can be one that this library, which knows known_bytes of it, may write.
@@ -24,7 +25,7 @@ static inline bool rf_struct_has_size(size_t given_bytes, size_t known_bytes, si
             type, known_bytes, type);
         return false;
     }
-    /* Each begins with a size_t, so each size is a multiple of it. */
+    /* Each struct begins with a size_t, so each size is a multiple of it. */
     if (given_bytes < least_bytes || given_bytes > RF_STRUCT_BYTES_MAX || given_bytes % sizeof(size_t)) {
         snprintf(why, why_bytes,
                  "the struct_size of %s is %zu, which was never its size: this library's has %zu bytes, the first "
@@ -35,8 +36,9 @@ static inline bool rf_struct_has_size(size_t given_bytes, size_t known_bytes, si
     return true;
 }
 
-/* Copies a caller's struct of given_bytes into one of known_bytes: what the caller's does not have becomes 0. False
- * where the size is wrong, or where the caller has set a byte that this library does not know: why says which. */
+/* Copies a caller's struct of given_bytes into one of known_bytes: fields that the caller's struct does not have
+ * become 0. False where the size is wrong, or where the caller has set a byte that this library does not know: why
+ * says which. */
 static inline bool rf_struct_read(void *own, size_t known_bytes, size_t least_bytes, const void *given,
                                   size_t given_bytes, const char *type, char *why, size_t why_bytes) {
     if (!rf_struct_has_size(given_bytes, known_bytes, least_bytes, type, why, why_bytes)) return false;

@@ -1,8 +1,8 @@
-/* Sizes as people write them, and the version.
+/* Parses and formats sizes as people write them, and gives the version.
  *
- * Invariant: parsing is exact integer arithmetic; what does not fit 64 bits is refused, never
- * wrapped or rounded up. That a result is exact would need another parser to check: tests/base/test_text.c has the
- * borders. */
+ * Invariant: parsing is exact integer arithmetic; a size that does not fit 64 bits is refused, never wrapped or
+ * rounded up. Checking here that a result is exact would need a second parser: tests/base/test_text.c tests the
+ * border cases instead. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ rf_status rf_parse_bytes(const char *text, uint64_t *bytes) {
     for (; is_digit(*at); at++, digits = true)
         overflow |= rf_mul_overflows(whole, 10, &whole) || rf_add_overflows(whole, (uint64_t)(*at - '0'), &whole);
     if (digits && *at == '.') {
-        digits = false; /* "1." is no number */
+        digits = false; /* "1." is not a number */
         for (at++; is_digit(*at); at++, digits = true) {
             if (scale >= UINT64_C(1000000000000000)) continue; /* digits beyond a millionth of a byte of 1 GiB */
             fraction = fraction * 10 + (uint64_t)(*at - '0');
@@ -74,7 +74,7 @@ const char *rf_format_bytes(uint64_t bytes, char *text, size_t size) {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     size_t unit = 0;
     uint64_t one = 1;
-    /* The next unit already where rounding to one decimal would say "1024.0". */
+    /* The next unit is taken already where rounding to one decimal would give "1024.0". */
     while (unit + 1 < RF_COUNT(names) && (double)bytes / (double)one >= 1023.95) {
         unit++;
         one <<= 10;

@@ -1,10 +1,9 @@
-/* Waiting: a few quick looks, then sleeps whose length grows with the time already waited, so
- * that a short wait is noticed soon and a long one costs nothing. A sleep costs several
- * microseconds of processor time and ends tens of them late, so where the same wait was seen
- * before, one sleep covers all but the end of it, and around the end it is looked without a pause:
- * for a thirtieth of a long wait, then as if nothing had been known. The thread's timer slack
- * (50 µs by default, more than the wait's whole allowance) is lowered for the wait and put
- * back after it. */
+/* Waiting: a few quick looks, then sleeps whose length grows with the time already waited, so that a short wait is
+ * noticed soon and a long one costs nothing. A sleep costs several microseconds of processor time and ends tens of
+ * them late, so where the same wait was seen before, one sleep covers all but the end of it. Around the expected end
+ * it looks without a pause, for a thirtieth of a long wait; after that it waits as if nothing had been known. The
+ * thread's timer slack (50 µs by default, more than the whole allowance of the wait) is lowered for the wait and
+ * restored after it. */
 #include "gpu/device_impl.h"
 
 #include <sys/prctl.h>
@@ -12,7 +11,7 @@
 enum { QUICK_LOOKS = 3 };
 #define SHORTEST_SLEEP_NS INT64_C(24000)
 #define LONGEST_SLEEP_NS RF_MS(2)
-#define SHARE_OF_WAIT 40 /* a sleep is at most this fraction of what was waited */
+#define SHARE_OF_WAIT 40 /* a sleep is at most this fraction of the time waited so far */
 #define LEAST_EXPECTED_NS INT64_C(40000)
 #define LONGEST_FIRST_SLEEP_NS RF_MS(20) /* what a wrong expectation can cost */
 #define LEAST_EARLY_NS INT64_C(60000)    /* a sleep that ends later than this is rare */
@@ -26,7 +25,7 @@ void rf_backoff_begin(struct rf_backoff *backoff) {
     backoff->long_sleep = false;
 }
 
-/* How long before the expected end there is no sleep any more; after it, half as long. */
+/* How long before the expected end sleeping stops; after the expected end there is no sleep for half as long. */
 static int64_t near_end_ns(int64_t expected_ns) {
     int64_t share = RF_MIN(RF_MAX(expected_ns / 48, LEAST_EARLY_NS), EARLY_NS_MAX);
     return RF_MIN(share, expected_ns / 8);

@@ -1,8 +1,8 @@
 /* Buffers and pinned memory: handles over blocks.
  *
- * A buffer and its views share one block by reference count; the last of them gives the block
- * to the pool, which knows when the work that uses it is done. On a lost device nothing is
- * given back: the ledger shows it as abandoned. */
+ * A buffer and its views share one block by reference count; the last of them gives the block to the pool, which
+ * knows when the work that uses it is done. On a lost device no memory is given back: the ledger shows it as
+ * abandoned. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ static rf_status zero(struct rf_device *device, struct rf_block *block, uint64_t
     return queue ? RF_OK : rf_timeline_wait(line, ticket, deadline);
 }
 
-/* Whoever ignores the status of a destroy still gets to know: in the log, and at the next sweep. */
+/* A caller that ignores the status of a destroy still learns of the damage: from the log, and at the next sweep. */
 static void remember_damage(struct rf_device *device) {
     rf_device_note(device, RF_LOG_ERROR, "%s", rf_error_text());
     pthread_mutex_lock(&device->memory_mutex);
@@ -235,7 +235,7 @@ rf_status rf_pinned_buffer(struct rf_pinned *pinned, struct rf_buffer **out) {
     struct rf_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer) {
         struct rf_block *block = &pinned->block;
-        /* memory_mutex: two threads may make the first buffer at once. */
+        /* memory_mutex is needed because two threads may make the first buffer at once. */
         pthread_mutex_lock(&device->memory_mutex);
         if (atomic_fetch_add(&block->references, 1) == 0) {
             atomic_fetch_add(&pinned->references, 1);
@@ -270,7 +270,7 @@ rf_status rf_pinned_destroy(struct rf_pinned **pointer) {
         return RF_OK;
     }
     if (atomic_fetch_sub(&pinned->references, 1) != 1) {
-        rf_object_retire(&pinned->object, true); /* a recording uses the memory: it goes with that */
+        rf_object_retire(&pinned->object, true); /* a recording uses the memory: it is released with the recording */
     } else {
         bool lost = give_pinned_back(device, pinned);
         rf_object_retire(&pinned->object, lost || device->checks);
@@ -283,7 +283,7 @@ void rf_pinned_release(struct rf_device *device, struct rf_pinned *pinned) {
     if (atomic_fetch_sub(&pinned->references, 1) == 1) give_pinned_back(device, pinned);
 }
 
-/* True if the device is lost: the memory is abandoned then, and its ledger entry lives on in the handle. */
+/* Returns true if the device is lost: the memory is then abandoned, and the handle keeps its ledger entry. */
 static bool give_pinned_back(struct rf_device *device, struct rf_pinned *pinned) {
     pthread_mutex_lock(&device->memory_mutex);
     bool lost = rf_device_is_lost(device);

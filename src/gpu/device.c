@@ -1,9 +1,10 @@
 /* Devices: opening, sharing, losing and closing.
  *
- * A device struct lives until its runtime ends, so that a handle which outlives its device is
- * refused instead of dangling. Opening order: what is free now, the lease, the context, the
- * driver's own bytes, queues, staging, kernels. Closing is the reverse, at a quiet moment; if
- * that does not come by the deadline, nothing is given back and the device is lost.
+ * A device struct lives until its runtime ends, so that a handle which outlives its device is refused instead of
+ * dangling. Opening measures the free memory, then opens the lease and the context, charges the driver's own bytes,
+ * and makes queues, staging and kernels, in this order. Closing is the reverse, at a quiet moment. If no quiet moment
+ * comes by the deadline, nothing is given back and the device is lost.
+ *
  * Invariant: 'lost' never goes back to false, and no driver call is made after it is set. The second cannot be
  * asserted: another thread may be inside the driver at that moment. lost.a_fault_is_sticky_named_and_silent
  * (tests/gpu/test_stuck.c) counts the calls. */
@@ -23,8 +24,8 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns);
 
 /* ---- opening ---- */
 
-/* The budget in force: what the caller asks, but inside the part that a parent process lent us,
- * if it did. */
+/* Chooses the budget in force: the one the caller asks for, but inside the part that a parent process lent us, if it
+ * lent one. */
 static rf_status choose_budget(struct rf_runtime *runtime, const char *asked, char *text, size_t size) {
     const char *option = rf_options_get(runtime->options, "RF_BUDGET");
     bool lent = strstr(option, "part=") && asked && !strstr(asked, "part=");
@@ -108,7 +109,7 @@ rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_dev
             rf_error_restore(&saved);
             atomic_store(&device->state, RF_DEVICE_CLOSED);
             if (!rf_device_is_lost(device)) {
-                failed = device; /* freed below: that logs, and no lock may be held then */
+                failed = device; /* freed below, because freeing logs, and no lock may be held then */
                 device = NULL;
             }
         }
@@ -191,13 +192,14 @@ static rf_status open_lease(struct rf_device *device, const struct rf_budget_spe
                    device->budget_text, rf_format_bytes(device->terms.free0_bytes, limit, sizeof limit));
 }
 
-/* Charges what the driver took by itself since 'before_bytes' were free. */
+/* Charges the memory that the driver took for itself since 'before_bytes' were free. */
 static rf_status charge_driver(struct rf_device *device, uint64_t before_bytes) {
     uint64_t now_free, total;
     rf_status status = rf_memory_device_free(device, &now_free, &total);
     if (status) return status;
     uint64_t took = rf_sub_saturate(before_bytes, now_free);
-    /* The kernel's figure for this process alone is not disturbed by others, where it exists. */
+    /* Where the kernel has a figure for this process alone, that figure is used: other processes do not disturb it.
+     */
     uint64_t process_bytes;
     struct rf_saved_error saved;
     rf_error_save(&saved);
@@ -229,7 +231,7 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     if (status) return rf_fail_within(status, "budget");
     snprintf(device->budget_text, sizeof device->budget_text, "%s", budget);
     device->granularity_bytes = device->info.granularity_bytes ? device->info.granularity_bytes : (uint64_t)2 << 20;
-    /* A simulated GPU's bus address may be a real card's: only a tree made for it may speak. */
+    /* A simulated GPU's bus address may be that of a real card, so only a sysfs tree made for it is read. */
     const char *sysfs = rf_options_get(device->runtime->options, "RF_SYSFS");
     if (device->driver->simulated && !strcmp(sysfs, "/sys")) sysfs = "/dev/null";
     const char *nvml = rf_options_get(device->runtime->options, "RF_NVML_LIBRARY");
@@ -237,8 +239,8 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
                                     device->info.uuid, &device->witness);
     if (status) return status;
 
-    /* Before our first byte, if anybody but the driver can say what is free; else after the
-     * context, which is then part of what was never free. */
+    /* The free memory is measured before our first byte, if anything but the driver can say it. Otherwise it is
+     * measured after the context is made, and the context then counts as memory that was never free. */
     uint64_t free0 = 0, total = 0;
     bool witnessed = rf_memory_device_free(device, &free0, &total) == RF_OK;
     if (witnessed && (status = open_lease(device, &spec))) return status;
@@ -308,7 +310,8 @@ static void abandon_all(struct rf_device *device) {
     pthread_mutex_unlock(&device->memory_mutex);
 }
 
-/* Everything live at the end is a leak: named, then given back. Quiet, memory_mutex held. */
+/* Everything that is live at the end is a leak: it is named, then given back. Called at a quiet moment with
+ * memory_mutex held. */
 static void release_leaks(struct rf_device *device) {
     for (struct rf_ledger_entry *entry = device->ledger_first, *next; entry; entry = next) {
         next = entry->next;
@@ -350,7 +353,7 @@ static void destroy_events_and_streams(struct rf_device *device) {
     }
 }
 
-/* On success memory_mutex is locked and the moment quiet: taken in the order of device_impl.h. */
+/* On success memory_mutex is locked and the moment is quiet. Both are taken in the order of device_impl.h. */
 static rf_status enter_quiet_with_memory(struct rf_device *device, int64_t deadline_ns) {
     for (;;) {
         rf_status status = rf_timelines_drain(device, deadline_ns);
@@ -383,7 +386,7 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
         }
         rf_recordings_close(device);
         release_leaks(device);
-        /* Slabs go whole; the idle lists only hold parts of them. */
+        /* Slabs are returned whole; the idle lists only hold parts of them. */
         for (int i = 0; i < RF_SIZE_CLASSES; i++) device->pool.chunks[i] = (struct rf_block_list){0};
         rf_pool_return_all(device);
         rf_pinned_free_doomed(device);
@@ -431,7 +434,7 @@ void rf_device_free(struct rf_device *device) {
     }
     struct rf_entry entry = {.device = device};
     rf_leave(&entry);
-    /* A lost device's books end here; its memory ends with the process. */
+    /* A lost device's ledger ends here; its memory is freed when the process ends. */
     for (struct rf_ledger_entry *item = device->ledger_first, *next; item; item = next) {
         next = item->next;
         if (item->record.kind != RF_ALLOC_BUFFER) continue;
@@ -498,8 +501,8 @@ rf_status rf_enter_cleanup(struct rf_device *device, struct rf_entry *entry) {
     if (rf_device_is_lost(device)) return RF_OK;
     int code = rf_context_enter(device->driver, &device->context, &entry->entered);
     if (code != RF_DRV_OK) {
-        /* Cleaning up goes on as on a lost device if the driver says it is; else the call that
-         * follows will say what is wrong. */
+        /* If the driver says that the device is lost, clean-up goes on as on a lost device. Otherwise the call that
+         * follows will show what is wrong. */
         rf_device_result(device, code, "context_enter", NULL);
         entry->entered = (struct rf_entered){0};
     }

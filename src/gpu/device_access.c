@@ -1,4 +1,4 @@
-/* What the layers above see of a device's inside; nothing here decides anything. */
+/* The functions of device.h: they give the layers above access to a device's internals and decide nothing. */
 #include "gpu/device.h"
 
 #include "gpu/device_impl.h"

@@ -1,4 +1,4 @@
-/* The device layer's inside: what its files share and nobody else sees.
+/* The device layer's internal header: what its files share and no other layer sees.
  *
  * Objects
  *   handle    what a user holds: begins with struct rf_object, linked into its device
@@ -7,7 +7,7 @@
  *             name for a piece of work after the queue is gone
  *   ticket    the number of a submission on a timeline; complete when an event recorded
  *             behind it (a mark) is
- *   recording what a queue was told while it recorded, as the driver's executable graph
+ *   recording the work submitted to a queue while it recorded, as the driver's executable graph
  *   block     device memory of one buffer: a driver allocation of its own or a slab's chunk
  *   quiet     no timeline has unfinished work, and none can get any while the gate is held.
  *             The driver calls that wait for all streams are made only then
@@ -42,7 +42,7 @@ enum rf_object_kind {
 
 struct rf_object {
     uint32_t kind; /* enum rf_object_kind */
-    uint64_t id;   /* counted with the allocations: later is larger */
+    uint64_t id;   /* counted together with the allocations: a later one is larger */
     struct rf_device *device;
     struct rf_object *previous, *next; /* device->objects */
 };
@@ -53,7 +53,7 @@ rf_status rf_object_check(const void *handle, enum rf_object_kind kind, const ch
 /* Unlinks and frees; in checked mode the memory is kept until the runtime ends, so that a
  * later use of the dead handle is recognised without reading freed memory. */
 void rf_object_free(struct rf_object *object);
-void rf_object_retire(struct rf_object *object, bool keep); /* the same, saying what is kept */
+void rf_object_retire(struct rf_object *object, bool keep); /* the same; keep says whether the memory is kept */
 
 /* ---- the GPUs of a runtime (devices.c) ---- */
 
@@ -64,7 +64,7 @@ struct rf_loaded_driver {
     struct rf_driver driver;
 };
 
-/* Hangs on its runtime; made when a GPU is first asked for. */
+/* The GPU layer's state on the runtime; it is made when a GPU is first asked for. */
 struct rf_gpu_state {
     struct rf_runtime *runtime;
     unsigned checks; /* RF_CHECK, as enum rf_check_flags */
@@ -76,12 +76,13 @@ struct rf_gpu_state {
     struct rf_device *devices; /* open, closed and lost ones; freed with the runtime */
     struct rf_loaded_driver *drivers;
 };
-/* NULL, with the reason set: no host memory. */
+/* Returns NULL, with the error text set, where there is no host memory. */
 struct rf_gpu_state *rf_gpu_state(struct rf_runtime *runtime);
 
-/* NULL: no host memory. */
+/* Returns NULL where there is no host memory. */
 const struct rf_probe_result *rf_gpu_probe(struct rf_runtime *runtime);
-/* The driver behind a probed device, loaded and initialised once per runtime. devices_mutex held. */
+/* Gives the driver of a probed device, which is loaded and initialised once per runtime. devices_mutex must be held.
+ */
 rf_status rf_gpu_driver(struct rf_gpu_state *gpu, int index, struct rf_driver **out);
 
 /* ---- timelines (timeline.c) ---- */
@@ -90,11 +91,11 @@ enum { RF_IN_FLIGHT_MAX = 512, RF_MARKS_MAX = 64, RF_MARK_EVERY = 16, RF_HABITS 
 
 struct rf_timeline {
     struct rf_device *device;
-    pthread_mutex_t mutex; /* guards everything below but 'completed' */
+    pthread_mutex_t mutex; /* guards everything below except 'completed' */
     void *stream;          /* NULL: the slot is free */
     bool in_use;           /* a queue handle points here */
     bool unusable;         /* the driver did not end a capture on the stream */
-    /* Submissions are recorded, not run. Only the thread that has the queue changes it. */
+    /* Not NULL: submissions are recorded, not run. Only the thread that uses the queue changes it. */
     _Atomic(struct rf_recording *) recording;
     int priority;
     uint64_t submitted;
@@ -106,9 +107,9 @@ struct rf_timeline {
     unsigned mark_first, mark_count;
     void *spare_events[RF_MARKS_MAX];
     unsigned spare_count;
-    const char *names[RF_IN_FLIGHT_MAX]; /* by ticket; static or device-lived strings */
-    /* What was submitted since the last wait for everything, as a hash, and how long such waits
-     * took: the same work again (a token, a batch) can then be slept through. */
+    const char *names[RF_IN_FLIGHT_MAX]; /* by ticket; strings that are static or live as long as the device */
+    /* A hash of what was submitted since the last wait for everything, and how long waits for that work took. When
+     * the same work comes again (a token, a batch), the wait can sleep through most of it. */
     uint64_t signature;
     struct {
         uint64_t signature;
@@ -123,11 +124,11 @@ static inline void rf_timeline_sign(struct rf_timeline *line, uint64_t value) {
 rf_status rf_timeline_open(struct rf_device *device, bool high_priority, struct rf_timeline **out);
 /* The handle is gone; the slot becomes free once its work is done. */
 void rf_timeline_release(struct rf_timeline *line);
-/* Bracket one driver submission: begin locks and makes room by the deadline; end unlocks. On
- * success of the call in between, end hands out the ticket. */
+/* These two bracket one driver submission: begin locks and makes room by the deadline; end unlocks. If the call in
+ * between succeeded, end gives the ticket. */
 rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns);
 rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, const char *name, uint64_t *ticket);
-/* Non-blocking look; RF_E_DEVICE_LOST if the look found a fault. */
+/* Looks without blocking; RF_E_DEVICE_LOST if it found a fault. */
 rf_status rf_timeline_poll(struct rf_timeline *line, uint64_t ticket, bool *done);
 rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t deadline_ns);
 uint64_t rf_timeline_submitted(struct rf_timeline *line);
@@ -137,37 +138,36 @@ static inline bool rf_timeline_passed(struct rf_timeline *line, uint64_t ticket)
 static inline struct rf_recording *rf_timeline_recording(const struct rf_timeline *line) {
     return atomic_load_explicit(&line->recording, memory_order_acquire);
 }
-/* From begin to end, the brackets above give no ticket: what stands between them is captured. end takes 'recording'
- * off the timeline in any case; on a lost device without asking the driver. */
+/* From begin to end, the brackets above give no ticket: the submission between them is captured. end takes
+ * 'recording' off the timeline in any case; on a lost device it does not call the driver. */
 rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns);
 rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph);
-/* Builds with checks at level 2 only. Whether invariants 1 and 2 of timeline.c hold, with the timeline locked; *why:
- * which does not. */
+/* Exists in builds with checks at level 2 only. Says whether invariants 1 and 2 of timeline.c hold; *why: the one
+ * that does not. The timeline must be locked. */
 bool rf_timeline_is_valid(struct rf_timeline *line, const char **why);
-/* Destroys streams of released timelines that are done. With timelines_mutex held. */
+/* Destroys the streams of released timelines that are done. timelines_mutex must be held. */
 void rf_timelines_reap(struct rf_device *device);
 
-/* The gate. rf_quiet_enter keeps new work out and finds all work complete, or fails: RF_E_BUSY
- * by the deadline. Between enter and leave the caller may make driver calls that wait for all
- * streams; other threads' submissions stand still meanwhile. It waits at most 2 ms itself:
- * drain first where there is time. */
+/* The gate. rf_quiet_enter keeps new work out and finds all work complete, or fails: RF_E_BUSY by the deadline.
+ * Between enter and leave the caller may make driver calls that wait for all streams; other threads' submissions wait
+ * meanwhile. rf_quiet_enter itself waits at most 2 ms: drain first where there is time. */
 rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns);
-/* Whether every timeline is idle now; with none of the timelines locked. */
+/* Whether every timeline is idle now. None of the timelines may be locked. */
 bool rf_timelines_idle(struct rf_device *device);
-/* Waits, with no lock held and the gate open, for all that was submitted before the call. */
+/* Waits, with no lock held and the gate open, for all work that was submitted before the call. */
 rf_status rf_timelines_drain(struct rf_device *device, int64_t deadline_ns);
 void rf_quiet_leave(struct rf_device *device);
 
-/* Waiting without burning a core: poll, then sleep in steps that grow with what was waited. */
+/* Waits without keeping a core busy: it polls, then sleeps in steps that grow with the time waited so far. */
 struct rf_backoff {
     int64_t started_ns;
     int rounds;
-    int saved_slack;     /* of the thread's timers, -1: not changed */
-    int64_t expected_ns; /* how long the wait took before; 0: unknown */
-    bool long_sleep;     /* the last sleep was the one that trusted it */
+    int saved_slack;     /* the thread's timer slack; -1: not changed */
+    int64_t expected_ns; /* how long the same wait took before; 0: unknown */
+    bool long_sleep;     /* the last sleep was the one that relied on expected_ns */
 };
 void rf_backoff_begin(struct rf_backoff *backoff);
-/* Sleeps a little, never past the deadline; false when the deadline had passed already. */
+/* Sleeps a little, never past the deadline; false if the deadline had passed already. */
 bool rf_backoff_step(struct rf_backoff *backoff, int64_t deadline_ns);
 void rf_backoff_end(struct rf_backoff *backoff);
 
@@ -189,11 +189,11 @@ struct rf_use {
 struct rf_uses {
     atomic_flag lock;
     int count;
-    bool overflow; /* more timelines at once than there are places: then all of them count */
+    bool overflow; /* more timelines at once than there are places: then every timeline counts */
     struct rf_use last[RF_USES_MAX];
 };
 void rf_uses_note(struct rf_uses *uses, struct rf_timeline *line, uint64_t ticket);
-/* All done, or only on 'hint' (NULL: none). Does not wait. */
+/* Whether all uses are done, apart from those on 'hint' (NULL: none). Does not wait. */
 bool rf_uses_done(struct rf_uses *uses, struct rf_timeline *hint);
 rf_status rf_uses_wait(struct rf_uses *uses, int64_t deadline_ns);
 void rf_uses_clear(struct rf_uses *uses);
@@ -205,13 +205,13 @@ struct rf_block {
     uint64_t bytes;       /* the whole block, guards included */
     uint64_t user_offset; /* RF_GUARD_BYTES in guard mode, else 0 */
     struct rf_slab *slab; /* NULL: a driver allocation of its own */
-    /* Not NULL: host memory that kernels reach, a part of this; no guards, no ledger entry but the pinned memory's,
-     * never in the pool. */
+    /* Not NULL: the block is a part of this pinned host memory, which kernels reach. It then has no guards, no ledger
+     * entry except that of the pinned memory, and is never in the pool. */
     struct rf_pinned *pinned;
     bool direct;           /* never pooled */
     struct rf_block *next; /* in the list it is in */
     struct rf_uses uses;
-    atomic_int references; /* a buffer, its views, recordings */
+    atomic_int references; /* held by a buffer, its views, recordings */
     struct rf_ledger_entry ledger;
 };
 struct rf_block_list { /* first in, first out */
@@ -237,40 +237,40 @@ struct rf_pool {
     int64_t floor_checked_ns;
 };
 
-/* Takes a block for so many user bytes, from the pool or the driver. memory_mutex held. */
+/* Takes a block with room for this many user bytes, from the pool or the driver. memory_mutex must be held. */
 rf_status rf_pool_take(struct rf_device *device, uint64_t bytes, bool direct, struct rf_timeline *hint,
                        struct rf_block **out);
-/* Gives it back; its uses may still be running. memory_mutex held. */
+/* Gives the block back; work that uses it may still be running. memory_mutex must be held. */
 void rf_pool_give(struct rf_device *device, struct rf_block *block);
-/* Returns idle memory to the driver if quiet by the deadline. memory_mutex held. */
+/* Returns idle memory to the driver if a quiet moment comes by the deadline. memory_mutex must be held. */
 rf_status rf_pool_trim(struct rf_device *device, int64_t deadline_ns);
-/* The same at closing time, when the gate is held already and every slab is idle. */
+/* The same when the device closes: the gate is held already and every slab is idle. */
 void rf_pool_return_all(struct rf_device *device);
-/* Whether a request would be met without asking the driver. memory_mutex held. */
+/* Whether a request would be met without asking the driver. memory_mutex must be held. */
 bool rf_pool_has(struct rf_device *device, uint64_t bytes);
 /* Frees host-side records at the very end; no driver call. */
 void rf_pool_finish(struct rf_device *device);
 uint64_t rf_pool_rounded(const struct rf_device *device,
-                         uint64_t bytes); /* what the driver would be asked; 0: overflow */
-/* Builds with checks at level 2 only. Whether the pool's lists and sums agree (invariants 1 and 2 of pool.c), and
- * what the pool and the ledger have is held. *why: which does not hold. memory_mutex held, no call into the pool
- * under way. */
+                         uint64_t bytes); /* what the driver would be asked for; 0: overflow */
+/* Exists in builds with checks at level 2 only. Says whether the pool's lists and sums agree (invariants 1 and 2 of
+ * pool.c), and whether held_bytes is what the pool and the ledger have. *why: what does not hold. memory_mutex must
+ * be held, and no call into the pool may be under way. */
 bool rf_pool_is_valid(struct rf_device *device, const char **why);
 
-/* The one place that asks the driver for device memory: budget, floor, lease, host budget on
- * an integrated GPU; then the driver. memory_mutex held. */
+/* The one place that asks the driver for device memory. It asks the budget, the floor, the lease, and on an
+ * integrated GPU the host budget; then the driver. memory_mutex must be held. */
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out);
-/* What grant would say to a multiple of the granularity, without asking for it. */
+/* What rf_memory_grant would say to a multiple of the granularity, without allocating it. */
 rf_status rf_memory_would_grant(struct rf_device *device, uint64_t bytes);
 /* How much more would be granted: by the budget, by the floor under what is free now, and by both, on an integrated
- * GPU by the host's budget too; in whole granules. The only places that say so. memory_mutex held. */
+ * GPU by the host budget too; in whole granules. No other function computes this. memory_mutex must be held. */
 uint64_t rf_memory_room(struct rf_device *device, uint64_t live_free);
 /* Trims the pool if free memory is under the floor; looks at most every 100 ms. */
 void rf_memory_watch_floor(struct rf_device *device);
-/* Only between rf_quiet_enter and leave. memory_mutex held. */
+/* May be called only between rf_quiet_enter and leave. memory_mutex must be held. */
 void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes);
-/* What is free now by the smallest figure of driver and kernel, and on an integrated GPU of the
- * host; device_free leaves the host out, whose figure moves with everything. */
+/* The memory that is free now: the smallest figure of the driver, the kernel, and on an integrated GPU the host.
+ * device_free leaves out the host, because every process changes the host's figure. */
 rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 void rf_memory_publish_held(struct rf_device *device); /* to the lease and the peak */
@@ -279,10 +279,10 @@ void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum
                    uint64_t bytes, uint64_t held_bytes, const char *label, struct rf_site site);
 void rf_ledger_remove(struct rf_device *device, struct rf_ledger_entry *entry);
 void rf_ledger_abandon(struct rf_device *device, struct rf_ledger_entry *entry);
-/* Likewise, for the invariants of ledger.c. */
+/* The same for the invariants of ledger.c. */
 bool rf_ledger_is_valid(struct rf_device *device, const char **why);
 
-/* ---- checks on memory (check.c) ---- */
+/* ---- checks on memory (memory_check.c) ---- */
 
 rf_status rf_check_prepare(struct rf_device *device, struct rf_block *block, uint64_t bytes); /* guards and poison */
 rf_status rf_check_verify(struct rf_device *device, struct rf_block *block, uint64_t bytes, int64_t deadline_ns);
@@ -298,7 +298,7 @@ struct rf_stage {
     unsigned char *data;
     size_t bytes;
     bool taken;
-    struct rf_use use; /* free for the next taker once this is done */
+    struct rf_use use; /* the stage is free for the next user once this is done */
 };
 struct rf_staging {
     pthread_mutex_t mutex;
@@ -307,7 +307,7 @@ struct rf_staging {
     struct rf_stage large[RF_STAGE_LARGE], small[RF_STAGE_SMALL];
 };
 rf_status rf_staging_open(struct rf_device *device);
-/* A free stage fit for 'bytes' of what is left to copy, by the deadline. */
+/* Takes, by the deadline, a free stage of the size that suits 'bytes', the number of bytes left to copy. */
 rf_status rf_stage_take(struct rf_device *device, struct rf_timeline *line, uint64_t bytes, int64_t deadline_ns,
                         struct rf_stage **out);
 void rf_stage_give(struct rf_device *device, struct rf_stage *stage, struct rf_timeline *line, uint64_t ticket);
@@ -328,12 +328,12 @@ struct rf_kernel {
     uint32_t *arg_bytes;
     size_t arg_count;
     uint32_t max_threads, shared_bytes, local_bytes, registers;
-    bool early; /* waits by itself for what is before it on its stream */
+    bool early; /* the kernel itself waits for the work before it on its stream */
 };
 rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params);
-/* Whether all that the list (NULL: all) names is loaded. */
+/* Whether every module that the list names (NULL: all) is loaded. */
 bool rf_modules_include(const struct rf_device *device, const char *list);
-void rf_modules_unload(struct rf_device *device); /* quiet, or lost: then host memory only */
+void rf_modules_unload(struct rf_device *device); /* at a quiet moment; on a lost device it frees host memory only */
 
 /* ---- the device ---- */
 
@@ -372,7 +372,7 @@ struct rf_device {
     struct rf_lease *lease;
     struct rf_lease_terms terms;
     char budget_text[256];
-    char damage_text[512]; /* of the last guard band found overwritten, and when */
+    char damage_text[512]; /* about the last guard band found overwritten; damage_id says when */
     uint64_t damage_id;
     uint64_t granularity_bytes;
     uint64_t held_bytes, driver_bytes, used_bytes, lent_bytes, abandoned_bytes, peak_bytes;
@@ -382,15 +382,15 @@ struct rf_device {
     struct rf_pool pool;
     struct rf_doomed_pinned *doomed_pinned;
     struct rf_driver_graph *doomed_graphs;
-    uint64_t recording_most_bytes; /* that the driver took for one of them */
-    uint64_t recording_bytes;      /* of driver_bytes: for executable graphs */
+    uint64_t recording_most_bytes; /* the most that the driver took for one recording */
+    uint64_t recording_bytes;      /* the part of driver_bytes for executable graphs */
     struct rf_device_name *names;  /* of recordings */
 
     pthread_mutex_t timelines_mutex;
     struct rf_timeline *timelines[RF_TIMELINES_MAX];
     unsigned timeline_count;
     struct rf_timeline *service; /* for zeroing, poison and guards */
-    _Atomic bool gate_closed;    /* looked at by every submission with its timeline locked */
+    _Atomic bool gate_closed;    /* read by every submission with its timeline locked */
     int priority_low, priority_high;
 
     struct rf_staging staging;
@@ -399,22 +399,23 @@ struct rf_device {
     size_t module_count;
     struct rf_kernel *kernels; /* sorted by name */
     size_t kernel_count;
-    bool some_modules; /* not all of the built-in ones were asked for */
+    bool some_modules; /* not all of the built-in modules were asked for */
 };
 
-/* Every public function on a device: refuse if closed, lost or in a forked child; make the
- * context current. leave puts the thread's context back and flushes notes. */
+/* Every public function on a device calls rf_enter first and rf_leave at its end. rf_enter refuses if the device is
+ * closed or lost or the process is a forked child, and makes the context current. rf_leave restores the thread's
+ * context and flushes notes. */
 struct rf_entry {
     struct rf_device *device;
     struct rf_entered entered;
 };
 rf_status rf_enter(struct rf_device *device, struct rf_entry *entry);
-/* As rf_enter, but a lost device is let in (to clean up host memory); no context then. */
+/* The same as rf_enter, but it accepts a lost device, to clean up host memory; no context is current then. */
 rf_status rf_enter_cleanup(struct rf_device *device, struct rf_entry *entry);
 void rf_leave(struct rf_entry *entry);
 
-/* Turns a driver's answer into a status; a fatal one marks the device lost. 'call' is the
- * call's text, 'about' what it was for (a kernel's name) or NULL. */
+/* Turns a driver's code into a status; a fatal code marks the device lost. 'call' is the call's text, 'about' is what
+ * the call was for (a kernel's name) or NULL. */
 rf_status rf_device_result(struct rf_device *device, int code, const char *call, const char *about);
 static inline bool rf_device_is_lost(const struct rf_device *device) {
     return atomic_load_explicit(&device->lost, memory_order_acquire);
@@ -422,9 +423,9 @@ static inline bool rf_device_is_lost(const struct rf_device *device) {
 rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...) RF_PRINTF(2, 3);
 rf_status rf_device_lost_status(struct rf_device *device);
 void rf_device_note(struct rf_device *device, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
-/* What a GPU's leases are filed under. */
+/* The key under which a GPU's leases are recorded. */
 const char *rf_lease_key(const struct rf_device_info *info);
-/* Closes all that is open, for rf_runtime_destroy; frees the struct. */
+/* Closes everything that is open, for rf_runtime_destroy, and frees the struct. */
 void rf_device_free(struct rf_device *device);
 
 static inline uint64_t rf_memory_budget_room(const struct rf_device *device) {
@@ -450,10 +451,10 @@ struct rf_pinned {
     struct rf_object object;
     void *data;
     uint64_t bytes, charged_bytes;
-    atomic_int references; /* the handle, recordings, and the block while it has references */
+    atomic_int references; /* held by the handle, recordings, and the block while it has references */
     struct rf_uses uses;
     struct rf_ledger_entry ledger;
-    struct rf_block block; /* of buffers over it: rf_pinned_buffer */
+    struct rf_block block; /* the block of buffers over it: rf_pinned_buffer */
 };
 struct rf_doomed_pinned {
     struct rf_doomed_pinned *next;
@@ -465,7 +466,7 @@ struct rf_queue {
     struct rf_timeline *line;
     int64_t timeout_ns;
     char label[48];
-    bool rehearsing; /* launches are checked and not made: rf_queue_rehearse */
+    bool rehearsing; /* launches are checked but not made: rf_queue_rehearse */
 };
 struct rf_event {
     struct rf_object object;
@@ -479,11 +480,13 @@ static inline int64_t rf_queue_deadline(const struct rf_queue *queue, int64_t ti
 static inline rf_dptr rf_buffer_pointer(const struct rf_buffer *buffer, uint64_t offset) {
     return (char *)buffer->block->base + buffer->block->user_offset + buffer->offset + offset;
 }
-/* Gives one reference back; the last one gives the memory to the pool. RF_E_CORRUPT: and a guard was damaged. */
+/* Gives one reference back; the last one gives the memory to the pool. RF_E_CORRUPT: it did, and a guard was damaged.
+ */
 rf_status rf_block_release(struct rf_device *device, struct rf_block *block);
-/* A recording's reference; where the handle is gone and no other is left, the memory is given back. */
+/* Gives a recording's reference back. Where the handle is gone and no other reference is left, the memory is given
+ * back. */
 void rf_pinned_release(struct rf_device *device, struct rf_pinned *pinned);
-/* Frees doomed pinned memory. memory_mutex held, quiet. */
+/* Frees doomed pinned memory. memory_mutex must be held, and the moment must be quiet. */
 void rf_pinned_free_doomed(struct rf_device *device);
 /* Submits a copy or fill as one ticket and notes the uses. */
 rf_status rf_submit_fill(struct rf_timeline *line, rf_dptr to, unsigned char value, uint64_t bytes,
@@ -503,7 +506,7 @@ struct rf_recording {
     struct rf_object object;
     const char *name; /* lives as long as the device */
     uint64_t submissions, driver_bytes;
-    rf_status failed; /* the first failure of a call that was to be recorded */
+    rf_status failed; /* the status of the first call that was to be recorded and failed */
     struct rf_saved_error failure;
     struct rf_recording_list blocks, pinned; /* one reference each */
     struct rf_driver_graph *part;            /* NULL: not made yet, or given back */
@@ -513,13 +516,13 @@ rf_status rf_recording_refuses(const struct rf_queue *queue, const char *who);
 /* Keeps memory for the recording under way, if there is one. */
 rf_status rf_recording_hold_block(struct rf_queue *queue, struct rf_block *block);
 rf_status rf_recording_hold_pinned(struct rf_queue *queue, struct rf_pinned *pinned);
-/* Gives the status of a call that was to be recorded back. A recording with a hole in it must not come to be, so the
+/* Returns the status of a call that was to be recorded. A recording must not be made with a call missing, so the
  * first failure is kept, with its text, and ending the recording repeats it. */
 rf_status rf_recording_note(struct rf_queue *queue, rf_status status);
 void rf_recording_cancel(struct rf_queue *queue); /* if one is under way */
-/* Destroys executable graphs whose recordings are gone. memory_mutex held, quiet. */
+/* Destroys executable graphs whose recordings are gone. memory_mutex must be held, and the moment must be quiet. */
 void rf_recordings_free_doomed(struct rf_device *device);
-void rf_recordings_close(struct rf_device *device);  /* all of them, the leaked ones named; the same locks */
-void rf_recordings_finish(struct rf_device *device); /* host memory only */
+void rf_recordings_close(struct rf_device *device);  /* destroys all of them and names the leaked ones; same locks */
+void rf_recordings_finish(struct rf_device *device); /* frees host memory only */
 
 #endif

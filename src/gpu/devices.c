@@ -1,15 +1,15 @@
-/* The GPUs of a runtime: the cached probe, loaded drivers; and choosing a device.
+/* The GPUs of a runtime: the cached result of the probe, the loaded drivers, and the choice of a device.
  *
- * Invariants: the probe runs at most once per runtime and its result is immutable then (it is given out as const); a
- * driver library is loaded into this process only when a device of it is opened. When that is cannot be seen here:
- * rf_gpu_driver has one caller, rf_device_open. */
+ * Invariants: the probe runs at most once per runtime, and its result does not change after that (callers get it as
+ * const); a driver library is loaded into this process only when one of its devices is opened. The second cannot be
+ * checked here: rf_gpu_driver has one caller, rf_device_open. */
 #include "gpu/device_impl.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what hangs on the runtime ---- */
+/* ---- the GPU layer's state on the runtime ---- */
 
 static unsigned parse_checks(const char *text) {
     static const struct {
@@ -21,7 +21,7 @@ static unsigned parse_checks(const char *text) {
                  {"launch", RF_CHECK_LAUNCH | RF_CHECK_HANDLE}};
     unsigned checks = 0;
     for (size_t i = 0; i < RF_COUNT(known); i++)
-        if (strstr(text, known[i].name)) checks |= known[i].flag; /* validated with the options */
+        if (strstr(text, known[i].name)) checks |= known[i].flag; /* the options table has checked it */
     return checks;
 }
 
@@ -31,7 +31,7 @@ static void destroy_state(struct rf_gpu_state *gpu) {
         gpu->devices = device->next;
         rf_device_free(device);
     }
-    while (gpu->drivers) { /* the libraries themselves stay: neither survives dlclose */
+    while (gpu->drivers) { /* the libraries stay loaded: neither survives dlclose */
         struct rf_loaded_driver *driver = gpu->drivers;
         gpu->drivers = driver->next;
         free(driver);
@@ -63,7 +63,7 @@ struct rf_gpu_state *rf_gpu_state(struct rf_runtime *runtime) {
     return gpu;
 }
 
-/* ---- the probe's answer ---- */
+/* ---- the probe's result ---- */
 
 const struct rf_probe_result *rf_gpu_probe(struct rf_runtime *runtime) {
     struct rf_gpu_state *gpu = rf_gpu_state(runtime);
@@ -142,7 +142,7 @@ static bool contains_ignoring_case(const char *text, const char *part) {
     return false;
 }
 
-/* Larger is better; -1 for a device that cannot be used. */
+/* A larger score is better; -1 for a device that cannot be used. */
 static double score(const struct rf_device_info *info, bool avoid_display) {
     if (!info->usable) return -1;
     double value = (double)(info->free_bytes ? info->free_bytes : info->total_bytes);

@@ -2,8 +2,8 @@
  *
  * Invariants: a table is handed out complete or not at all (checked in rf_driver_load); a library once opened stays
  * open (a property of the source: nothing calls dlclose); nothing is called before rf_driver_init (the driver itself
- * answers such a call with an error, which the tests would see). Must not know one vendor's names or numbers: those
- * are rows in driver_hip.c and driver_cuda.c. */
+ * returns an error for an earlier call, which the tests would see). This file must not know one vendor's names or
+ * numbers: those are rows in driver_hip.c and driver_cuda.c. */
 #include "gpu/driver_impl.h"
 
 #include <dlfcn.h>
@@ -46,8 +46,8 @@ rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_d
     return RF_OK;
 }
 
-/* The first name that opens and is complete wins. If none does, the most telling reason is
- * kept: that of a library which is there and does not work, before "not found". */
+/* The first name that opens and is complete wins. If none does, the most useful reason is kept: that of a library
+ * which exists and does not work is preferred to "not found". */
 static rf_status open_usual_names(struct rf_driver *driver) {
     const struct rf_driver_vendor *vendor = vendor_of(driver->kind);
     struct rf_saved_error broken;
@@ -86,8 +86,8 @@ static rf_status open_library(const char *path, struct rf_driver *driver) {
     if (!driver->library) {
         const char *why = dlerror();
         if (!why) why = "it cannot be opened";
-        /* The linker speaks of the name itself where that is missing, and of another where a
-         * library that it needs is. */
+        /* The linker's message names the library itself where that is missing, and another library where one that it
+         * needs is missing. */
         size_t length = strlen(path);
         if (!is_path && strncmp(why, path, length) == 0 && strstr(why, "cannot open shared object file"))
             return rf_fail(RF_E_NOT_FOUND, "%s driver: %s not found", label, path);
@@ -137,7 +137,7 @@ rf_status rf_driver_init(struct rf_driver *driver) {
         return rf_fail(RF_E_DRIVER, "%s driver: %s does not tell its version: %s (%d)", vendor, driver->path,
                        rf_driver_error_name(driver, code), code);
     driver->version = version;
-    /* 50221153 is HIP 5.2, 13000 is CUDA 13.0 */
+    /* 50221153 means HIP 5.2, 13000 means CUDA 13.0. */
     int major = driver->kind == RF_DRIVER_HIP ? version / 10000000 : version / 1000;
     int minor = driver->kind == RF_DRIVER_HIP ? version / 100000 % 100 : version % 1000 / 10;
     snprintf(driver->label, sizeof driver->label, "%s %d.%d%s", vendor, major, minor, simulated);
@@ -156,11 +156,11 @@ const char *rf_driver_error_name(const struct rf_driver *driver, int code) {
     return name && name[0] ? name : "unknown error";
 }
 
-/* Most of these are documented, in CUDA, to leave the process in an inconsistent state in
- * which all further work returns the same error until a new process starts; HIP takes over
- * the numbers. Not among them, though it sounds like it: 46 and 802 (the device or system is
- * not available now; nothing of ours is harmed), 201 (no context bound), 701 (a launch that
- * never started), 304 and HIP's 1052 and 1053 (a system call failed; no word of the rest). */
+/* Most of these are documented, in CUDA, to leave the process in an inconsistent state in which all further work
+ * returns the same error until a new process starts; HIP uses the same numbers. Some codes sound fatal but are not
+ * among them: 46 and 802 (the device or system is not available now, but nothing of ours is harmed), 201 (no context
+ * is bound), 701 (a launch that never started), 304 and HIP's 1052 and 1053 (a system call failed; nothing is said
+ * about the context). */
 bool rf_driver_is_fatal(int code) {
     switch (code) {
     case RF_DRV_ILLEGAL_ADDRESS:
@@ -173,14 +173,14 @@ bool rf_driver_is_fatal(int code) {
     case RF_DRV_LAUNCH_FAILED:
     case 721: /* tensor memory leaked by a kernel */
     case 226: /* an error that the GPU contained to this process */
-    case 911: /* an external device signalled an error; in HIP a texture call's, which nothing here makes */
+    case 911: /* an external device signalled an error; in HIP a code of texture calls, which nothing here makes */
     case 810: /* the MPS server ended this client */ return true;
-    case 4:   /* the driver is shutting down: it answers nothing any more */
-    case 709: /* the context was destroyed behind our back, by a reset elsewhere in the process */
+    case 4:   /* the driver is shutting down: no further call works */
+    case 709: /* the context was destroyed by a reset elsewhere in the process */
     case 710: /* assert on the device: the context must be destroyed, its memory is invalid */ return true;
     case 214: /* uncorrectable memory error: what the device holds cannot be trusted */
     case 220: /* the same on the link between GPUs */ return true;
-    case RF_DRV_UNKNOWN: /* promises nothing, so nothing is assumed to work after it */ return true;
+    case RF_DRV_UNKNOWN: /* it says nothing, so nothing is assumed to work after it */ return true;
     default: return false;
     }
 }
@@ -240,9 +240,8 @@ int rf_driver_start(const struct rf_driver *driver, void *function, const uint32
 
 /* ---- contexts ---- */
 
-/* HIP has no handle: a device's primary context comes to be with the first call that needs
- * it. hipMemGetInfo is such a call that waits for nothing; the often seen hipFree(NULL) would
- * wait for every stream. */
+/* HIP has no handle: the first call that needs a device's primary context makes it. hipMemGetInfo is a call that does
+ * so and waits for nothing; hipFree(NULL), which programs often use for this, would wait for every stream. */
 int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_context *context) {
     struct rf_context opened = {0};
     int code = driver->device_get(&opened.device, ordinal);
@@ -265,8 +264,8 @@ int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_conte
     return RF_DRV_OK;
 }
 
-/* HIP keeps its primary context until the process ends: the only call that would end it is a
- * reset, which takes everything else of the process with it. */
+/* HIP keeps its primary context until the process ends: the only call that would end it is a reset, which would also
+ * end everything else that the process has on the device. */
 int rf_context_close(const struct rf_driver *driver, struct rf_context *context) {
     if (!context->open) return RF_DRV_OK;
     context->open = false;

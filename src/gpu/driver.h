@@ -1,6 +1,6 @@
 /* One table for two drivers: HIP's module API and CUDA's driver API have the same shape.
  *
- * Everything above this file is vendor-blind. Invariants:
+ * Nothing above this file depends on the vendor. Invariants:
  *   - a library is opened with RTLD_NOW | RTLD_LOCAL and never closed: neither vendor's
  *     runtime survives that
  *   - no device-wide wait and no reset is looked up, by any name
@@ -27,7 +27,7 @@ enum rf_driver_code {
     RF_DRV_LAUNCH_OUT_OF_RESOURCES = 701,
     RF_DRV_LAUNCH_TIMEOUT = 702,
     RF_DRV_LAUNCH_FAILED = 719,
-    RF_DRV_CAPTURE_INVALIDATED = 901, /* an earlier call spoilt the capture; ending it says so, and ends it */
+    RF_DRV_CAPTURE_INVALIDATED = 901, /* an earlier call spoilt the capture; the call that ends it returns this */
     RF_DRV_UNKNOWN = 999,
 };
 
@@ -42,7 +42,7 @@ enum rf_driver_attribute { /* the vendors' numbers differ: see the tables in dri
                            RF_ATTR_MAX_GRID_Y,
                            RF_ATTR_MAX_GRID_Z,
                            RF_ATTR_MAX_SHARED_PER_BLOCK,       /* without opting in */
-                           RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA; HIP answers the plain one */
+                           RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA's; HIP gives the plain figure */
                            RF_ATTR_WARP_SIZE,
                            RF_ATTR_COMPUTE_UNITS,
                            RF_ATTR_INTEGRATED,
@@ -61,15 +61,16 @@ enum rf_function_attribute { /* the same numbers in both */
 #define RF_EVENT_DISABLE_TIMING 2u
 #define RF_STREAM_NON_BLOCKING 1u
 
-/* The relaxed mode of capture. In the global one any thread's allocation or event query would be refused and would
- * spoil the capture; in the thread-local one the capturing thread's own would, and this layer makes such calls for
- * other queues on any thread (the pool asks events, buffers are allocated). Neither is of use here: the drivers
- * forbid those calls because they are not recorded, and nobody expects an allocation to be. */
+/* The relaxed mode of capture. In the global mode an allocation or event query of any thread would be refused and
+ * would spoil the capture; in the thread-local mode those of the capturing thread would. This layer makes these calls
+ * for other queues on any thread (the pool queries events, buffers are allocated), so neither mode can be used here.
+ * The drivers forbid these calls because they are not recorded, and no caller expects an allocation to be recorded.
+ */
 #define RF_CAPTURE_RELAXED 2
 
 typedef void *rf_dptr; /* hipDeviceptr_t; CUdeviceptr has the same size and registers */
 
-/* How CUDA is asked for a launch with attributes: CUlaunchConfig and CUlaunchAttribute of cuda.h, which are ABI. */
+/* What CUDA takes for a launch with attributes: CUlaunchConfig and CUlaunchAttribute of cuda.h, which are ABI. */
 struct rf_driver_attribute_value {
     int32_t id, unused;
     union {
@@ -86,13 +87,13 @@ struct rf_driver_launch {
 
 struct rf_driver {
     enum rf_driver_kind kind;
-    bool simulated; /* the library says so by exporting rfsim_version */
-    char path[512]; /* what was opened */
+    bool simulated; /* true if the library exports rfsim_version */
+    char path[512]; /* the path that was opened */
     char label[64]; /* "HIP 6.2", "CUDA 13.0", "HIP 5.2 (simulated)" */
     int version;    /* as the driver says; valid after rf_driver_init */
     void *library;  /* dlopen handle, never closed */
 
-    /* Same shape in both; looked up as hipX / cuX. */
+    /* These have the same shape in both drivers; they are looked up as hipX / cuX. */
     int (*init)(unsigned flags);
     int (*driver_version)(int *version);
     int (*device_count)(int *count);
@@ -124,8 +125,8 @@ struct rf_driver {
     int (*module_function)(void **function, void *module, const char *name);
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
-    int (*function_load)(void *function); /* optional: loads now what would be loaded, waiting, at first use */
-    /* Capture and graphs: optional, all or none of them; rf_driver_has_graphs */
+    int (*function_load)(void *function); /* optional: loads code now; at first use it would wait */
+    /* Capture and graphs are optional, but all or none of them are there: see rf_driver_has_graphs. */
     int (*capture_begin)(void *stream, int mode);
     int (*capture_end)(void *stream, void **graph);
     int (*is_capturing)(void *stream, int *status); /* optional by itself; 0: no */
@@ -133,20 +134,20 @@ struct rf_driver {
     int (*graph_launch)(void *executable, void *stream);
     int (*graph_exec_destroy)(void *executable); /* not while it runs; may wait for all streams */
     int (*graph_destroy)(void *graph);
-    int (*graph_upload)(void *executable, void *stream); /* optional by itself: takes now what the first run would */
+    int (*graph_upload)(void *executable, void *stream); /* optional by itself: allocates before the first run */
     int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                   unsigned shared_bytes, void *stream, void **args, void **extra);
-    /* Optional: the same with attributes. See rf_driver_launch. */
+    /* Optional: a launch with attributes. See rf_driver_launch. */
     int (*launch_with)(const struct rf_driver_launch *launch, void *function, void **args, void **extra);
 
-    /* Vendor-specific, behind the functions below. */
+    /* The vendor-specific entries; the functions below hide them. */
     union {
         struct {
             int (*set_device)(int device);
             int (*get_device)(int *device);
             int (*get_attribute)(int *value, int attribute, int device);
             int (*get_properties)(void *properties, int device); /* optional; see driver_hip.c */
-            size_t arch_offset; /* of gcnArchName in what get_properties fills; 0: unknown */
+            size_t arch_offset; /* of gcnArchName in the struct that get_properties fills; 0: unknown */
             const char *(*error_name)(int code);
         } hip;
         struct {
@@ -160,9 +161,8 @@ struct rf_driver {
     } v;
 };
 
-/* Opens and fills the table; initialises nothing. path NULL: the vendor's usual names.
- * RF_E_NO_DRIVER with a reason: nothing found, not a library, a required symbol missing
- * (named). */
+/* Opens the library and fills the table; initialises nothing. path NULL: the vendor's usual names. RF_E_NO_DRIVER: no
+ * library was found, the file is not a library, or a required symbol is missing (the error text names it). */
 rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver);
 /* cuInit/hipInit, version and label. RF_E_NO_DEVICE where the driver says 100 or 101. */
 rf_status rf_driver_init(struct rf_driver *driver);
@@ -173,12 +173,12 @@ static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
            driver->graph_exec_destroy && driver->graph_destroy;
 }
 
-/* A launch. early: the kernel waits by itself for what is before it on the stream, so it may be started while that
- * ends; a driver that cannot starts it afterwards. */
+/* Launches a kernel. early: the kernel itself waits for the work before it on the stream, so a driver may start it
+ * while that work ends; a driver that cannot do this starts it afterwards. */
 int rf_driver_start(const struct rf_driver *driver, void *function, const uint32_t grid[3], const uint32_t block[3],
                     uint32_t shared_bytes, void *stream, void **args, bool early);
 
-/* Always a static or driver-owned string, never NULL. */
+/* The name is always a static or driver-owned string, never NULL. */
 const char *rf_driver_error_name(const struct rf_driver *driver, int code);
 /* Whether the code means the context is gone for good. */
 bool rf_driver_is_fatal(int code);
@@ -186,10 +186,11 @@ bool rf_driver_is_fatal(int code);
 rf_status rf_driver_status(int code);
 
 int rf_driver_attribute(const struct rf_driver *driver, int *value, enum rf_driver_attribute attribute, int device);
-/* "gfx1100" (up to the first ':') or "sm_90". RF_DRV_OK or a raw code. sysfs: see witness.h */
+/* Gives the architecture: "gfx1100" (up to the first ':') or "sm_90". Returns RF_DRV_OK or a raw code. sysfs: as for
+ * rf_witness_create (budget.h). */
 int rf_driver_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
 
-/* The primary context of a device. Not thread-safe per object; the device layer locks. */
+/* The primary context of a device. An object is not thread-safe; the device layer locks. */
 struct rf_context {
     int device;
     void *handle; /* CUDA only */
@@ -198,8 +199,8 @@ struct rf_context {
 int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_context *context);
 int rf_context_close(const struct rf_driver *driver, struct rf_context *context); /* waits for all streams */
 
-/* Makes the context current on this thread, remembering what was; leave puts that back. Cheap
- * where it is current already. */
+/* Makes the context current on this thread and remembers the previous one, which leave restores. It is cheap where
+ * the context is current already. */
 struct rf_entered {
     void *previous;      /* CUDA */
     int previous_device; /* HIP */

@@ -1,9 +1,9 @@
 /* CUDA's half of the driver table: symbol names, attribute numbers, the architecture.
  *
- * The names carry the ABI version that the driver's headers have mapped the plain name to
- * since 64-bit sizes came in: the plain cuMemAlloc still exists and takes a 32-bit size.
- * cuEventElapsedTime is the exception: its _v2 came with CUDA 12.8, and the plain one has
- * the same signature. Must not look up anything that waits for a whole device or resets it. */
+ * The names carry the ABI version that the driver's headers have mapped the plain name to since 64-bit sizes came in:
+ * the plain cuMemAlloc still exists and takes a 32-bit size. cuEventElapsedTime is the exception: its _v2 came with
+ * CUDA 12.8, and the plain one has the same signature. This file must not look up anything that waits for a whole
+ * device or resets it. */
 #include "gpu/driver_impl.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("cuFuncGetAttribute", NULL, function_attribute, true),
     RF_SYMBOL("cuFuncSetAttribute", NULL, function_set_attribute, false),
     RF_SYMBOL("cuFuncLoad", NULL, function_load, false),
-    /* Not cuGraphInstantiate or cuGraphInstantiate_v2 instead: those take other parameters. */
+    /* cuGraphInstantiate and cuGraphInstantiate_v2 cannot stand in here: they take other parameters. */
     RF_SYMBOL("cuStreamBeginCapture_v2", NULL, capture_begin, false),
     RF_SYMBOL("cuStreamEndCapture", NULL, capture_end, false),
     RF_SYMBOL("cuStreamIsCapturing", NULL, is_capturing, false),

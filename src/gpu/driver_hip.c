@@ -1,10 +1,9 @@
 /* HIP's half of the driver table: symbol names, attribute numbers, the architecture.
  *
- * The architecture's name is nowhere but in the property struct, whose layout changed with
- * HIP 6 (a new versioned symbol). It is read from a large zeroed buffer at the offset that
- * belongs to the symbol that was found, believed only if it looks like an architecture, and
- * otherwise taken from the kernel's topology files. Must not look up anything that waits
- * for a whole device or resets it. */
+ * The architecture's name is only in the property struct, and the layout of that struct changed with HIP 6 (a new
+ * versioned symbol). The name is read from a large zeroed buffer at the offset that belongs to the symbol that was
+ * found. It is used only if it looks like an architecture; otherwise the kernel's topology files give it. This file
+ * must not look up anything that waits for a whole device or resets it. */
 #include "gpu/driver_impl.h"
 
 #include <dirent.h>
@@ -60,8 +59,8 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("hipGetErrorName", NULL, v.hip.error_name, true),
 };
 
-/* hipDeviceAttribute_t: the same numbers in the headers of HIP 5.2 and 6.3. HIP 4.1 and
- * before numbered them otherwise, but their libamdhip64.so.4 is not among the names opened. */
+/* hipDeviceAttribute_t: the same numbers in the headers of HIP 5.2 and 6.3. HIP 4.1 and earlier used other numbers,
+ * but their libamdhip64.so.4 is not among the names opened. */
 static const int attributes[RF_ATTR_COUNT] = {
     [RF_ATTR_MAX_THREADS_PER_BLOCK] = 56,
     [RF_ATTR_MAX_BLOCK_X] = 26,
@@ -116,7 +115,7 @@ void rf_hip_find_properties(struct rf_driver *driver) {
     }
 }
 
-/* "gfx90a:sramecc+:xnack-" to "gfx90a"; false for anything that is no architecture. */
+/* Turns "gfx90a:sramecc+:xnack-" into "gfx90a"; false for anything that is not an architecture. */
 static bool take_arch(const char *text, size_t text_size, char *arch, size_t size) {
     size_t length = strnlen(text, text_size), plain = length;
     if (length == text_size || length < 6 || strncmp(text, "gfx", 3) != 0) return false;
@@ -131,8 +130,8 @@ static bool take_arch(const char *text, size_t text_size, char *arch, size_t siz
     return true;
 }
 
-/* The struct is 792 bytes in HIP 5 and 1472 in HIP 6. A later one may be larger: the buffer
- * allows for ten times that, and a driver that reaches its end is not believed. */
+/* The struct is 792 bytes in HIP 5 and 1472 in HIP 6. A later one may be larger: the buffer allows for ten times
+ * that, and the result of a driver that reaches its end is not used. */
 static bool arch_from_properties(const struct rf_driver *driver, int device, char *arch, size_t size) {
     enum { BUFFER_BYTES = 16384, CANARY_BYTES = 256, ARCH_BYTES = 256, CANARY = 0xa5 };
     if (!driver->v.hip.get_properties || !driver->v.hip.arch_offset) return false;
@@ -165,7 +164,7 @@ bool rf_kfd_arch_name(uint64_t gfx_target_version, char *arch, size_t size) {
     return true;
 }
 
-/* "key value" lines, as in the topology's properties. */
+/* Finds a key in "key value" lines, as in the topology's properties. */
 static bool property(const char *text, const char *key, uint64_t *value) {
     size_t length = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {

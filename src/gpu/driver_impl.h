@@ -26,14 +26,14 @@ extern const struct rf_driver_vendor rf_driver_vendor_cuda;
 
 #define RF_SYMBOL(name, alternative, field, required) {name, alternative, offsetof(struct rf_driver, field), required}
 
-/* HIP only: finds the property call and the place of the architecture in what it fills. */
+/* HIP only: finds the property call and the offset of the architecture in the struct that it fills. */
 void rf_hip_find_properties(struct rf_driver *driver);
 int rf_hip_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
 int rf_cuda_arch(const struct rf_driver *driver, int device, char *arch, size_t size);
 
-/* "gfx90a" from 90010, as the kernel's topology files number it; false for nonsense. */
+/* Gives "gfx90a" for 90010, as the kernel's topology files number it; false for a number that makes no sense. */
 bool rf_kfd_arch_name(uint64_t gfx_target_version, char *arch, size_t size);
-/* The architecture of the GPU at a PCI address by the kernel's topology files. */
+/* Gives the architecture of the GPU at a PCI address, from the kernel's topology files. */
 bool rf_kfd_arch_at(const char *sysfs, const char *pci, char *arch, size_t size);
 
 #endif

@@ -76,7 +76,7 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
     if (!launch->kernel) return rf_fail(RF_E_INVALID, "rf_queue_launch: kernel is NULL");
     struct rf_device *device = queue->object.device;
     const struct rf_kernel *kernel = launch->kernel;
-    status = rf_enter(device, &entry); /* first: a closed device's kernels are gone */
+    status = rf_enter(device, &entry); /* this comes first: a closed device's kernels are gone */
     if (status) return status;
     if (kernel->device != device)
         status = rf_fail(RF_E_INVALID, "launch of '%s': the kernel belongs to another device", kernel->name);
@@ -122,7 +122,8 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
             if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
                 rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
     }
-    /* RF_CHECK=launch: one at a time, so that a fault has one possible author; none starts early either. */
+    /* RF_CHECK=launch: launches run one at a time, so that a fault can have only one cause; none starts early either.
+     */
     if (!status && (device->checks & RF_CHECK_LAUNCH) && !rf_timeline_recording(queue->line))
         status = rf_timeline_wait(queue->line, rf_timeline_submitted(queue->line),
                                   rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));

@@ -12,8 +12,8 @@
  *   2. A part is used by one live process at a time.
  *   3. A forked child can read its parent's lease object but changes nothing by it.
  * settle asserts the parts of 1 that this process decides. The sum over all processes and 2 are not asserted: the
- * file is not to be believed (lease_impl.h), so a sum that is wrong may be somebody's damage. lease_table.c
- * asserts 3. The measure of live free memory comes from the caller; nothing here talks to a GPU. */
+ * file is not trusted (lease_impl.h), so a wrong sum may come from damage to the file. lease_table.c asserts 3. The
+ * caller measures live free memory; nothing here talks to a GPU. */
 #include "gpu/lease_impl.h"
 
 #include <stdio.h>
@@ -27,25 +27,25 @@ struct rf_lease {
     _Atomic(struct rf_lease_slot *) slot;
     uint32_t index;
     uint64_t generation;
-    _Atomic uint64_t held_bytes; /* also in the slot; here to survive damage to the file */
-    uint64_t promised_bytes;     /* likewise; under the table's lock */
+    _Atomic uint64_t held_bytes; /* also in the slot; kept here to survive damage to the file */
+    uint64_t promised_bytes;     /* also in the slot; under the table's lock */
     rf_status (*live_free)(void *user, uint64_t *free_bytes);
     void *user;
     int64_t timeout_ns;
-    /* Of a part: what it is a part of. As in the slot. */
+    /* For a part: the lease that it is a part of. The same as in the slot. */
     bool part;
     char part_id[64];
     uint64_t part_bytes, part_floor_bytes, top_lent;
     struct rf_lease_link parent, root, lent;
 };
 
-/* The table as one look at it found it, seen from one lease. */
+/* What one look at the table found, from the point of view of one lease. */
 struct view {
     bool live[RF_LEASE_SLOTS];
-    uint64_t live_free;       /* by measure; else 0 */
-    uint64_t everybody_held;  /* other leases, parts included */
-    uint64_t family_held;     /* others of this lease's own family */
-    uint64_t others_promised; /* other families; what they hold where that is more */
+    uint64_t live_free;       /* set by measure; else 0 */
+    uint64_t everybody_held;  /* by other leases, parts included */
+    uint64_t family_held;     /* by other leases of this lease's own family */
+    uint64_t others_promised; /* to other families; for one that holds more than its promise, what it holds */
     uint64_t others_unheld;   /* promised to other families and not yet held */
     uint64_t lent_bytes;      /* by this lease */
     int others;
@@ -66,7 +66,7 @@ static uint64_t add_saturate(uint64_t a, uint64_t b) {
     return rf_add_overflows(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* Table acquired and locked; the file may have been replaced since it was last opened. */
+/* Acquires and locks the table; the file may have been replaced since it was last opened. */
 static rf_status enter(struct rf_lease *lease, const char *dir, const char *uuid, struct view *view) {
     int64_t deadline_ns = rf_deadline_after(lease->timeout_ns);
     for (int tries = 0;; tries++) {
@@ -101,7 +101,7 @@ rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **
     }
     if (!status) {
         if (params->spec.has_part) status = attach(lease, &params->spec, view);
-        if (!status && lease->part) /* now it has a family: look again from inside it */
+        if (!status && lease->part) /* the lease now has a family: look again from inside it */
             status = look(lease->table, lease, view);
         if (!status) {
             settle(lease, &params->spec, view, &found);
@@ -120,8 +120,8 @@ rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **
     return RF_OK;
 }
 
-/* The family a slot belongs to, by the index of its root. Links in a damaged file may form a
- * ring, hence the bound. */
+/* Gives the family that a slot belongs to, as the index of the family's root. Links in a damaged file may form a
+ * ring, so the number of steps is bounded. */
 static uint32_t family_of(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t index) {
     for (int depth = 0; depth < 4; depth++) {
         const struct rf_lease_slot *slot = rf_lease_table_slot(table, index);
@@ -144,7 +144,7 @@ static bool is_link_to(const struct rf_lease_link *link, const struct rf_lease *
     return link->generation && link->generation == lease->generation && link->slot == lease->index;
 }
 
-/* lease->generation is 0 for one that is being opened; its part links may be there already. */
+/* lease->generation is 0 while the lease is being opened; its part links may be set already. */
 static rf_status look(struct rf_lease_table *table, const struct rf_lease *lease, struct view *view) {
     struct {
         uint64_t promised, held;
@@ -175,7 +175,7 @@ static rf_status look(struct rf_lease_table *table, const struct rf_lease *lease
         uint64_t held = atomic_load_explicit(&slot->held_bytes, memory_order_relaxed);
         families[family].used = true;
         if (family == i) families[family].promised = slot->promised_bytes;
-        if (slot->generation == lease->generation) continue; /* itself: not among the others */
+        if (slot->generation == lease->generation) continue; /* this is the lease itself */
         families[family].held = add_saturate(families[family].held, held);
         view->everybody_held = add_saturate(view->everybody_held, held);
         view->others++;
@@ -197,14 +197,14 @@ static rf_status look(struct rf_lease_table *table, const struct rf_lease *lease
     return RF_OK;
 }
 
-/* Free memory first and who holds what after: of a process that dies or frees in between, the
- * memory is then missed and not counted twice. (None takes more: that needs the lock.) */
+/* Measures free memory first, and what each lease holds afterwards. If a process dies or frees memory in between,
+ * that memory is then missed, not counted twice. (No process takes more meanwhile: that needs the lock.) */
 static rf_status measure(struct rf_lease *lease, struct view *view) {
     rf_status status = lease->live_free(lease->user, &view->live_free);
     return status ? status : look(lease->table, lease, view);
 }
 
-/* What a spec gives now. base: what would be free if no lease held anything. */
+/* Computes the terms that a spec gives now. base: the memory that would be free if no lease held anything. */
 static void settle(const struct rf_lease *lease, const struct rf_budget_spec *spec, const struct view *view,
                    struct rf_lease_terms *terms) {
     uint64_t own_held = atomic_load(&lease->held_bytes);
@@ -225,21 +225,21 @@ static void settle(const struct rf_lease *lease, const struct rf_budget_spec *sp
         terms->limit_bytes = narrowed ? RF_MIN(terms->limit_bytes, lease->part_bytes) : lease->part_bytes;
         terms->floor_bytes = keeps ? RF_MAX(terms->floor_bytes, lease->part_floor_bytes) : lease->part_floor_bytes;
         terms->promised_bytes = terms->limit_bytes;
-        /* On its own it counts for what it was promised last, and what it gave back before may
-         * be promised to others by now: it can only shrink. */
+        /* On its own the part counts for what it was promised last. Bytes that it gave back before may be promised to
+         * others by now, so it can only shrink. */
         if (view->orphan) terms->promised_bytes = RF_MIN(terms->promised_bytes, lease->promised_bytes);
     } else {
         terms->promised_bytes =
             RF_MIN(rf_sub_saturate(terms->limit_bytes, view->others_promised), terms->free0_bytes);
     }
-    /* What was lent is somebody else's to use: a smaller promise cannot take it back. */
+    /* Lent bytes belong to another process: a smaller promise cannot take them back. */
     terms->promised_bytes = RF_MAX(terms->promised_bytes, view->lent_bytes);
     rf_assert(terms->promised_bytes == view->lent_bytes ||
               terms->promised_bytes <=
                   (lease->part ? lease->part_bytes : rf_sub_saturate(terms->limit_bytes, view->others_promised)));
 }
 
-/* Writes the terms into the lease's slot, a fresh one where it has none (any more). */
+/* Writes the terms into the lease's slot, or into a fresh slot where the lease has none or lost it. */
 static rf_status occupy(struct rf_lease *lease, const struct view *view, const struct rf_lease_terms *terms) {
     struct rf_lease_slot *slot = NULL;
     if (lease->generation && view->live[lease->index]) {
@@ -306,8 +306,8 @@ rf_status rf_lease_renew(struct rf_lease *lease, const struct rf_budget_spec *sp
     return status;
 }
 
-/* Where the lock is not to be had by the deadline the slot is given up all the same: it is ours
- * alone. The lender's records of parts then go when this process does. */
+/* If the lock cannot be taken by the deadline, the slot is given up all the same, because only this process uses it.
+ * The lender's records of parts are then removed when this process ends. */
 void rf_lease_close(struct rf_lease **lease_pointer) {
     if (!lease_pointer || !*lease_pointer) return;
     struct rf_lease *lease = *lease_pointer;
@@ -343,7 +343,7 @@ static rf_status check_owner(const struct rf_lease *lease, const char *what) {
 
 /* ---- parts ---- */
 
-/* "PID-SLOT-GENERATION": the pid for people, the generation against guessing. */
+/* Writes "PID-SLOT-GENERATION": the pid is for people to read, the generation prevents guessing. */
 static void write_id(const struct rf_lease_slot *slot, uint32_t index, char *id, size_t size) {
     snprintf(id, size, "%d-%u-%016llx", (int)slot->owner.pid, (unsigned)index, (unsigned long long)slot->generation);
 }
@@ -505,7 +505,7 @@ rf_status rf_lease_reclaim(struct rf_lease *lease, const char *spec, uint64_t *b
 
 /* ---- for doctor and tests ---- */
 
-/* The entries are copied under the lock and shown without it: visit may do what it likes. */
+/* The entries are copied under the lock and shown without it, so visit may call anything. */
 rf_status rf_lease_survey(const char *dir, const char *uuid,
                           bool (*visit)(void *user, const struct rf_lease_entry *entry), void *user) {
     if (!uuid || !uuid[0] || !visit)

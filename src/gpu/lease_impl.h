@@ -1,7 +1,7 @@
 /* The lease table: what lease.c and lease_table.c share.
  *
- * One file per GPU in a folder of this user's, mapped by every process that holds a lease on
- * that GPU. lease_table.c knows files, locks and who is alive; lease.c knows what a promise is.
+ * One file per GPU in a folder of this user's, mapped by every process that holds a lease on that GPU. lease_table.c
+ * knows files, locks and which processes are alive; lease.c knows what a promise is.
  *
  * Invariants
  *   1. Identity, links and promises in a slot change only under the table's lock; held_bytes
@@ -9,13 +9,13 @@
  *   2. A slot counts only while its owner lives; see rf_lease_table_refresh. Its state is
  *      written last when it is claimed and first when it is given up, so that a process
  *      killed in between leaves a free slot.
- *   3. Nothing in the file is believed: a slot is free unless its owner can be shown to live,
- *      and sums saturate. Random bytes are an empty table.
+ *   3. Nothing in the file is trusted: a slot is free unless its owner can be shown to be alive, and sums saturate.
+ *      Random bytes count as an empty table.
  *   4. The file only grows, and is never opened twice by one process: POSIX record locks
  *      vanish when any descriptor of the file is closed.
- * rf_lease_table_is_valid checks what a refresh leaves (2 and 3) and what this process has open (4); the lock of 1 is
- * asserted where slots are claimed and published. What other processes do under 1 cannot be checked from here: the
- * storm of 200 processes (tests/budget/test_lease_storm.c) finds it by its sums. */
+ * rf_lease_table_is_valid checks the state after a refresh (2 and 3) and the files this process has open (4); the
+ * lock of 1 is asserted where slots are claimed and published. Whether other processes keep 1 cannot be checked from
+ * here: the test with 200 processes (tests/budget/test_lease_storm.c) checks it by its sums. */
 #ifndef RF_GPU_LEASE_IMPL_H
 #define RF_GPU_LEASE_IMPL_H
 
@@ -36,9 +36,9 @@ struct rf_lease_owner {
     int32_t pid; /* in its own namespace */
     int32_t unused;
     uint64_t start_ticks;   /* since boot; with the pid it is unique */
-    uint64_t stack;         /* changes by exec, which keeps pid and start but ends the lease */
-    uint64_t pid_namespace; /* inode; 0: /proc could not tell, only locks can */
-    uint64_t nonce;         /* drawn by each process: which slots are mine */
+    uint64_t stack;         /* exec changes it, keeps pid and start, and ends the lease */
+    uint64_t pid_namespace; /* inode; 0: /proc could not tell, only locks can say who is alive */
+    uint64_t nonce;         /* a random number of each process: it says which slots are its own */
     unsigned char boot[16];
 };
 
@@ -50,7 +50,7 @@ struct rf_lease_link {
 };
 
 struct rf_lease_slot {
-    _Atomic uint32_t state; /* RF_LEASE_LIVE; all else is free */
+    _Atomic uint32_t state; /* RF_LEASE_LIVE; any other value means free */
     uint32_t kind;
     struct rf_lease_owner owner;
     uint64_t generation; /* random: a part's id cannot be guessed from the last one */
@@ -65,7 +65,7 @@ struct rf_lease_slot {
 };
 
 struct rf_lease_registry;
-struct rf_lease_table { /* lease_table.c's own; here for the tests of rf_lease_table_is_valid */
+struct rf_lease_table { /* used by lease_table.c only; here for the tests of rf_lease_table_is_valid */
     struct rf_lease_table *next;
     struct rf_lease_registry *registry;
     int references; /* under the registry's mutex */
@@ -75,42 +75,44 @@ struct rf_lease_table { /* lease_table.c's own; here for the tests of rf_lease_t
     unsigned char *map;
     pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
     int depth;             /* under mutex */
-    bool turn;             /* under mutex: this process has it */
+    bool turn;             /* under mutex: this process has the turn */
     char path[];
 };
 
-/* Opens, or finds among those this process has open, the table of a GPU. create false:
- * RF_E_NOT_FOUND where there is none yet. Each acquire wants a release. */
+/* Opens the table of a GPU, or finds it among the tables that this process has open. create false: RF_E_NOT_FOUND
+ * where there is none yet. Each acquire needs a release. */
 rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out);
 void rf_lease_table_release(struct rf_lease_table *table);
-/* Made by the process this one was forked from: not to be touched. No system call. */
+/* True if the process that this one was forked from made the table; it must not be touched then. Makes no system
+ * call. */
 bool rf_lease_table_inherited(const struct rf_lease_table *table);
 const char *rf_lease_table_path(const struct rf_lease_table *table);
 int rf_lease_table_pid(const struct rf_lease_table *table); /* of the process that opened it */
 
-/* Excludes other processes and threads; may be nested by one thread. */
+/* Excludes other processes and threads; one thread may nest it. */
 rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns);
 void rf_lease_table_unlock(struct rf_lease_table *table);
 
-/* The GPU's turn: one process of this user at a time, for as long as it likes; the kernel ends
- * it with the process. Does not wait; holder: who has it (0: not seen from here). */
+/* Takes the GPU's turn: one process of this user has it at a time, for as long as it likes, and the kernel ends it
+ * with the process. Does not wait. holder: the pid that has the turn (0: not visible from here). */
 bool rf_lease_table_take_turn(struct rf_lease_table *table, int *holder);
 void rf_lease_table_end_turn(struct rf_lease_table *table);
 
-/* The rest: under the lock. */
+/* The functions below need the table's lock. */
 
-/* The file was deleted, or another stands in its place: newcomers must not join this one.
- * Those who are on it stay on it together. */
+/* True if the file was deleted or another file stands in its place: new leases must not join this table. Those that
+ * are in it stay in it together. */
 bool rf_lease_table_replaced(const struct rf_lease_table *table);
-/* Repairs the file if need be, gives up dead owners' slots and says which are alive. */
+/* Repairs the file if necessary, gives up dead owners' slots and says which slots are alive. */
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]);
-/* Builds with checks at level 2 only. Whether the table is as a refresh leaves it; *why: what is not. */
+/* Exists in builds with checks at level 2 only. Says whether the table is as a refresh leaves it; *why: what is not.
+ */
 bool rf_lease_table_is_valid(struct rf_lease_table *table, const char **why);
 struct rf_lease_slot *rf_lease_table_slot(const struct rf_lease_table *table, uint32_t index);
 bool rf_lease_slot_is_mine(const struct rf_lease_table *table, const struct rf_lease_slot *slot);
-/* The owner's pid as seen from here; 0: its pid namespace is not seen from here. */
+/* The owner's pid as seen from here; 0: its pid namespace is not visible from here. */
 int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index);
-/* Takes a free slot, zeroed but for owner and generation; it counts from rf_lease_slot_publish on. */
+/* Takes a free slot and zeroes it except for owner and generation; it counts from rf_lease_slot_publish on. */
 rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index);
 void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index);
 void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index);

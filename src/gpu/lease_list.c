@@ -1,4 +1,4 @@
-/* Who else has a lease on a GPU, for a program that wants to show it. Opens no device. */
+/* Lists the leases on a GPU, for a program that wants to show them. Opens no device. */
 #include "gpu/device_impl.h"
 
 struct survey {

@@ -1,7 +1,7 @@
-/* Shares: a lease without a device, for a process that starts others on a GPU.
+/* Shares: a lease without a device, for a process that starts other processes on a GPU.
  *
- * Touches no driver: what is free comes from the caller, who had a child measure it, or from
- * the kernel. An exclusive share holds the GPU's turn as well, for as long as it lives. */
+ * This file touches no driver: the figure of free memory comes from the caller, which had a child process measure it,
+ * or from the kernel. An exclusive share holds the GPU's turn as well, for as long as it lives. */
 #include "gpu/device_impl.h"
 #include "gpu/lease_impl.h"
 
@@ -11,7 +11,7 @@
 struct rf_share {
     struct rf_runtime *runtime;
     struct rf_device_info info;
-    uint64_t free_bytes; /* as given; 0: ask */
+    uint64_t free_bytes; /* as given; 0: ask the kernel */
     struct rf_witness *witness;
     struct rf_lease *lease;
     struct rf_lease_terms terms;

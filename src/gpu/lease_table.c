@@ -1,10 +1,10 @@
-/* The file behind the leases: where it is, who may be trusted with it, its lock, and which of
- * the owners recorded in it are still alive.
+/* The file that holds the leases: its folder and which folders can be trusted, its lock, and which of the owners
+ * recorded in it are still alive.
  *
- * Who lives: a slot's owner holds a record lock on the slot's byte for as long as the lease
- * lasts, and the kernel drops it when the process dies, forked children or not. A process that
- * lost its locks by closing a descriptor of the file behind our back is still found by pid,
- * start time and boot, where /proc can tell; a zombie without the lock is dead.
+ * Which owners are alive: a slot's owner holds a record lock on the slot's byte for as long as the lease lasts, and
+ * the kernel drops it when the process dies, forked children or not. A process that lost its locks because other code
+ * in it closed a descriptor of the file is still found by pid, start time and boot, where /proc can tell; a zombie
+ * without the lock is dead.
  *
  * State outside objects: the registry of tables this process has open, because record locks
  * belong to the process and not to a runtime. It is made on first use, once per process: a
@@ -36,7 +36,7 @@
 #define SHORTEST_SLEEP_NS INT64_C(50000)
 #define LONGEST_SLEEP_NS INT64_C(1000000)
 
-/* For whoever looks at the file; only its slots are used. */
+/* The header is for people who look at the file; the code uses only the slots. */
 struct header {
     char magic[8];
     uint32_t layout, slot_count, slot_bytes;
@@ -72,7 +72,7 @@ static int set_lock(int fd, short type, off_t byte) {
     return result;
 }
 
-/* The other process that has a byte locked, 0 if its pid is not seen from here, -1 if none. */
+/* Gives the other process that has a byte locked; 0 if its pid is not visible from here, -1 if there is none. */
 static int lock_holder(const struct rf_lease_table *table, off_t byte) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     if (fcntl(table->fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK) return -1;
@@ -131,10 +131,10 @@ void rf_lease_table_end_turn(struct rf_lease_table *table) {
     pthread_mutex_unlock(&table->mutex);
 }
 
-/* The fields of /proc/PID/stat that identify a process. false: there is none, or no /proc. */
+/* Reads the fields of /proc/PID/stat that identify a process. False: there is no such process, or no /proc. */
 static bool read_stat(const char *path, int *pid, char *state, uint64_t *start_ticks, uint64_t *stack) {
     char text[2048];
-    struct rf_saved_error saved; /* a process that is gone is an answer, not a failure */
+    struct rf_saved_error saved; /* it is no failure if the process is gone */
     rf_error_save(&saved);
     rf_status status = rf_read_text(path, text, sizeof text);
     rf_error_restore(&saved);
@@ -154,7 +154,7 @@ static bool read_stat(const char *path, int *pid, char *state, uint64_t *start_t
     return *start_ticks != 0;
 }
 
-/* Says who has the table's lock, and how to be rid of a holder that is stopped. */
+/* Says which process has the table's lock, and what to do about a holder that is stopped. */
 static rf_status name_holder(const struct rf_lease_table *table) {
     int pid = lock_holder(table, TABLE_LOCK_BYTE);
     if (pid <= 0)
@@ -186,8 +186,8 @@ int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index) {
     return RF_MAX(lock_holder(table, SLOT_LOCK_BYTE(index)), 0);
 }
 
-/* Reading a mapped page past the end of the file is a SIGBUS, and so is the first store to a
- * hole of a full file system: hence size and blocks. */
+/* Reading a mapped page past the end of the file raises SIGBUS, and so does the first store to a hole on a full file
+ * system. Therefore both the size and the blocks are checked. */
 static rf_status repair(struct rf_lease_table *table) {
     struct stat file;
     if (fstat(table->fd, &file) < 0)
@@ -251,8 +251,8 @@ static uint64_t draw(void) {
     return value ? value : 1;
 }
 
-/* A slot whose lock another process holds is not free whatever it says: its owner may still
- * store into it. */
+/* A slot is not free while another process holds its lock, whatever the slot says: its owner may still store into it.
+ */
 rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index) {
     rf_assert(table->depth > 0 && !inherited(table->registry));
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
@@ -335,7 +335,7 @@ static struct rf_lease_table *find_table(const struct rf_lease_registry *registr
     return table;
 }
 
-/* Registry locked. Looks before it opens: see invariant 4 in lease_impl.h. */
+/* The registry must be locked. It looks before it opens the file: see invariant 4 in lease_impl.h. */
 static rf_status open_table(struct rf_lease_registry *registry, int folder, const char *name, const char *path,
                             bool create, struct rf_lease_table **out) {
     struct stat file;
@@ -361,17 +361,18 @@ static rf_status open_table(struct rf_lease_registry *registry, int folder, cons
         status = rf_fail(RF_E_IO, "%s is not a private file of this user; remove it", path);
     else if ((table->map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, table->fd, 0)) == MAP_FAILED)
         status = rf_fail(RF_E_IO, "mapping %s failed: %s", path, strerror(errno));
-    else if (find_table(registry, &file)) /* somebody moved an open table's file here between the two looks */
+    else if (find_table(registry, &file)) /* an open table's file was moved here between the two looks */
         status = rf_fail(RF_E_BUSY, "%s is being replaced; try again", path);
     if (status) {
-        /* A descriptor of a table that is in use must stay open; it is one, ever. */
+        /* A descriptor of a table that is in use must stay open; at most one descriptor is ever kept open like this.
+         */
         if (table->fd >= 0 && status != RF_E_BUSY) close(table->fd);
         if (table->map != MAP_FAILED) munmap(table->map, TABLE_BYTES);
         free(table);
         return status;
     }
     if (!(file.st_mode & S_ISVTX))
-        (void)fchmod(table->fd, S_ISVTX | 0600); /* keeps those who tidy runtime folders by age away */
+        (void)fchmod(table->fd, S_ISVTX | 0600); /* keeps programs that clean runtime folders by age away */
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
@@ -406,15 +407,15 @@ rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create,
 
 void rf_lease_table_release(struct rf_lease_table *table) {
     struct rf_lease_registry *registry = table->registry;
-    if (inherited(registry)) return; /* the parent's; the child's copy of the list goes with the child */
+    if (inherited(registry)) return; /* it is the parent's; the child's copy ends with the child */
     pthread_mutex_lock(&registry->mutex);
     bool last = --table->references == 0;
     if (last) {
         struct rf_lease_table **at = &registry->tables;
         while (*at != table) at = &(*at)->next;
         *at = table->next;
-        /* Closed under the registry's lock: nobody may open the file anew and then lose his
-         * locks by this close. */
+        /* The file is closed under the registry's lock: no thread may open it anew and then lose its locks by this
+         * close. */
         munmap(table->map, TABLE_BYTES);
         close(table->fd);
     }
@@ -473,7 +474,7 @@ static void identify_self(struct rf_lease_owner *self) {
     memset(self, 0, sizeof *self); /* padding too: owners are compared as bytes */
     self->pid = (int32_t)getpid();
     self->nonce = draw();
-    /* A /proc of another pid namespace shows other pids: then only locks can tell. */
+    /* A /proc of another pid namespace shows other pids: then only locks can tell who is alive. */
     if (read_stat("/proc/self/stat", &seen_pid, &state, &self->start_ticks, &self->stack) && seen_pid == self->pid &&
         stat("/proc/self/ns/pid", &space) == 0)
         self->pid_namespace = (uint64_t)space.st_ino;
@@ -489,7 +490,7 @@ static void identify_self(struct rf_lease_owner *self) {
     }
 }
 
-/* One candidate: made if asked for, then verified through the descriptor that is used. */
+/* Tries one candidate folder: it is made if asked for, then verified through the descriptor that is used. */
 static rf_status try_folder(const char *path, bool create, int *fd) {
     struct stat folder;
     if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -520,9 +521,9 @@ static bool owned_folder(const char *path) {
     return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid();
 }
 
-/* Where leases of this user can be, best first; false: not a place here. A runtime folder that
- * belongs to somebody else (as after sudo) is passed over; without the variable its usual path
- * is tried, so that a session and a cron job of one user meet. */
+/* Gives the folders where leases of this user can be, best first; false: this place does not exist here. A runtime
+ * folder that belongs to another user (as after sudo) is passed over. Without the variable its usual path is tried,
+ * so that a login session and a cron job of one user use the same folder. */
 #define PLACES 4
 static bool place(int number, char *path, size_t size) {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
@@ -560,8 +561,9 @@ static rf_status open_folder(const char *dir, bool create, int *fd, char *path, 
     return first;
 }
 
-/* "gpu-UUID.v1"; what a file name should not hold is replaced, and a hash then keeps two such
- * names apart. Another layout is another file: neither could read the other's. */
+/* Writes "gpu-UUID.v1". Characters that a file name should not hold are replaced, and a hash then keeps two names
+ * apart that differ only in these. Another layout gets another file, because neither version could read the other's.
+ */
 static void file_name(const char *uuid, char *name, size_t size) {
     char clean[80];
     size_t used = 0;

@@ -1,9 +1,9 @@
 /* The ledger: every live allocation with its call site, oldest first.
  *
- * Invariants: used_bytes is the sum of held_bytes of live buffers; live_count counts live
- * buffers and pinned memory (the driver's own entry apart); an abandoned entry stays until the
- * device is freed. All with memory_mutex held, rf_device_ledger apart. rf_ledger_is_valid checks
- * the sums, the count and the order after each change; that an abandoned entry stays, rf_ledger_remove. */
+ * Invariants: used_bytes is the sum of held_bytes of live buffers; live_count counts live buffers and pinned memory,
+ * without the driver's own entry; an abandoned entry stays until the device is freed. Every function but
+ * rf_device_ledger must be called with memory_mutex held. rf_ledger_is_valid checks the sums, the count and the order
+ * after each change; rf_ledger_remove checks that an abandoned entry stays. */
 #include "gpu/device_impl.h"
 
 void rf_ledger_add(struct rf_device *device, struct rf_ledger_entry *entry, enum rf_allocation_kind kind,

@@ -1,5 +1,5 @@
-/* See locate.h. Looks only at places fixed relative to this code, never at the current
- * folder or $PATH: what is found is executed. */
+/* See locate.h. It looks only at places fixed relative to this code, never at the current folder or $PATH, because
+ * the file that is found is executed. */
 #include "gpu/locate.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ rf_status rf_locate_simulated_driver(char *path, size_t size) {
     return rf_locate_file(candidates, path, size);
 }
 
-/* From bin/ and lib/ the folder libexec/ is one up, from lib/<multiarch>/ two. */
+/* The folder libexec/ is one level up from bin/ and lib/, and two from lib/<multiarch>/. */
 rf_status rf_locate_probe_helper(char *path, size_t size) {
     static const char *const candidates[] = {"rocmforge-probe", "../libexec/rocmforge/rocmforge-probe",
                                              "../../libexec/rocmforge/rocmforge-probe", NULL};
@@ -54,7 +54,7 @@ rf_status rf_locate_own_folder(char *folder, size_t size) {
     struct link_map *map = NULL;
     if (!dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
         return rf_fail(RF_E_NOT_FOUND, "the dynamic linker does not know where this code was loaded from");
-    if (!map->l_name || !map->l_name[0]) { /* the executable: its name may be relative to a folder since left */
+    if (!map->l_name || !map->l_name[0]) { /* the executable: its name may be relative to a former current folder */
         ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
         if (length <= 0) return rf_fail(RF_E_NOT_FOUND, "/proc/self/exe cannot be read");
         path[length] = 0;

@@ -1,22 +1,23 @@
-/* Memory: the one place that asks the driver for device memory, and what may be asked.
+/* Memory: the one place that asks the driver for device memory, and that decides how much may be asked for.
  *
  * An allocation is granted only if
  *   (a) what this process holds (driver's own and lent parts included) plus it stays within
  *       the budget, and
  *   (b) the live free memory less it stays at or above the floor.
- * (a) stops the creep in which each allocation takes a share of what the last one left; (b)
- * notices a desktop that grows after us. Both are decided with the lease table locked, so
- * that no other process of this user decides on the same free bytes.
- * Invariant: held_bytes is what the driver has given us and not got back, rounded to its
- * granularity, plus driver_bytes. rf_pool_is_valid checks it against the slabs and blocks that are known; against the
- * driver's own figure only a simulated driver can (budget.* in tests/gpu/test_memory.c). */
+ * (a) prevents a slow creep, in which each allocation takes a share of what the last one left; (b) notices a desktop
+ * that takes more memory after us. Both are decided with the lease table locked, so that no other process of this
+ * user decides on the same free bytes.
+ *
+ * Invariant: held_bytes is what the driver has given us and not got back, rounded to its granularity, plus
+ * driver_bytes. rf_pool_is_valid checks it against the slabs and blocks that are known. Only a simulated driver
+ * allows a check against the driver's own figure (budget.* in tests/gpu/test_memory.c). */
 #include "gpu/device_impl.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-/* Locks held while another process decides are short; one that is stopped must not stop us. */
+/* Another process holds the lock for a short time while it decides; a process that is stopped must not stop us. */
 #define LEASE_PATIENCE_NS RF_MS(2000)
 #define FLOOR_LOOK_EVERY_NS RF_MS(100)
 #define DRIVER_GROWTH_BYTES ((uint64_t)32 << 20) /* at most, beyond what was measured at its start */
@@ -30,7 +31,7 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
     struct rf_runtime *runtime = device->runtime;
     rf_status status = RF_OK;
     bool returned = false;
-    /* An integrated GPU's memory is the host's: both budgets draw on one pool. */
+    /* An integrated GPU uses the host's memory, so both budgets are charged. */
     if (device->info.integrated) {
         status = rf_host_charge(&runtime->host, bytes, false);
         if (status) return status;
@@ -65,7 +66,8 @@ release:
 }
 
 void rf_memory_return(struct rf_device *device, rf_dptr pointer, uint64_t bytes) {
-    /* Published before it is free: others must never see both the memory and the lower figure. */
+    /* The lower figure is published before the memory is free: other processes must never see the free memory
+     * together with the higher figure. */
     rf_assert(bytes <= device->held_bytes - device->driver_bytes);
     device->held_bytes -= bytes;
     rf_memory_publish_held(device);
@@ -102,7 +104,7 @@ rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, 
     rf_error_save(&saved);
     bool witnessed =
         rf_witness_memory(device->witness, device->info.integrated, &witness_free, &witness_total) == RF_OK;
-    if (!witnessed) rf_error_restore(&saved); /* a witness with nothing to say is no failure */
+    if (!witnessed) rf_error_restore(&saved); /* a witness without a figure is no failure */
     if (witnessed) {
         least_free = witness_free;
         if (!total) total = witness_total;
@@ -113,7 +115,7 @@ rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, 
             rf_device_result(device, device->driver->mem_info(&driver_free, &driver_total), "mem_info", NULL);
         if (status) return status;
         if (driver_total) total = driver_total;
-        /* Some drivers say more is free than exists; then only the kernel's figure counts. */
+        /* Some drivers report more free memory than exists; then only the kernel's figure counts. */
         if (driver_free <= driver_total) {
             least_free = RF_MIN(least_free, driver_free);
         } else if (!witnessed) {
@@ -142,9 +144,9 @@ static rf_status decide(struct rf_device *device, uint64_t bytes) {
     return RF_OK;
 }
 
-/* After an allocation that comes near the budget: the driver takes a little more for itself the more is allocated,
- * and by the kernel's figure for the process that counts too. More than a little is not the driver's: another library
- * in this process has a budget of its own, or memory that was freed is not yet back. */
+/* Called after an allocation that comes near the budget. The more is allocated, the more the driver takes for itself,
+ * and the kernel's figure for the process includes that too. More than a little is not the driver's: another library
+ * in this process has a budget of its own, or memory that was freed has not come back yet. */
 static rf_status look_again(struct rf_device *device, uint64_t bytes) {
     uint64_t process_bytes;
     struct rf_saved_error saved;
@@ -223,14 +225,14 @@ rf_status rf_device_memory_info(struct rf_device *device, struct rf_memory_info 
     struct rf_entry entry;
     rf_status status = RF_RESULT_CHECK(struct rf_memory_info, info, "rf_device_memory_info");
     if (status) return status;
-    /* A lost device still answers from its books: that is how abandoned memory is seen. */
+    /* A lost device still gives the figures of its ledger, so that abandoned memory can be seen. */
     status = rf_enter_cleanup(device, &entry);
     if (status) return status;
     pthread_mutex_lock(&device->memory_mutex);
     uint64_t live_free = 0, total = device->info.total_bytes;
     bool lost = rf_device_is_lost(device);
     if (!lost) status = rf_memory_live_free(device, &live_free, &total);
-    if (status == RF_E_DEVICE_LOST) { /* found out just now */
+    if (status == RF_E_DEVICE_LOST) { /* the loss was noticed just now */
         lost = true;
         status = RF_OK;
     }

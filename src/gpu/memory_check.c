@@ -4,7 +4,7 @@
  *         it is compared when the buffer is destroyed and on demand
  * poison  fresh memory is filled with bytes that are NaN in every float type, freed memory with
  *         others, so that a read of either shows
- * All on the service timeline, waited for: this mode is for finding faults, not for speed. */
+ * All of this runs on the service timeline and is waited for: this mode is for finding faults, not for speed. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ rf_status rf_check_prepare(struct rf_device *device, struct rf_block *block, uin
     unsigned checks = device->checks;
     int64_t deadline = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
     rf_status status = RF_OK;
-    /* Memory taken back in queue order may still be in use by that queue. */
+    /* Memory that the pool reused in queue order may still be in use by that queue. */
     if (checks & (RF_CHECK_GUARD | RF_CHECK_POISON)) status = rf_uses_wait(&block->uses, deadline);
     if (!status && (checks & RF_CHECK_POISON))
         status = fill_and_wait(device, block, block->user_offset, bytes, FRESH_PATTERN, deadline);
@@ -80,7 +80,7 @@ void rf_check_scribble(struct rf_device *device, struct rf_block *block, int64_t
     struct rf_saved_error saved;
     if (!(device->checks & RF_CHECK_POISON)) return;
     rf_error_save(&saved);
-    /* Only once nothing uses it: a stuck queue's memory stays as it is. */
+    /* This is done only once nothing uses the memory: a stuck queue's memory stays as it is. */
     if (rf_uses_wait(&block->uses, deadline_ns) == RF_OK)
         fill_and_wait(device, block, 0, block->bytes, FREED_PATTERN, deadline_ns);
     rf_error_restore(&saved);
@@ -111,7 +111,7 @@ rf_status rf_device_check_guards(struct rf_device *device, int64_t timeout_ns) {
         if (!views) status = rf_fail(RF_E_NO_MEMORY, "rf_device_check_guards: no host memory");
         for (size_t i = 0; i < count; i++) {
             if (!status) status = rf_check_verify(device, views[i]->block, views[i]->whole_bytes, deadline);
-            /* Give the reference back through the ordinary way, as a handle of its own. */
+            /* Give the reference back in the ordinary way, as a handle of its own. */
             rf_object_init(&views[i]->object, RF_OBJECT_BUFFER, device);
             struct rf_saved_error saved;
             rf_error_save(&saved);

@@ -1,6 +1,6 @@
-/* Modules: the blobs that fit the device, loaded while it is opened, because loading waits for
- * every stream. Every function is looked up and its attributes read then too: drivers load
- * code lazily, and the first use must not.
+/* Modules: the blobs that fit the device. They are loaded while the device is opened, because loading waits for every
+ * stream. Every function is looked up then too and its attributes are read, because drivers load code lazily, and
+ * that must not happen at the first use.
  *
  * Invariant: kernels is sorted by name; names are unique. rf_kernel_find asserts it around what it finds. */
 #include "gpu/device_impl.h"
@@ -71,7 +71,7 @@ static rf_status load_image(struct rf_device *device, const void *data, const ch
     return status;
 }
 
-/* Whether a name is in a list of patterns, separated by commas; NULL has all. */
+/* Whether a name is in a list of patterns, separated by commas; NULL contains every name. */
 static bool is_listed(const char *list, const char *name) {
     if (!list) return true;
     while (*list) {
@@ -90,7 +90,7 @@ static rf_status load_builtin(struct rf_device *device, const char *list) {
         if (!is_listed(list, image->module)) continue;
         int rank, best = -1;
         const char *target = NULL;
-        /* The best target of this module, taken when its own image comes by. */
+        /* Finds the best target of this module; its image is loaded when the outer loop reaches it. */
         for (size_t j = 0; j < rf_builtin_image_count(); j++) {
             const struct rf_builtin_image *other = rf_builtin_image_at(j);
             if (!strcmp(other->module, image->module) && rf_target_fits(device->info.arch, other->target, &rank) &&
@@ -179,7 +179,7 @@ void rf_modules_unload(struct rf_device *device) {
 
 /* ---- finding ---- */
 
-/* How many edits make one word of the other; for "did you mean". */
+/* How many edits turn one word into the other; for "did you mean". */
 static size_t distance(const char *a, const char *b) {
     enum { LONGEST = 64 };
     size_t row[LONGEST + 1], length_a = strnlen(a, LONGEST), length_b = strnlen(b, LONGEST);

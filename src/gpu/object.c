@@ -1,9 +1,9 @@
-/* Handles: a kind in front, linked into their device.
+/* Handles: each begins with its kind and is linked into its device.
  *
- * Invariants: a live handle's kind is one of the live ones and it is in its device's list; a
- * dead one says RF_OBJECT_DEAD. In checked mode dead handles are kept (device->quarantine)
- * until the runtime ends, so that recognising them reads no freed memory; otherwise the check
- * is a best effort. The list is asserted where a handle enters and leaves it. */
+ * Invariants: a live handle's kind is one of the live ones and it is in its device's list; a dead one has the kind
+ * RF_OBJECT_DEAD. In checked mode dead handles are kept (device->quarantine) until the runtime ends, so that
+ * recognising them reads no freed memory; otherwise the check is a best effort. The list is asserted where a handle
+ * enters and leaves it. */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>

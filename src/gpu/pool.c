@@ -7,7 +7,7 @@
  * Invariants (memory_mutex held throughout; rf_pool_is_valid checks 1 and 2 after each change):
  *   1. idle_bytes is the sum of bytes in chunks[], blocks and doomed
  *   2. a slab's idle_count is the number of its chunks in chunks[size_class]
- *   3. a block handed out has no unfinished use but on the taker's own timeline */
+ *   3. a block that was taken has no unfinished use except on the taker's own timeline */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { SMALLEST_CHUNK_SHIFT = 12, LOOKS = 16 };
 #define SLAB_BYTES ((uint64_t)2 << 20)
 #define LARGEST_KEPT ((uint64_t)256 << 20)
 #define KEPT_SHARE 8 /* the pool keeps at most this fraction of the budget idle */
-/* How long an allocation that would be refused waits for a quiet moment to trim. */
+/* How long an allocation that would be refused waits for a quiet moment in which the pool can be trimmed. */
 #define TRIM_PATIENCE_NS RF_MS(20)
 
 static bool wanted_bytes(const struct rf_device *device, uint64_t bytes, uint64_t *wanted) {
@@ -132,7 +132,8 @@ static struct rf_block *pop(struct rf_block_list *list) {
     return block;
 }
 
-/* The first block that fits and is free for this taker; those that are not go to the back. */
+/* Takes the first block that fits and is free for this caller; blocks that are not free go to the back of the list.
+ */
 static struct rf_block *pick(struct rf_block_list *list, uint64_t wanted, uint64_t granularity_bytes,
                              struct rf_timeline *hint) {
     size_t looks = RF_MIN(list->count, (size_t)LOOKS);
@@ -140,7 +141,7 @@ static struct rf_block *pick(struct rf_block_list *list, uint64_t wanted, uint64
         struct rf_block *block = pop(list);
         bool fits = block->bytes >= wanted && block->bytes - wanted <= wanted / 4 + granularity_bytes;
         if ((block->slab || fits) && rf_uses_done(&block->uses, hint)) {
-            /* Work on the taker's own timeline comes before whatever it submits next. */
+            /* Work on the caller's own timeline comes before whatever the caller submits next. */
             rf_uses_clear(&block->uses);
             return block;
         }
@@ -173,7 +174,7 @@ static rf_status add_slab(struct rf_device *device, int class) {
         block->slab = slab;
         push(&device->pool.chunks[class], block);
     }
-    /* What a slab has beyond its chunks counts as idle with them. */
+    /* The bytes of a slab beyond its chunks count as idle with them. */
     device->pool.idle_bytes += count * chunk;
     return RF_OK;
 }
@@ -189,7 +190,7 @@ static rf_status take_once(struct rf_device *device, uint64_t wanted, bool direc
         if (!block) {
             status = add_slab(device, class);
             if (status) return status;
-            /* The new chunks stand behind busy ones. */
+            /* The new chunks are behind busy ones in the list. */
             size_t count = pool->chunks[class].count;
             for (size_t i = 0; i < count && !block; i += LOOKS)
                 block = pick(&pool->chunks[class], wanted, device->granularity_bytes, hint);
@@ -277,7 +278,7 @@ void rf_pool_give(struct rf_device *device, struct rf_block *block) {
     } else {
         push(&pool->blocks, block);
     }
-    /* Only the doomed go at once if the moment is quiet; the rest is kept for reuse. */
+    /* Only the doomed blocks are freed at once if the moment is quiet; the others are kept for reuse. */
     if (pool->doomed.first && !rf_device_is_lost(device)) {
         struct rf_saved_error saved;
         rf_error_save(&saved);

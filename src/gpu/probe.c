@@ -1,13 +1,12 @@
-/* The probe's caller side: spawns a helper per driver, listens by a deadline, and is always
- * left with nothing of them: no process, no descriptor, no signal.
+/* The caller's side of the probe: it spawns a helper per driver and listens until a deadline. Nothing of the helpers
+ * is ever left: no process, no descriptor, no signal.
  *
- * Invariants (asserted at the end of rf_probe_run: no helper and no descriptor is left; the rest says which calls
- * are made, and how, which tests/probe/test_probe_host.c sees from outside):
+ * Invariants (that no helper and no descriptor is left is asserted at the end of rf_probe_run; the rest says which
+ * calls are made, and how, and tests/probe/test_probe_host.c checks that from outside):
  *   - no driver library is opened here
  *   - every wait is a poll bounded by the deadline; waitid and waitpid get WNOHANG
- *   - only the helpers' own pids are waited for; SIGCHLD's disposition is not looked at. A
- *     host that ignores SIGCHLD or reaps everything takes the exit status from us, and then
- *     the reason says less
+ *   - only the helpers' own pids are waited for; SIGCHLD's disposition is not read. In a program that ignores SIGCHLD
+ *     or reaps every child the exit status is lost, and the reason then says less
  *   - a helper's process group is killed only while the helper is known to be ours: alive, or
  *     dead and not yet reaped
  * Thread-safe: all state is in the caller's frame. The environment is read, as by any spawn. */
@@ -32,9 +31,9 @@ extern char **environ;
 
 enum { MAX_ASKED = 2, REPORT_FD = 3, POLL_MS = 20, REAP_MS = 10000, FIRST_SPARE_FD = 10 };
 
-enum life { LIFE_RUNNING, LIFE_ENDED, LIFE_FOREIGN /* reaped by somebody else */ };
+enum life { LIFE_RUNNING, LIFE_ENDED, LIFE_FOREIGN /* reaped by other code */ };
 
-/* One driver that is asked, and the helper that asks it. */
+/* One driver to ask, and the helper that asks it. */
 struct asked {
     enum rf_driver_kind kind;
     const char *option; /* for RF_DRIVER */
@@ -42,13 +41,13 @@ struct asked {
     char library[512];  /* overrides the option; empty: the option's */
     pid_t pid;          /* 0: never spawned or gone */
     int fd;             /* -1: closed */
-    bool settled;       /* nothing more is to be learnt */
+    bool settled;       /* nothing more can be learnt */
     enum life life;
     int exit_kind, exit_value; /* CLD_EXITED with a code, CLD_KILLED or CLD_DUMPED with a signal */
     bool end_of_pipe, flooded, timed_out;
     char *text;
     size_t length;
-    /* what came of it */
+    /* the outcome */
     rf_status status;
     char reason[640];
     struct rf_probe_report *report; /* if status is RF_OK */
@@ -88,7 +87,7 @@ void rf_probe_run(const struct rf_options *options, struct rf_probe_result *resu
     rf_error_restore(&error);
 }
 
-/* ---- before: whom to ask, and by what ---- */
+/* ---- before: which drivers to ask, and with which helper ---- */
 
 static void refuse(struct rf_probe_result *result, const char *format, ...) RF_PRINTF(2, 3);
 static void refuse(struct rf_probe_result *result, const char *format, ...) {
@@ -113,7 +112,7 @@ static int choose_drivers(const struct rf_options *options, struct asked *asked,
     if (strcmp(driver, "auto") == 0 || strcmp(driver, "cuda") == 0)
         add(asked, &count, RF_DRIVER_CUDA, "cuda", "CUDA");
     if (strcmp(driver, "sim") == 0) {
-        /* Found from here: the helper may be installed far from the library. */
+        /* The path is found here, because the helper may be installed in another folder than the library. */
         add(asked, &count, RF_DRIVER_HIP, "sim", "simulated");
         if (!(library && library[0]) &&
             rf_locate_simulated_driver(asked[0].library, sizeof asked[0].library) != RF_OK) {
@@ -142,7 +141,7 @@ static bool find_helper(const struct rf_options *options, char *helper, size_t s
 
 /* ---- spawning ---- */
 
-/* A pipe whose ends are out of the way of the descriptors that the child gets. */
+/* Opens a pipe with ends that do not collide with the descriptors that the child gets. */
 static bool open_pipe(int ends[2]) {
     int low[2];
     if (pipe2(low, O_CLOEXEC) != 0) return false;
@@ -168,7 +167,7 @@ static int prepare(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attri
     if (!error) error = posix_spawn_file_actions_addopen(actions, 2, "/dev/null", O_WRONLY, 0);
     if (!error) error = posix_spawn_file_actions_adddup2(actions, pipe_fd, REPORT_FD);
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    /* The host's other descriptors are none of a driver's business. */
+    /* A driver must not get the program's other descriptors. */
     if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, REPORT_FD + 1);
 #endif
     if (!error)
@@ -180,7 +179,7 @@ static int prepare(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attri
     return error;
 }
 
-/* The options that the helper looks at, as arguments: those in force here may differ from the
+/* The options that the helper reads. They are passed as arguments, because those in force here may differ from the
  * environment. */
 static const char *const passed_options[] = {"RF_DRIVER",           "RF_HIP_LIBRARY", "RF_CUDA_LIBRARY",
                                              "RF_PROBE_TIMEOUT_MS", "RF_SYSFS",       "RF_NVML_LIBRARY"};
@@ -267,7 +266,7 @@ static void drain(struct asked *asked) {
     }
 }
 
-/* Looks whether the helper ended, and leaves it for finish_all() to reap. */
+/* Checks whether the helper ended, and leaves it for finish_all() to reap. */
 static void look_at_life(struct asked *asked) {
     siginfo_t info;
     memset(&info, 0, sizeof info);
@@ -281,11 +280,11 @@ static void look_at_life(struct asked *asked) {
     }
 }
 
-/* A whole report ends the talk, whatever the helper does then. An end of the pipe without one
- * does not: how the helper ends is the better half of the reason. An end of the helper does,
- * even where a process that it left behind keeps the pipe open. */
+/* A whole report settles a helper, whatever it does after that. The end of the pipe without a report does not: how
+ * the helper ends tells more about the reason. The end of the helper settles it, even where a process that it left
+ * behind keeps the pipe open. */
 static void look_at(struct asked *asked) {
-    look_at_life(asked); /* first: what it wrote before its end is then in the pipe */
+    look_at_life(asked); /* this comes first: all that it wrote before its end is then in the pipe */
     drain(asked);
     asked->settled =
         asked->flooded || asked->life != LIFE_RUNNING || rf_probe_report_complete(asked->text, asked->length);
@@ -318,9 +317,9 @@ static void listen_until(struct asked *asked, int count, int64_t deadline_ns) {
 
 /* ---- ending ---- */
 
-/* Kills what is left of the helpers and their children and reaps them. That takes no time, or
- * a little on a machine that is overloaded; a process that hangs inside the kernel dies later
- * or never, and is then left to the end of the host. */
+/* Kills the helpers that are left and their children, and reaps them. That takes no time, or a little on an
+ * overloaded machine. A process that hangs inside the kernel dies later or never, and is left until this program
+ * ends. */
 static void finish_all(struct asked *asked, int count) {
     for (int i = 0; i < count; i++) {
         if (asked[i].fd >= 0) close(asked[i].fd);
@@ -362,7 +361,7 @@ static const char *signal_name(int number) {
     }
 }
 
-/* Says why there is no report: what the helper was at, and how it ended. */
+/* Says why there is no report: what the helper was doing, and how it ended. */
 static void explain(struct asked *asked, const char *helper, int64_t timeout_ms) {
     char step[160], during[200] = "", how[160];
     bool spoke = rf_probe_last_step(asked->text, asked->length, step, sizeof step);
@@ -384,7 +383,7 @@ static void explain(struct asked *asked, const char *helper, int64_t timeout_ms)
     } else {
         snprintf(how, sizeof how, "crashed with %s (%d)", signal_name(asked->exit_value), asked->exit_value);
     }
-    /* A helper that did not even greet is the wrong program or never got to the driver. */
+    /* A helper that did not even write the header is the wrong program or never got to the driver. */
     if (spoke)
         snprintf(asked->reason, sizeof asked->reason, "%s driver: the probe %s%s", asked->label, how, during);
     else
@@ -410,7 +409,7 @@ static void judge(struct asked *asked, const char *helper, int64_t timeout_ms) {
         asked->status = report->status;
         snprintf(asked->reason, sizeof asked->reason, "%s", report->reason);
     } else if (strcmp(asked->option, "sim") == 0 && !report->simulated) {
-        /* A test that asked for a simulation must not end up on somebody's GPU. */
+        /* A test that asked for a simulated GPU must not run on a real one. */
         asked->status = RF_E_NO_DRIVER;
         snprintf(asked->reason, sizeof asked->reason, "simulated driver: %s is not one; change RF_HIP_LIBRARY",
                  report->library);
@@ -421,14 +420,14 @@ static void judge(struct asked *asked, const char *helper, int64_t timeout_ms) {
     free(report);
 }
 
-/* ---- putting together ---- */
+/* ---- the result ---- */
 
 static void add_reason(struct rf_probe_result *result, const char *reason) {
     size_t length = strlen(result->reason);
     snprintf(result->reason + length, sizeof result->reason - length, "%s%s", length ? "; " : "", reason);
 }
 
-/* A GPU shown twice by a driver, in parts, has one identity; leases need one for each. */
+/* A GPU that a driver shows as several devices has one uuid; leases need a different one for each device. */
 static void make_unique(const struct rf_probe_result *result, int ordinal, char *uuid, size_t size) {
     for (int i = 0; i < result->count; i++) {
         if (strcmp(result->devices[i].uuid, uuid) != 0) continue;
@@ -439,7 +438,7 @@ static void make_unique(const struct rf_probe_result *result, int ordinal, char 
     }
 }
 
-/* For people and JSON: what the driver calls text but is not becomes '?'. */
+/* The copy is for people and JSON: bytes of the driver's text that are not printable become '?'. */
 static void copy_printable(char *to, size_t size, const char *from) {
     size_t i = 0;
     for (; from[i] && i + 1 < size; i++) to[i] = from[i] >= 0x20 && from[i] <= 0x7e ? from[i] : '?';
@@ -489,7 +488,7 @@ static void add_device(const struct asked *asked, const struct rf_probe_device *
     result->count++;
 }
 
-/* The worse the news, the higher; a driver that is merely absent matters least. */
+/* The worse the status, the higher the number; a driver that is merely absent matters least. */
 static int gravity(rf_status status) {
     return status == RF_E_NO_DRIVER ? 1 : status == RF_E_NO_DEVICE ? 2 : status == RF_E_DRIVER ? 3 : 4;
 }
@@ -504,7 +503,8 @@ static void merge(struct asked *asked, int count, struct rf_probe_result *result
     for (int i = 0; i < count; i++) {
         if (asked[i].report) continue;
         if (worst == RF_OK || gravity(asked[i].status) > gravity(worst)) worst = asked[i].status;
-        /* Beside a usable GPU the other vendor's absence is no news; its driver's crash is. */
+        /* Where there is a usable GPU, the absence of the other vendor's driver is not worth a reason, but its crash
+         * is. */
         if (!usable || gravity(asked[i].status) > gravity(RF_E_NO_DEVICE)) add_reason(result, asked[i].reason);
     }
     if (usable) {

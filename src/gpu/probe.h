@@ -1,9 +1,8 @@
-/* The probe: which GPUs there are, asked by a helper process that may die of it.
+/* The probe: finds out which GPUs exist, by a helper process that asks the driver and may crash.
  *
- * The helper (rocmforge-probe) loads the driver, asks, and writes a checked text format to a
- * pipe of its own; whatever the driver prints goes nowhere. The parent spawns it with
- * posix_spawn, reads with a deadline, then kills and reaps it without blocking and without
- * touching SIGCHLD. Nothing the helper says is believed unchecked. */
+ * The helper (rocmforge-probe) loads the driver, asks, and writes a checked text format to a pipe of its own;
+ * whatever the driver prints is discarded. The parent spawns it with posix_spawn, reads with a deadline, then kills
+ * and reaps it without blocking and without touching SIGCHLD. Everything that the helper says is checked. */
 #ifndef RF_GPU_PROBE_H
 #define RF_GPU_PROBE_H
 

@@ -1,9 +1,9 @@
-/* rocmforge-probe: asks one driver which devices there are, and may die of it.
+/* rocmforge-probe: asks one driver which devices exist, and may crash while it does so.
  *
- * Called by rf_probe_run with options as NAME=VALUE arguments and a pipe as descriptor 3;
- * without one it writes to standard output, for curious people. Says each step before taking
- * it, so that the caller knows what killed it. Creates no GPU context, leaves no core file,
- * ends with its parent, and does not run the driver's exit handlers: some of them hang. */
+ * Called by rf_probe_run with options as NAME=VALUE arguments and a pipe as descriptor 3; without a pipe it writes to
+ * standard output, for people who want to look. It announces each step before taking it, so that the caller knows
+ * which step killed it. It creates no GPU context, leaves no core file, ends with its parent, and does not run the
+ * driver's exit handlers, because some of them hang. */
 #include "gpu/probe_report.h"
 
 #include "gpu/budget.h"
@@ -94,7 +94,7 @@ static void ask_driver(int fd, const struct rf_options *options, struct rf_probe
         keep_reason(report, status);
         return;
     }
-    /* A simulated GPU has no place in the real kernel's figures. */
+    /* A simulated GPU is not in the real kernel's figures. */
     if (driver.simulated && sysfs && strcmp(sysfs, "/sys") == 0) sysfs = NULL;
     for (int i = 0; i < report->count; i++) {
         say_step(fd, "asking about device %d of %s", i, driver.path);
@@ -120,15 +120,15 @@ static rf_status count_devices(const struct rf_driver *driver, int *count) {
 
 static void fault(struct rf_probe_device *device, const char *format, ...) RF_PRINTF(2, 3);
 static void fault(struct rf_probe_device *device, const char *format, ...) {
-    if (device->fault[0]) return; /* the first one tells most */
+    if (device->fault[0]) return; /* the first fault tells most */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(device->fault, sizeof device->fault, format, arguments);
     va_end(arguments);
 }
 
-/* Calls that fill text get a buffer with room behind what they are told, so that one that
- * does not terminate or overruns is found out. */
+/* Calls that fill text get a buffer with more room than they are told, so that a call that does not terminate the
+ * text or writes too much is noticed. */
 enum { TEXT_BYTES = 128, ROOM_BYTES = 512, FILLER = 0x5a };
 
 static bool overran(const char *buffer, size_t told) {
@@ -151,7 +151,8 @@ static void ask_name(const struct rf_driver *driver, int handle, struct rf_probe
     device->name[sizeof device->name - 1] = 0;
 }
 
-/* Lower-case and with four digits of domain, as the kernel names it; empty where unknown. */
+/* The address is written in lower case and with four digits of domain, as the kernel names it; it is empty where
+ * unknown. */
 static void ask_pci(const struct rf_driver *driver, int handle, struct rf_probe_device *device) {
     char buffer[ROOM_BYTES];
     unsigned domain, bus, slot, function;
@@ -164,16 +165,16 @@ static void ask_pci(const struct rf_driver *driver, int handle, struct rf_probe_
         snprintf(device->pci, sizeof device->pci, "%04x:%02x:%02x.%x", domain, bus, slot, function);
 }
 
-/* The vendors' types for the 16 bytes have other names, which clang's check of indirect calls
- * takes for other functions. */
+/* The vendors' types for the 16 bytes have other names, so clang's check of indirect calls takes the functions for
+ * functions of another type. */
 #if defined(__clang__)
 #define CALLS_BY_ANOTHER_TYPE __attribute__((no_sanitize("function")))
 #else
 #define CALLS_BY_ANOTHER_TYPE
 #endif
 
-/* NVIDIA's 16 bytes are written as its own tools do. AMD fills them with the 16 hexadecimal
- * digits of the GPU's serial number as text, or with no more than "XX" where it has none. */
+/* NVIDIA's 16 bytes are written as NVIDIA's own tools write them. AMD fills them with the 16 hexadecimal digits of
+ * the GPU's serial number as text, or with no more than "XX" where it has none. */
 CALLS_BY_ANOTHER_TYPE static void ask_uuid(const struct rf_driver *driver, int handle,
                                            struct rf_probe_device *device) {
     unsigned char buffer[ROOM_BYTES];
@@ -210,9 +211,9 @@ static void ask_number(const struct rf_driver *driver, int handle, enum rf_drive
         fault(device, "the driver does not tell its %s: %s (%d)", what, rf_driver_error_name(driver, code), code);
 }
 
-/* Free memory and display by the kernel's word, since the driver would need a context.
- * Kernel and driver count reserved memory differently, so a free figure a little above the
- * driver's total is cut to it; one above the kernel's own total is passed on for judgement. */
+/* Asks the kernel for free memory and display, since the driver would need a context. Kernel and driver count
+ * reserved memory differently, so a free figure a little above the driver's total is cut to that total; one above the
+ * kernel's own total is passed on, to be judged by the reader. */
 static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *nvml,
                        struct rf_probe_device *device) {
     struct rf_witness *witness = NULL;
@@ -257,30 +258,30 @@ static void ask_device(const struct rf_driver *driver, const char *sysfs, const 
     if (code != RF_DRV_OK)
         fault(device, "the driver does not tell its architecture: %s (%d)", rf_driver_error_name(driver, code), code);
     if (!device->name[0])
-        memcpy(device->name, device->arch, sizeof device->arch); /* some integrated GPUs have none */
-    /* What cuMemAlloc rounds to; amdgpu's accounting of VRAM also goes in these steps. */
+        memcpy(device->name, device->arch, sizeof device->arch); /* some integrated GPUs have no name */
+    /* cuMemAlloc rounds up to this size; amdgpu also accounts for VRAM in these steps. */
     device->granularity_bytes = (uint64_t)2 << 20;
     if (sysfs) ask_kernel(driver->kind, sysfs, nvml, device);
 }
 
 /* ---- the process ---- */
 
-/* The arguments are the caller's options in full; what the environment says besides was
- * overruled or would be malformed here as well. */
+/* The arguments are all of the caller's options. Options in the environment were overridden by these, or would be
+ * malformed here as well. */
 static void forget_environment(void) {
     for (size_t i = 0; i < rf_option_count(); i++)
         if (strncmp(rf_option_at(i)->name, "RF_", 3) == 0) unsetenv(rf_option_at(i)->name);
 }
 
 static void be_expendable(const struct rf_options *options) {
-    /* 1 also keeps the kernel from piping the core to a crash reporter, which 0 does not. */
+    /* The limit 1 also keeps the kernel from piping the core to a crash reporter, which 0 does not. */
     struct rlimit no_core = {1, 1};
     if (setrlimit(RLIMIT_CORE, &no_core) != 0) {
         no_core = (struct rlimit){0, 0};
         setrlimit(RLIMIT_CORE, &no_core);
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* A preloaded library may have put handlers; a crash must show as what it is. */
+    /* A preloaded library may have installed handlers; a crash must end the process with its signal. */
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGALRM};
     for (size_t i = 0; i < RF_COUNT(deadly); i++) signal(deadly[i], SIG_DFL);
     int64_t timeout_ms = rf_options_int(options, "RF_PROBE_TIMEOUT_MS");

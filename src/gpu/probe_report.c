@@ -1,9 +1,9 @@
 /* The probe's wire format: writer, strict reader, and the judgement of what was read.
  *
- * Invariants: the reader never reads past length, never leaves a string unterminated, and
- * fails as a whole on the first thing that is not as the writer writes it (not asserted: it would take the parser
- * again; tests/probe/fuzz_probe_report.c writes what was read and compares). Everything read
- * comes from a process that a foreign library may have corrupted. */
+ * Invariants: the reader never reads past length, never leaves a string unterminated, and fails as a whole on the
+ * first thing that is not as the writer writes it. (This is not asserted, since that would need a second parser;
+ * tests/probe/fuzz_probe_report.c writes the parsed report again and compares.) Everything read comes from a process
+ * that a foreign library may have corrupted. */
 #include "gpu/probe_report.h"
 
 #include <inttypes.h>
@@ -129,7 +129,7 @@ static rf_status malformed(const struct cursor *cursor, const char *what, const 
     return rf_fail(RF_E_SYNTAX, "line %d: %s%s%s", cursor->line, what, key ? " " : "", key ? key : "");
 }
 
-/* The next line without its newline; false at the end or without a newline. */
+/* Takes the next line without its newline; false at the end, or if the line has no newline. */
 static bool take_line(struct cursor *cursor, const char **line, size_t *length) {
     size_t left = (size_t)(cursor->end - cursor->at);
     const char *newline = left ? memchr(cursor->at, '\n', left) : NULL;
@@ -152,7 +152,7 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Only what put_text writes: plain bytes as they are, all others (NUL aside) escaped. */
+/* Decodes only what put_text writes: plain bytes as they are, all others except NUL escaped. */
 static bool decode(const char *value, size_t length, char *text, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < length; i++) {

@@ -17,10 +17,10 @@
 #include "gpu/driver.h"
 #include "gpu/probe.h"
 
-#define RF_PROBE_REPORT_MAX_BYTES ((size_t)256 * 1024) /* of any report: 64 devices of the longest fields fit */
+#define RF_PROBE_REPORT_MAX_BYTES ((size_t)256 * 1024) /* of any report: 64 devices with the longest fields fit */
 #define RF_PROBE_HEADER "rocmforge-probe 1\n"
 
-/* Raw: as the driver said it, not yet judged. Strings are always terminated. */
+/* The raw figures, as the driver gave them, not yet judged. Strings are always terminated. */
 struct rf_probe_device {
     int ordinal; /* the driver's own */
     char name[128], arch[32], uuid[48], pci[32];
@@ -48,13 +48,13 @@ size_t rf_probe_step_write(const char *step, char *text, size_t size);
 
 /* text need not be terminated. RF_E_SYNTAX names the line; *report is untouched then. */
 rf_status rf_probe_report_parse(const char *text, size_t length, struct rf_probe_report *report);
-/* Whether the text ends as a whole report does; says nothing of what stands before. */
+/* Whether the text ends as a whole report does; it says nothing about the text before the end. */
 bool rf_probe_report_complete(const char *text, size_t length);
-/* The last step of an unfinished report; empty if there was none that makes sense. Returns
- * whether the header was right. */
+/* Gives the last step of an unfinished report; empty if there was none that makes sense. Returns whether the header
+ * was right. */
 bool rf_probe_last_step(const char *text, size_t length, char *step, size_t size);
 
-/* Whether a device's figures make sense; if not, one line on what does not. */
+/* Whether a device's figures make sense; if not, it gives one line on what does not. */
 bool rf_probe_device_plausible(enum rf_driver_kind kind, const struct rf_probe_device *device, char *why,
                                size_t size);
 

@@ -1,4 +1,4 @@
-/* Queues and events: the public face of timelines. */
+/* Queues and events: the public functions over timelines. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -229,7 +229,7 @@ rf_status rf_queue_after(struct rf_queue *queue, struct rf_queue *before) {
     if (queue->line == before->line) return RF_OK;
     status = rf_enter(device, &entry);
     if (status) return status;
-    /* An event of its own: marks are recycled as soon as they are seen complete. */
+    /* This needs an event of its own, because marks are recycled as soon as they are seen to be complete. */
     void *event = NULL;
     int64_t deadline = rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT);
     int code = device->driver->event_create(&event, RF_EVENT_DISABLE_TIMING);

@@ -1,15 +1,17 @@
 /* Recordings: work that is captured once and run again as one submission.
  *
- * While a queue records, its timeline hands every submission to the driver's capture: no ticket, no mark. Invariants:
- *   1. before a capture begins, everything submitted to the timeline has its mark, so that others who look at the
- *      timeline meanwhile never need to record an event on the captured stream
- *   2. memory that a recorded submission refers to is referenced until the recording is destroyed: its address cannot
- *      come to mean something else
- *   3. an executable graph is destroyed only at a quiet moment: one driver forbids it while it runs, and freeing what
- * it holds may wait for all streams
- *   4. what the driver holds for executable graphs is part of driver_bytes, as measured; recording_bytes of it
+ * While a queue records, its timeline gives every submission to the driver's capture, without a ticket or a mark.
+ * Invariants:
+ *   1. before a capture begins, everything submitted to the timeline has its mark, so that other threads that look at
+ *      the timeline meanwhile never need to record an event on the captured stream
+ *   2. memory that a recorded submission refers to is referenced until the recording is destroyed, so that its
+ *      address cannot be reused for other memory
+ *   3. an executable graph is destroyed only at a quiet moment: one driver forbids destroying it while it runs, and
+ *      freeing its memory may wait for all streams
+ *   4. the memory that the driver holds for executable graphs is part of driver_bytes, as measured; recording_bytes
+ *      is that part
  * rf_timeline_capture_begin asserts 1; 2 is asserted where memory is held for a recording, 3 and 4 where executable
- * graphs are destroyed. Must not wait, but in checked mode where memory is given back (check.c). */
+ * graphs are destroyed. Nothing here may wait, except in checked mode where memory is given back (memory_check.c). */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -27,8 +29,8 @@ static rf_status discard(struct rf_device *device, struct rf_recording *recordin
 
 /* ---- recording ---- */
 
-/* Time-outs and faults may name a recording that is gone, so names live as long as the device; each once. A program
- * that invents ever new ones gets the common name in the end. */
+/* Time-outs and faults may name a recording that is gone, so names live as long as the device, and each is kept once.
+ * A program that keeps using new names gets the common name in the end. */
 static const char *keep_name(struct rf_device *device, const char *text) {
     static const char common[] = "recording";
     if (!text || !*text) return common;
@@ -78,10 +80,10 @@ rf_status rf_recording_refuses(const struct rf_queue *queue, const char *who) {
                    recording->name);
 }
 
-/* Adds a pointer that is not in the list yet; *added tells. */
+/* Adds a pointer if it is not in the list yet; *added says whether it was added. */
 static rf_status add_once(struct rf_recording_list *list, void *item, bool *added) {
     *added = false;
-    for (size_t i = list->count; i; i--) /* the last ones are the likeliest */
+    for (size_t i = list->count; i; i--) /* the latest entries are the likeliest */
         if (list->items[i - 1] == item) return RF_OK;
     if (list->count == list->capacity) {
         size_t capacity = list->capacity ? list->capacity * 2 : 16;
@@ -168,8 +170,8 @@ void rf_recording_cancel(struct rf_queue *queue) {
 
 /* ---- what the driver takes for it ---- */
 
-/* Memory in use, by the figure that others disturb least. Two of them are compared with memory_mutex held in between,
- * so that this process allocates nothing meanwhile. */
+/* Memory in use, by the figure that other processes disturb least. Two of them are compared with memory_mutex held in
+ * between, so that this process allocates nothing meanwhile. */
 struct usage {
     bool of_process;
     uint64_t bytes;
@@ -199,8 +201,8 @@ static void charge(struct rf_device *device, uint64_t bytes, bool back) {
     rf_memory_publish_held(device);
 }
 
-/* What the driver will take is known only afterwards. So that the budget holds all the same, there must be room for
- * the most that it took for a recording so far, and at least for one granule. */
+/* How much the driver will take is known only afterwards. To keep the budget all the same, there must be room for the
+ * most that the driver took for a recording so far, and for at least one granule. */
 static rf_status make_room(struct rf_device *device, const struct rf_recording *recording) {
     uint64_t wanted;
     if (rf_round_up_overflows(RF_MAX(device->recording_most_bytes, 1), device->granularity_bytes, &wanted))
@@ -231,8 +233,8 @@ static rf_status instantiate(struct rf_queue *queue, struct rf_recording *record
         part->executable = NULL;
         return status;
     }
-    /* So that the first run takes nothing more. memory_mutex is held and with it the gate is open; a queue that is
-     * full of unfinished work goes without. */
+    /* The upload is made here so that the first run takes no more memory. memory_mutex is held, and therefore the
+     * gate is open; a queue that is full of unfinished work goes without the upload. */
     if (driver->graph_upload && !rf_timeline_begin(queue->line, 0)) {
         code = driver->graph_upload(part->executable, queue->line->stream);
         status = rf_timeline_end(queue->line, code, "graph_upload", recording->name, NULL);
@@ -308,7 +310,8 @@ rf_status rf_recording_get_info(const struct rf_recording *recording, struct rf_
 
 /* ---- the end ---- */
 
-/* Destroys one executable graph; what comes back is no longer charged. Quiet, memory_mutex held. */
+/* Destroys one executable graph; the memory that comes back is no longer charged. Called at a quiet moment with
+ * memory_mutex held. */
 static void destroy_part(struct rf_device *device, struct rf_driver_graph *part) {
     struct usage before, after;
     struct rf_saved_error saved;
@@ -320,7 +323,8 @@ static void destroy_part(struct rf_device *device, struct rf_driver_graph *part)
             if (!rf_device_is_lost(device))
                 rf_device_note(device, RF_LOG_ERROR, "a recording could not be given back: %s", rf_error_text());
         } else if (measured && measure(device, &after) == RF_OK) {
-            /* Graphs share what the driver takes for them: the last one brings back what the first one took. */
+            /* Graphs share the memory that the driver takes for them: what it took for the first one comes back with
+             * the last one. */
             charge(device, RF_MIN(growth(after, before), device->recording_bytes), true);
         }
     }
@@ -343,7 +347,7 @@ static void free_lists(struct rf_recording *recording) {
     recording->blocks = recording->pinned = (struct rf_recording_list){0};
 }
 
-/* Gives back what the recording refers to, and its driver's part as soon as nothing runs. */
+/* Gives back the memory that the recording refers to, and the driver's part as soon as nothing runs. */
 static rf_status take_apart(struct rf_device *device, struct rf_recording *recording) {
     rf_status first = RF_OK;
     for (size_t i = 0; i < recording->blocks.count; i++) {

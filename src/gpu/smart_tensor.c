@@ -1,7 +1,7 @@
 /* Smart tensors: on the GPU within the budget, else in host memory.
  *
- * The choice is made once, when the tensor is made, and said: in the location, and as one warning in the log. Host
- * memory is charged to the host budget for as long as it is held. */
+ * The choice is made once, when the tensor is made. The location shows it, and one warning in the log. Host memory is
+ * charged to the host budget for as long as it is held. */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct rf_smart_tensor {
     struct rf_tensor *tensor; /* NULL: on the host */
     void *host;
     uint64_t host_bytes;
-    struct rf_host_budget *charged; /* NULL: nobody was */
+    struct rf_host_budget *charged; /* NULL: no budget was charged */
 };
 
 static rf_status make_on_host(struct rf_device *device, struct rf_smart_tensor *smart) {
@@ -25,7 +25,7 @@ static rf_status make_on_host(struct rf_device *device, struct rf_smart_tensor *
                    (unsigned long long)smart->host_bytes);
 }
 
-/* A line of the log, from outside of any lock. */
+/* Writes a line to the log; no lock may be held. */
 static void say(struct rf_device *device, uint64_t bytes, const char *why) {
     struct rf_entry entry;
     char size[32];

@@ -1,10 +1,9 @@
 /* Staging: pinned host memory through which pageable memory travels, because a driver's copy
  * from or to pageable memory waits for the stream without a deadline.
  *
- * One pinned allocation, made when the device is opened (making one later can wait for other
- * streams), cut into a few large and many small stages. A stage is free again when the copy
- * that used it is done. A timeline may hold only a part of them, so that a stuck queue cannot
- * take them all from the others. */
+ * There is one pinned allocation, which is made when the device is opened (making one later can wait for other
+ * streams) and cut into a few large and many small stages. A stage is free again when the copy that used it is done.
+ * A timeline may hold only a part of them, so that a stuck queue cannot take them all from the others. */
 #include "gpu/device_impl.h"
 
 enum { LARGE_PER_LINE = RF_STAGE_LARGE / 2, SMALL_PER_LINE = RF_STAGE_SMALL / 4 };
@@ -37,7 +36,8 @@ void rf_staging_close(struct rf_device *device, bool quiet) {
     staging->memory = NULL;
 }
 
-/* A stage not taken whose last copy is done, unless the line occupies its share already. */
+/* Finds a stage that is not taken and has finished its last copy, unless the timeline has its share of stages
+ * already. */
 static struct rf_stage *find(struct rf_stage *stages, int count, struct rf_timeline *line, int per_line,
                              rf_status *status) {
     struct rf_stage *found = NULL;

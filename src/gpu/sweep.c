@@ -1,5 +1,5 @@
-/* Sweeping: what a test made and did not destroy is found, reported and released, so that the
- * next test in the same process starts from the same state. */
+/* Sweeping: objects that a test made and did not destroy are found, reported and released, so that the next test in
+ * the same process starts from the same state. */
 #include "gpu/device_impl.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static struct rf_object *next_object(struct rf_device *device, uint64_t mark) {
     return found;
 }
 
-/* Through the ordinary destroy, which knows what each kind needs. */
+/* Destroys an object through its ordinary destroy function, which knows what each kind needs. */
 static rf_status destroy(struct rf_object *object, struct rf_sweep *sweep) {
     void *handle = object;
     switch (object->kind) {
@@ -83,7 +83,7 @@ rf_status rf_device_sweep(struct rf_device *device, struct rf_sweep *given) {
     pthread_mutex_lock(&device->memory_mutex);
     if (!status && !first && device->damage_id > sweep->mark)
         first = rf_fail(RF_E_CORRUPT, "%s", device->damage_text);
-    device->damage_id = 0; /* said once */
+    device->damage_id = 0; /* it is reported only once */
     pthread_mutex_unlock(&device->memory_mutex);
     if (!status) status = rf_device_is_lost(device) ? rf_device_lost_status(device) : first;
     rf_leave(&entry);

@@ -7,7 +7,7 @@
 
 #include <rocmforge/gpu.h>
 
-/* "sm_90a" to 90 and 'a'; false if it is no such name. */
+/* Splits "sm_90a" into 90 and 'a'; false for any other form of name. */
 static bool parse_sm(const char *text, int *number, char *suffix) {
     if (strncmp(text, "sm_", 3) != 0) return false;
     const char *digit = text + 3;

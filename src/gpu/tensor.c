@@ -65,7 +65,7 @@ rf_status rf_tensor_desc_check(struct rf_tensor_desc *desc, uint64_t *bytes) {
             return rf_fail(RF_E_INVALID, "tensor: its size overflows in dimension %d", i);
     }
     if (block > 1) {
-        /* Counted in blocks: only a row-major tensor has whole ones. */
+        /* Quantized tensors are counted in blocks: only a row-major tensor has whole blocks. */
         bool row_major = strides[desc->rank - 1] == 1;
         for (int i = 0; i + 1 < desc->rank; i++) row_major &= strides[i] == strides[i + 1] * desc->shape[i + 1];
         if (!row_major) return rf_fail(RF_E_INVALID, "tensor: %s must be row-major", rf_dtype_name(desc->dtype));

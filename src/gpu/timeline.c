@@ -1,15 +1,14 @@
 /* Timelines: streams with tickets, so that the layer knows what is finished without ever
  * asking the driver to wait.
  *
- * Invariants (rf_timeline_is_valid checks 1 and 2 after each change; rf_quiet_leave checks 3 by what follows from
- * it):
+ * Invariants (rf_timeline_is_valid checks 1 and 2 after each change; rf_quiet_leave checks what follows from 3):
  *   1. completed <= submitted; tickets in (completed, submitted] are unfinished as far as is known
  *   2. marks are in ticket order; a mark's event was recorded when 'submitted' was its ticket
  *   3. a submission happens with the timeline locked and the gate seen open under that lock;
  *      so once the gate is closed and each timeline was locked once, nothing new can start
- *   4. no driver call here waits: event_query, event_record and event_create do not; a stream
- *      is destroyed only when its work is complete (HIP's destroy waits for it). That a driver's
- *      call does not wait cannot be seen from here: the tests of stuck work (tests/gpu/test_stuck.c) would hang */
+ *   4. no driver call here waits: event_query, event_record and event_create do not; a stream is destroyed only when
+ *      its work is complete (HIP's destroy waits for it). Whether a driver's call waits cannot be seen from here: if
+ *      one did, the tests of stuck work (tests/gpu/test_stuck.c) would hang */
 #include "gpu/device_impl.h"
 
 #include <stdlib.h>
@@ -44,7 +43,7 @@ rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
         }
         uint64_t unfinished = line->submitted - atomic_load(&line->completed);
         if (unfinished < RF_IN_FLIGHT_MAX || rf_timeline_recording(line)) return RF_OK;
-        /* Full: a driver would block without a deadline once its own queue is full. */
+        /* The timeline is full: once a driver's own queue is full, the driver would block without a deadline. */
         uint64_t wanted = line->submitted - RF_IN_FLIGHT_MAX + 1;
         pthread_mutex_unlock(&line->mutex);
         rf_status status = rf_timeline_wait(line, wanted, deadline_ns);
@@ -64,22 +63,21 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
         line->names[line->submitted % RF_IN_FLIGHT_MAX] = name;
         rf_timeline_sign(line, (uint64_t)(uintptr_t)name);
         if (ticket) *ticket = line->submitted;
-        /* Marks cost a driver call: dense after the last thing known complete, where a wait
-         * is likely to look, then every few. */
+        /* A mark costs a driver call. Marks are dense after the last submission known to be complete, where a wait is
+         * likely to look; after that there is one for every few submissions. */
         uint64_t newest = line->mark_count
                               ? line->marks[(line->mark_first + line->mark_count - 1) % RF_MARKS_MAX].ticket
                               : atomic_load(&line->completed);
         uint64_t distance = (line->submitted - atomic_load(&line->completed)) / 4;
         if (line->submitted - newest >= RF_MAX(RF_MIN(distance, (uint64_t)RF_MARK_EVERY), (uint64_t)1)) {
-            /* The submission itself went well. What a mark finds out shows at the wait, which
-             * records one anew if need be. */
+            /* The submission itself succeeded. A failure of the mark shows at the wait, which records a new one if
+             * necessary. */
             struct rf_saved_error saved;
             rf_error_save(&saved);
             if (record_mark(line)) rf_error_restore(&saved);
         }
     } else {
-        /* A fatal answer to a submission is the fault of something submitted earlier, if
-         * anything was. */
+        /* A fatal code from a submission is the fault of earlier work, if there is any. */
         bool earlier = line->submitted > atomic_load(&line->completed);
         status = rf_device_result(device, code, call, earlier && rf_driver_is_fatal(code) ? oldest_name(line) : name);
     }
@@ -88,7 +86,7 @@ rf_status rf_timeline_end(struct rf_timeline *line, int code, const char *call, 
     return status;
 }
 
-/* Whether somebody who looks at the timeline needs no further mark (invariant 1 of recording.c). */
+/* Whether a look at the timeline needs no further mark (invariant 1 of recording.c). */
 RF_FOR_CHECKS bool everything_is_marked(const struct rf_timeline *line) {
     return atomic_load(&line->completed) == line->submitted ||
            (line->mark_count &&
@@ -114,8 +112,8 @@ rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recordin
     return status;
 }
 
-/* A capture that was spoilt ends with an error, as it should. Any other answer may have left the stream capturing:
- * then it is asked once more, and if that does not help the stream can take no work. */
+/* A capture that was spoilt ends with an error, as it should. After any other code the stream may still be capturing.
+ * The capture is then ended once more, and if that does not help, the stream can take no more work. */
 rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph) {
     struct rf_device *device = line->device;
     const struct rf_driver *driver = device->driver;
@@ -125,7 +123,7 @@ rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph) {
     atomic_store(&line->recording, NULL);
     for (int attempt = 0; attempt < 2 && !rf_device_is_lost(device); attempt++) {
         int code = driver->capture_end(line->stream, graph), capturing = code != RF_DRV_CAPTURE_INVALIDATED;
-        if (attempt && code == RF_DRV_OK) break; /* ended, but the first answer stands */
+        if (attempt && code == RF_DRV_OK) break; /* it ended, but the first code stands */
         status = rf_device_result(device, code, "capture_end", name);
         if (!status || rf_device_is_lost(device)) break;
         if (driver->is_capturing && driver->is_capturing(line->stream, &capturing) != RF_DRV_OK) capturing = true;
@@ -181,14 +179,14 @@ rf_status rf_timeline_wait(struct rf_timeline *line, uint64_t ticket, int64_t de
             break;
         }
     rf_backoff_end(&backoff);
-    /* Done when that sleep ended: it may have ended before, so the next one is shorter. */
+    /* The work was done when that sleep ended. It may have ended earlier, so the next sleep is shorter. */
     int64_t took = rf_now_ns() - backoff.started_ns;
     if (!status && signature) keep_habit(line, signature, backoff.long_sleep ? took - took / 8 : took);
     return status;
 }
 
-/* The shortest that waits for the same work took, if this is a wait for all of it. Gives the
- * work's signature, 0 if it is not, and begins a new one. */
+/* If this is a wait for all work, gives the shortest time that waits for the same work took. Returns the signature of
+ * the work, or 0 if it is not a wait for all work, and begins a new signature. */
 static uint64_t recall_habit(struct rf_timeline *line, uint64_t ticket, int64_t *expected_ns) {
     pthread_mutex_lock(&line->mutex);
     uint64_t signature = ticket == line->submitted ? line->signature : 0;
@@ -209,7 +207,7 @@ static void keep_habit(struct rf_timeline *line, uint64_t signature, int64_t too
     if (line->habits[place].signature != signature) {
         memset(&line->habits[place], 0, sizeof line->habits[place]);
         line->habits[place].signature = signature;
-        /* Believed from the second time on: the empty places are zeros until then. */
+        /* The time is used from the second wait on: until then the empty places are zeros. */
         line->habits[place].took_ns[0] = took_ns;
     } else {
         bool second = line->habits[place].next == 0;
@@ -242,7 +240,7 @@ static rf_status record_mark(struct rf_timeline *line) {
         last = (line->mark_first + line->mark_count++) % RF_MARKS_MAX;
         line->marks[last].event = event;
         line->marks[last].ticket = line->submitted;
-    } /* else the newest mark moves forward: coarser, still right */
+    } /* else the newest mark moves forward: that is coarser but still right */
     int code = driver->event_record(line->marks[last].event, line->stream);
     if (code == RF_DRV_OK) {
         line->marks[last].ticket = line->submitted;
@@ -262,9 +260,9 @@ static void retire_marks(struct rf_timeline *line, unsigned count) {
     }
 }
 
-/* Asks the driver whether 'ticket' is done and moves 'completed'. If it is, one question covers
- * all marks up to it; if not, there is time to ask mark by mark, so that a fault or a time-out
- * is pinned to the oldest unfinished work as exactly as the marks allow. */
+/* Asks the driver whether 'ticket' is done and moves 'completed'. If it is, one query covers all marks up to it; if
+ * not, there is time to query mark by mark, so that a fault or a time-out is attributed to the oldest unfinished work
+ * as exactly as the marks allow. */
 static rf_status look(struct rf_timeline *line, uint64_t ticket) {
     struct rf_device *device = line->device;
     if (rf_device_is_lost(device)) return rf_device_lost_status(device);
@@ -391,7 +389,7 @@ static rf_status all_done(struct rf_device *device, struct rf_timeline **busy, u
 }
 
 #if RF_CHECKS >= 2
-/* What the closed gate must mean: no timeline has unfinished work, and none gets any. */
+/* Checks what a closed gate must mean: no timeline has unfinished work, and none gets any. */
 static bool nothing_is_unfinished(struct rf_device *device, const char **why) {
     bool none = true;
     for (unsigned i = 0; i < device->timeline_count; i++) {
@@ -419,7 +417,7 @@ rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
         if (status == RF_E_TIMEOUT) status = RF_E_BUSY;
         if (!status) status = all_done(device, &busy, &ticket);
     }
-    if (!status) { /* timelines_mutex stays locked, the gate closed */
+    if (!status) { /* timelines_mutex stays locked, and the gate stays closed */
         rf_assert_valid(nothing_is_unfinished, device);
         return RF_OK;
     }

@@ -1,7 +1,7 @@
 /* Transfers: every copy and fill is one or more tickets on the queue's timeline.
  *
- * Pageable memory goes through staging; only pinned memory is handed to the driver. Argument
- * checks come first, so that a refused transfer has done nothing. */
+ * Pageable memory goes through staging; the driver gets only pinned memory. Argument checks come first, so that a
+ * refused transfer has done nothing. */
 #include "gpu/device_impl.h"
 
 static rf_status check_range(const char *who, const struct rf_buffer *buffer, uint64_t offset, uint64_t bytes) {
@@ -21,7 +21,7 @@ static rf_status check_both(const char *who, const struct rf_queue *queue, const
     return check_range(who, buffer, offset, bytes);
 }
 
-/* Drivers differ on whether an address of host memory passes for the device's in a copy. */
+/* Drivers differ on whether a copy accepts an address of host memory as an address on the device. */
 static rf_status refuse_host(const char *who, const struct rf_buffer *buffer) {
     if (!buffer->block->pinned) return RF_OK;
     return rf_fail(
@@ -83,7 +83,7 @@ rf_status rf_stage_to_device(struct rf_timeline *line, rf_dptr to, const void *f
 rf_status rf_stage_from_device(struct rf_timeline *line, void *to, rf_dptr from, uint64_t bytes, int64_t deadline_ns,
                                struct rf_uses *uses) {
     struct rf_device *device = line->device;
-    /* Two stages in turn: while one is copied out, the other is filled. */
+    /* Two stages are used in turn: while one is copied out, the other is filled. */
     struct pending {
         struct rf_stage *stage;
         uint64_t ticket, offset, bytes;
@@ -99,7 +99,7 @@ rf_status rf_stage_from_device(struct rf_timeline *line, void *to, rf_dptr from,
             slot->stage = NULL;
         }
         if (status || started == bytes) continue;
-        /* With the other stage of this call pending, do not insist on a second one. */
+        /* While the other stage of this call is pending, the call does not wait for a second one. */
         int64_t patience = pending[turn ^ 1].stage ? rf_now_ns() : deadline_ns;
         rf_status taken = rf_stage_take(device, line, bytes - started, patience, &slot->stage);
         if (taken == RF_E_TIMEOUT && pending[turn ^ 1].stage) continue;

@@ -1,14 +1,14 @@
-/* A second word on a GPU's memory, from the kernel's files (AMD) or NVML (NVIDIA), because a
- * driver's own figure can ignore what graphics clients hold and needs a context to be asked.
+/* A second source for a GPU's memory figures: the kernel's files (AMD) or NVML (NVIDIA). It is needed because a
+ * driver's own figure can ignore the memory of graphics clients and needs a context.
  *
  * Invariants
- *   1. Creating a witness fails for want of memory only; a question without a source is
- *      answered RF_E_UNSUPPORTED or RF_UNKNOWN.
+ *   1. Creating a witness fails only for lack of memory; a question without a source gets RF_E_UNSUPPORTED or
+ *      RF_UNKNOWN.
  *   2. Asking for memory costs a few microseconds: the files stay open and are read in place.
  *   3. Numbers are checked: a file that holds something else is no source.
- * None of these is asserted: 1 is what every return says, 2 is about time, and 3 is about what comes from outside,
- * which is refused and never asserted (tests/budget/test_witness.c). Must not create a GPU context, write anything,
- * or follow a PCI address that is none. */
+ * None of these is asserted: 1 follows from every return statement, 2 is about time, and 3 is about data from
+ * outside, which is refused and never asserted (tests/budget/test_witness.c). This file must not create a GPU
+ * context, write anything, or follow a malformed PCI address. */
 #include "gpu/witness_impl.h"
 
 #include <dirent.h>
@@ -32,10 +32,10 @@ struct rf_witness {
     char sysfs[PATH_BYTES / 2];
     char pci[32];            /* "0000:03:00.0" or empty */
     char device[PATH_BYTES]; /* the GPU's folder in sysfs; empty: not found */
-    char kfd_gpu[24];        /* "vram_" and KFD's number of this GPU; empty: not found */
-    pthread_mutex_t mutex;   /* fds, reopened when a file was replaced */
+    char kfd_gpu[24];        /* "vram_" and KFD's number for this GPU; empty: not found */
+    pthread_mutex_t mutex;   /* guards fds, which are reopened when a file was replaced */
     int fds[FIGURES];        /* -1: not there */
-    atomic_bool integrated;  /* as last asked for: then GTT is its memory too */
+    atomic_bool integrated;  /* as in the last question: if true, GTT is its memory too */
     struct rf_nvml *nvml;    /* or NULL */
 };
 
@@ -46,7 +46,7 @@ static void find_kfd(struct rf_witness *witness);
 static rf_status kfd_process(struct rf_witness *witness, uint64_t *bytes);
 static bool normal_pci(const char *text, char *pci, size_t size);
 
-/* The text of a failure that the caller will not see. */
+/* Restores the error text after a failure that the caller will not see. */
 static bool quietly(rf_status status, const struct rf_saved_error *saved) {
     if (status) rf_error_restore(saved);
     return status == RF_OK;
@@ -115,7 +115,7 @@ rf_status rf_witness_memory(struct rf_witness *witness, bool integrated, uint64_
         status = read_figure(witness, i, &figures[i]);
     pthread_mutex_unlock(&witness->mutex);
     if (status) return status;
-    /* Used may be read a moment after the total changed: never more free than there is. */
+    /* The used figure may be read a moment after the total changed: the result is never more than the total. */
     uint64_t total, spare;
     if (rf_add_overflows(figures[VRAM_TOTAL], figures[GTT_TOTAL], &total))
         return rf_fail(RF_E_UNSUPPORTED, "%s: the memory figures make no sense", witness->device);
@@ -253,7 +253,7 @@ static bool normal_pci(const char *text, char *pci, size_t size) {
     return snprintf(pci, size, "%04lx:%02lx:%02lx.%lx", parts[0], parts[1], parts[2], parts[3]) < (int)size;
 }
 
-/* By its address; without one, the only AMD GPU there is. */
+/* Finds the GPU by its address; without an address, it takes the only AMD GPU if there is just one. */
 static void find_device(struct rf_witness *witness) {
     char path[PATH_BYTES + 320];
     struct stat file;
@@ -313,8 +313,8 @@ static void find_kfd(struct rf_witness *witness) {
 
 /* ---- this process ---- */
 
-/* KFD names processes by the pid of the first namespace, so inside another the same number is
- * somebody else. A tree made for a test has no such trouble. */
+/* KFD names processes by their pid in the first namespace, so inside another namespace the same number is another
+ * process. A tree made for a test does not have this problem. */
 static rf_status kfd_process(struct rf_witness *witness, uint64_t *bytes) {
     char path[PATH_BYTES];
     struct stat space;
@@ -349,7 +349,7 @@ static bool bytes_of(const char *value, uint64_t *bytes) {
     return !rf_mul_overflows(*bytes, unit, bytes);
 }
 
-/* false: of another GPU. */
+/* False: the client belongs to another GPU. */
 static bool parse_client(char *text, const char *pci, struct client *client) {
     memset(client, 0, sizeof *client);
     for (char *line = text, *next; line; line = next) {

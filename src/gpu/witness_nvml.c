@@ -1,9 +1,9 @@
 /* NVIDIA's management library as a witness: free memory, this process's use and the display,
  * without a GPU context.
  *
- * The library is opened with RTLD_NOW | RTLD_LOCAL and never closed: it keeps threads and file
- * descriptors of its own. Its structs are written down here as the public API documents them;
- * each entry point is optional but for those that find a device. */
+ * The library is opened with RTLD_NOW | RTLD_LOCAL and never closed: it keeps threads and file descriptors of its
+ * own. Its structs are written down here as the public API documents them; each entry point is optional, except those
+ * that find a device. */
 #include "gpu/witness_impl.h"
 
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ struct rf_nvml {
     int (*display_mode)(void *device, int *enabled);   /* optional */
 };
 
-/* dlsym gives an object pointer; POSIX promises that it can be a function's. */
+/* dlsym gives an object pointer; POSIX promises that it can be converted to a function pointer. */
 static bool find(void *library, const char *name, void *entry) {
     void *symbol = dlsym(library, name);
     if (symbol) memcpy(entry, &symbol, sizeof symbol);
@@ -59,8 +59,8 @@ rf_status rf_nvml_memory(struct rf_nvml *nvml, uint64_t *free_bytes, uint64_t *t
     return RF_OK;
 }
 
-/* The list may grow between two calls, hence the loop; it names pids of the driver's own
- * namespace, so not being in it says nothing. */
+/* The list may grow between two calls, so the function loops. The list has pids of the driver's own namespace, so a
+ * pid that is not in it may still use the GPU. */
 rf_status rf_nvml_process(struct rf_nvml *nvml, uint64_t *bytes) {
     if (!nvml->processes) return rf_fail(RF_E_UNSUPPORTED, "this NVML does not list processes");
     unsigned char *list = NULL;
@@ -92,8 +92,8 @@ rf_status rf_nvml_process(struct rf_nvml *nvml, uint64_t *bytes) {
     return RF_OK;
 }
 
-/* The "display mode" says whether one could be connected, and says yes on GPUs without any
- * connector; only its no is worth something, where nothing better is told. */
+/* The "display mode" says whether a display could be connected, and says yes even on GPUs without any connector. Only
+ * a no is useful, and only where no better information exists. */
 enum rf_tristate rf_nvml_display(struct rf_nvml *nvml) {
     int active = 0, connected = 0;
     if (nvml->display_active && nvml->display_active(nvml->device, &active) == NVML_OK)
@@ -135,7 +135,7 @@ rf_status rf_nvml_open(const char *library_name, const char *uuid, const char *p
     int code = status ? NVML_OK : init();
     if (code != NVML_OK) status = rf_fail(RF_E_UNSUPPORTED, "NVML does not start (code %d)", code);
     if (!status && !find_device(library, uuid, pci, &nvml->device)) {
-        nvml->shutdown(); /* counted by NVML: others who started it are not affected */
+        nvml->shutdown(); /* NVML counts these calls: other users of NVML are not affected */
         status =
             rf_fail(RF_E_UNSUPPORTED, "NVML does not know GPU %s at %s", uuid[0] ? uuid : "?", pci[0] ? pci : "?");
     }

@@ -9,9 +9,9 @@
  *      is exact integer arithmetic, rounded down for a limit and up for what stays free.
  *   3. Repeating a kind of part keeps the stricter one: the smaller share, the larger keep.
  *   4. *spec is untouched on failure.
- * parse_part, parse_keep and rf_budget_eval assert what 2 and 3 must give. 1 is a property of the source; 4 would
- * need a copy of what the caller had: tests/budget/test_spec.c looks. What a limit means to a device or to several
- * processes is not known here. */
+ * parse_part, parse_keep and rf_budget_eval assert what follows from 2 and 3. 1 is a property of the source.
+ * Asserting 4 would need a copy of the caller's struct: tests/budget/test_spec.c checks it instead. This file does
+ * not know what a limit means to a device or to several processes. */
 #include "runtime/budget_spec.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #define MICRO_PER_PERCENT UINT64_C(1000000)
 #define MICRO_WHOLE (100 * MICRO_PER_PERCENT)
 #define DEFAULT_MICRO (70 * MICRO_PER_PERCENT)
-#define FLOOR_MICRO (30 * MICRO_PER_PERCENT) /* the floor never exceeds this share unless keep= asks */
+#define FLOOR_MICRO (30 * MICRO_PER_PERCENT) /* the floor never exceeds this share unless keep= asks for more */
 #define ALLOWED "allowed: 70%, 12GiB, keep=2GiB, keep=30%, part=ID:BYTES, several with commas (the smallest wins)"
 
 /* One part of a spec, trimmed of white space. */
@@ -75,8 +75,8 @@ static uint64_t share_up(uint64_t base, uint64_t micro) {
     return (uint64_t)(((unsigned __int128)base * micro + (MICRO_WHOLE - 1)) / MICRO_WHOLE);
 }
 
-/* Back from the struct's double to the integer it was parsed from; clamps what a caller may
- * have put there by hand. */
+/* Converts the struct's double back to the integer it was parsed from, and clamps a value that a caller may have put
+ * there by hand. */
 static uint64_t micro_of(double percent) {
     if (!(percent > 0)) return 0;
     if (percent >= 100) return MICRO_WHOLE;
@@ -101,7 +101,7 @@ void rf_budget_eval(const struct rf_budget_spec *spec, uint64_t base, uint64_t *
     *floor_bytes = keeps ? keep : RF_MIN(base - most, share(base, FLOOR_MICRO));
 }
 
-/* DIGITS [ "." DIGITS ] of exactly length bytes; a larger whole part than any percent saturates. */
+/* Parses DIGITS [ "." DIGITS ] of exactly length bytes; a whole part larger than any percentage saturates. */
 static bool parse_micro(const char *text, size_t length, uint64_t *micro) {
     size_t at = 0;
     uint64_t whole = 0, fraction = 0, scale = MICRO_PER_PERCENT;
@@ -111,7 +111,7 @@ static bool parse_micro(const char *text, size_t length, uint64_t *micro) {
     if (at < length) {
         if (text[at++] != '.' || at == length) return false;
         for (; at < length && is_digit(text[at]); at++) {
-            if (scale == 1) return false; /* a seventh decimal: finer than this can say */
+            if (scale == 1) return false; /* a seventh decimal is finer than a millionth */
             scale /= 10;
             fraction += (uint64_t)(text[at] - '0') * scale;
         }
@@ -156,7 +156,7 @@ static rf_status parse_size(const struct part *part, const char *text, size_t le
     return RF_OK;
 }
 
-/* "ID:DIGITS", written by rf_lease_lend and by nobody else. */
+/* Parses "ID:DIGITS", which only rf_lease_lend writes. */
 static rf_status parse_lent(const struct part *part, const char *text, size_t length, struct rf_budget_spec *spec) {
     if (spec->has_part) return refuse(part, "only one part= can be given");
     size_t id_length = 0;
@@ -237,7 +237,7 @@ static rf_status parse_part(const struct part *part, struct rf_budget_spec *spec
     return RF_OK;
 }
 
-/* Text of unknown origin, fit for one line of a terminal. */
+/* Copies text of unknown origin so that it is fit for one line of a terminal. */
 static void quote(const char *text, size_t length, char *out, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < length && used + 4 < size; i++)

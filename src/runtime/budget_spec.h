@@ -1,4 +1,4 @@
-/* How a budget is written, for GPUs and for the host, and what it allows of a given amount. */
+/* How a budget is written, for GPUs and for the host, and how much of a given amount it allows. */
 #ifndef RF_RUNTIME_BUDGET_SPEC_H
 #define RF_RUNTIME_BUDGET_SPEC_H
 
@@ -14,9 +14,9 @@ struct rf_budget_spec {
     uint64_t part_bytes;
 };
 rf_status rf_budget_parse(const char *text,
-                          struct rf_budget_spec *spec); /* RF_E_SYNTAX says where and what is allowed */
-/* limit: how much may be taken of base; floor: what must stay free: what keep says, else the
- * smaller of base - limit and 30% of base. */
+                          struct rf_budget_spec *spec); /* RF_E_SYNTAX: its text says where, and what is allowed */
+/* limit: how many bytes of base may be taken. floor: how many bytes must stay free, which is the figure of keep= if
+ * given, else the smaller of base - limit and 30% of base. */
 void rf_budget_eval(const struct rf_budget_spec *spec, uint64_t base, uint64_t *limit, uint64_t *floor_bytes);
 
 #endif

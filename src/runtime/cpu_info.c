@@ -17,7 +17,7 @@ static enum rf_simd_level best_level(void) {
     if (!__get_cpuid(1, &a, &b, &c, &d)) return RF_SIMD_SCALAR;
     if (!all(c, 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29)) return RF_SIMD_SCALAR; /* FMA, OSXSAVE, AVX, F16C */
     unsigned low, high;
-    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* which registers the system keeps */
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* which registers the operating system saves */
     if (!all(low, 0x6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, 1u << 5)) return RF_SIMD_SCALAR;
     bool wide = all(low, 0xe6) && all(b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31);          /* F, DQ, BW, VL */
     bool more = all(c, 1u << 1 | 1u << 11);                                                   /* VBMI, VNNI */

@@ -1,4 +1,4 @@
-/* What the processor can: its SIMD level and how many threads of this process run at once. */
+/* The CPU's description: its SIMD level and how many threads of this process can run at once. */
 #ifndef RF_RUNTIME_CPU_INFO_H
 #define RF_RUNTIME_CPU_INFO_H
 
@@ -21,7 +21,7 @@ void rf_cpu_info_read(struct rf_cpu_info *info);
 
 /* Asks the processor each time; keeps nothing. */
 bool rf_simd_supported(enum rf_simd_level level);
-const char *rf_simd_name(enum rf_simd_level level); /* "auto", "scalar", "avx2", "avx512"; "?" for no level */
+const char *rf_simd_name(enum rf_simd_level level); /* "auto", "scalar", "avx2", "avx512"; "?" for anything else */
 /* RF_E_INVALID: no level of that name; RF_E_UNSUPPORTED: the processor lacks it. NULL and "" are AUTO. */
 rf_status rf_simd_find(const char *name, enum rf_simd_level *level);
 

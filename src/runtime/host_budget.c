@@ -1,8 +1,8 @@
 /* Charging host memory against a limit fixed when the runtime was made.
  *
  * Invariants: pinned <= used <= limit and pinned <= pinned_limit (asserted after each change); a refused charge
- * changes nothing. The limit alone bounds the sum; the live figure is read for large charges only,
- * where the cost of reading it vanishes against that of touching the memory. */
+ * changes nothing. Only the limit bounds the sum. The host's live figure is read for large charges only, where the
+ * cost of reading it is small compared with the cost of touching the memory. */
 #include "runtime/host_budget.h"
 #include "runtime/budget_spec.h"
 
@@ -97,8 +97,8 @@ uint64_t rf_host_room(struct rf_host_budget *budget, bool pinned) {
     return room;
 }
 
-/* What the host could give without going under the floor. false: it does not say, which is no
- * objection: the limit still holds. */
+/* How much the host could give without going under the floor. False where the host's figure cannot be read. That does
+ * not refuse a charge: the limit still holds. */
 static bool spare_now(const struct rf_host_budget *budget, uint64_t *spare, uint64_t *available, uint64_t *total) {
     struct rf_saved_error saved;
     rf_error_save(&saved);

@@ -1,4 +1,4 @@
-/* Making and ending a runtime (see runtime.h). Must not know what a GPU is. */
+/* Creates and destroys a runtime (see runtime.h). This file must not know what a GPU is. */
 #include "runtime/runtime.h"
 
 #include <ctype.h>
@@ -117,7 +117,7 @@ static rf_status parse_fail_alloc(struct rf_runtime *runtime) {
     if (!nth || (*end && *end != ':'))
         return rf_fail(RF_E_SYNTAX, "RF_FAIL_ALLOC=%s: expected a number from 1, or N:PATH", text);
     atomic_store(&runtime->fail_countdown, nth);
-    if (*end == ':') runtime->fail_path = end + 1; /* lives with the options */
+    if (*end == ':') runtime->fail_path = end + 1; /* lives as long as the options */
     return RF_OK;
 }
 

@@ -1,20 +1,20 @@
 /* See thread_pool.h.
  *
  * Invariants
- * 1. The job's fields are written while the gate is closed and nobody is inside, and read only inside: whoever enters
- *    sees them (release when it opens, acquire when it is entered), and they stay until the last has left.
+ * 1. The job's fields are written while the gate is closed and no thread is inside, and are read only inside. A
+ *    thread that enters sees them (release when the gate opens, acquire when it is entered), and they do not change
+ *    until the last thread has left.
  * 2. A worker that wakes late finds the gate closed and goes back to sleep: a job waits for its chunks, never for a
- *    worker that took none. Waking a thread can take longer than a whole job.
- * 3. Chunks are numbered; thread t of those that the run may use owns an equal share of the numbers and takes them in
- * order, then takes from the others' shares. A share's `next` only grows, so no chunk is taken twice. The caller is
- * inside until all are taken, so none is forgotten.
+ *    worker that took no chunk. Waking a thread can take longer than a whole job.
+ * 3. Chunks are numbered. Each thread that the run may use owns an equal share of the numbers; it takes these in
+ *    order, then takes chunks from the other threads' shares. A share's `next` only grows, so no chunk is taken
+ *    twice. The caller stays inside until all chunks are taken, so none is forgotten.
+ * 4. There is one run at a time: callers take a number and wait for their turn. Only the thread whose turn it is
+ *    writes the job and the number of threads.
  *
- * 4. One run at a time: callers take a number and wait until it is served. Whoever holds the turn alone writes the
- * job and the number of threads.
+ * 1 and 3 are asserted at both ends of a run, and 4 where the turn ends. 2 is about time and cannot be asserted.
  *
- * 1 and 3 are asserted at both ends of a run, 4 where the turn ends. 2 is about time and cannot be asserted.
- *
- * Running must not allocate or fail. */
+ * A run must not allocate or fail. */
 #include "runtime/thread_pool.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@
 
 #define CACHE_LINE 64
 #define SPIN_NS INT64_C(100000) /* the next op of a graph comes sooner than that */
-enum { SPINS_PER_LOOK = 64 };   /* at the clock */
-enum { OPEN = 1, ONE = 2 };     /* of the gate: whether it may be entered, and each that is inside */
+enum { SPINS_PER_LOOK = 64 };   /* spins between two looks at the clock */
+enum { OPEN = 1, ONE = 2 };     /* bits of the gate: OPEN if it may be entered, plus ONE for each thread inside */
 
 struct share {
     _Alignas(CACHE_LINE) atomic_size_t next;
@@ -37,18 +37,18 @@ struct share {
 
 struct rf_thread_pool {
     _Alignas(CACHE_LINE) atomic_uint epoch; /* counts jobs; workers wait for it to change */
-    atomic_uint sleepers;                   /* workers that may be asleep on it */
+    atomic_uint sleepers;                   /* workers that may be asleep on epoch */
     _Alignas(CACHE_LINE) atomic_uint gate;
     _Alignas(CACHE_LINE) rf_thread_pool_fn fn;
     void *user;
     size_t count, grain;
-    unsigned limit; /* threads of this run */
+    unsigned limit; /* how many threads this run may use */
     atomic_bool stop;
-    _Alignas(CACHE_LINE) atomic_uint taken; /* numbers given to callers */
-    atomic_uint served;                     /* whose turn it is */
-    unsigned threads;                       /* changes with the turn held */
-    struct share *shares;                   /* one per thread; likewise */
-    struct worker *workers;                 /* a list of threads - 1 */
+    _Alignas(CACHE_LINE) atomic_uint taken; /* how many numbers were given to callers */
+    atomic_uint served;                     /* the number whose turn it is */
+    unsigned threads;                       /* changed only by the holder of the turn */
+    struct share *shares;                   /* one per thread; replaced only by the holder of the turn */
+    struct worker *workers;                 /* a list of threads - 1 workers */
 };
 
 struct worker {
@@ -74,7 +74,8 @@ static void futex_wake(atomic_uint *word, int how_many) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, how_many, NULL, NULL, 0);
 }
 
-/* Waits until *word differs from value; gives what it then is. sleepers: who wakes looks at it first; or NULL. */
+/* Waits until *word differs from value, and returns the new value. sleepers: a count that the waking thread reads
+ * before it wakes anybody; or NULL. */
 static unsigned wait_change(atomic_uint *word, unsigned value, atomic_uint *sleepers) {
     unsigned now;
     int64_t started = rf_now_ns();
@@ -84,7 +85,8 @@ static unsigned wait_change(atomic_uint *word, unsigned value, atomic_uint *slee
             relax();
         }
     } while (rf_now_ns() - started < SPIN_NS);
-    /* Sequentially consistent, as is the change: either the one sees the sleeper or the other the change. */
+    /* This is sequentially consistent, as is the change of the word: either the waking thread sees the sleeper, or
+     * the sleeper sees the change. */
     if (sleepers) atomic_fetch_add(sleepers, 1);
     while ((now = atomic_load(word)) == value) futex_wait(word, value);
     if (sleepers) atomic_fetch_sub(sleepers, 1);
@@ -105,7 +107,7 @@ static bool enter(struct rf_thread_pool *pool) {
     return false;
 }
 
-/* The last one wakes the caller, who waits once it has closed the gate. */
+/* The last thread to leave wakes the caller, which waits once it has closed the gate. */
 static void leave(struct rf_thread_pool *pool) {
     if (atomic_fetch_sub_explicit(&pool->gate, ONE, memory_order_release) == ONE) futex_wake(&pool->gate, 1);
 }
@@ -144,21 +146,21 @@ static void take_turn(struct rf_thread_pool *pool) {
         now = wait_change(&pool->served, now, NULL);
 }
 static void end_turn(struct rf_thread_pool *pool) {
-    rf_assert(atomic_load(&pool->served) != atomic_load(&pool->taken)); /* somebody has it */
+    rf_assert(atomic_load(&pool->served) != atomic_load(&pool->taken)); /* a caller has the turn */
     unsigned next = atomic_fetch_add(&pool->served, 1) + 1;
-    if (atomic_load(&pool->taken) != next) futex_wake(&pool->served, INT32_MAX); /* somebody may sleep on it */
+    if (atomic_load(&pool->taken) != next) futex_wake(&pool->served, INT32_MAX); /* a caller may be asleep */
 }
 
-/* With the turn held: the job is written, and everybody does his part of it. */
+/* Called by the holder of the turn: writes the job, and all threads compute their parts of it. */
 static void run_job(struct rf_thread_pool *pool, size_t count, size_t grain, size_t chunks, rf_thread_pool_fn fn,
                     void *user) {
-    rf_assert(atomic_load(&pool->gate) == 0); /* closed, and nobody inside */
+    rf_assert(atomic_load(&pool->gate) == 0); /* closed, and no thread inside */
     pool->fn = fn;
     pool->user = user;
     pool->count = count;
     pool->grain = grain;
     for (unsigned t = 0; t < pool->limit; t++) {
-        /* The first chunks % limit shares are one longer. */
+        /* The first chunks % limit shares are one chunk longer. */
         size_t each = chunks / pool->limit, more = chunks % pool->limit;
         size_t begin = each * t + RF_MIN(t, more);
         atomic_store_explicit(&pool->shares[t].next, begin, memory_order_relaxed);
@@ -191,7 +193,7 @@ void rf_thread_pool_run(struct rf_thread_pool *pool, unsigned threads, size_t co
 
 /* ---- threads ---- */
 
-/* With the turn held, or before anybody else knows the pool. */
+/* Called by the holder of the turn, or before any other thread knows the pool. */
 static rf_status start_workers(struct rf_thread_pool *pool, unsigned threads) {
     if (threads <= pool->threads) return RF_OK;
     struct share *shares = aligned_alloc(CACHE_LINE, threads * sizeof *shares);
@@ -225,7 +227,7 @@ rf_status rf_thread_pool_create(unsigned threads, struct rf_thread_pool **out) {
         return rf_fail(RF_E_INVALID, "%u CPU threads: at most %d are possible", threads, RF_THREAD_POOL_MAX);
     if (threads == 0) threads = RF_MIN(rf_usable_cores(), (unsigned)RF_THREAD_POOL_MAX);
     struct rf_thread_pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
-    struct share *shares = aligned_alloc(CACHE_LINE, sizeof *shares); /* the caller's */
+    struct share *shares = aligned_alloc(CACHE_LINE, sizeof *shares); /* the caller's share */
     if (!pool || !shares) {
         free(pool);
         free(shares);

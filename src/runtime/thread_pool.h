@@ -1,15 +1,15 @@
-/* The threads that CPU ops run on: fork and join, no queue of jobs.
+/* The thread pool that CPU ops run on: fork and join, without a queue of jobs.
  *
- * A pool of n threads has n - 1 of its own; the caller of rf_thread_pool_run is the nth. A runtime has one pool for
- * all that it computes on the CPU. Idle threads spin for a tenth of a millisecond, then sleep on a futex: a run in
- * quick succession costs little, an idle pool costs nothing.
+ * A pool of n threads has n - 1 workers of its own; the caller of rf_thread_pool_run is the nth thread. A runtime has
+ * one pool for all that it computes on the CPU. Idle workers spin for a tenth of a millisecond, then sleep on a
+ * futex: runs in quick succession cost little, and an idle pool costs nothing.
  *
- * Results must not depend on who computes what: the pool hands out ranges of items in an order that depends on timing
- * (a thread that is done early helps the others), so an item's result has to depend on the item alone. Every op is
- * written so; the bits are then the same for any number of threads.
+ * Results must not depend on which thread computes which item: the pool hands out ranges of items in an order that
+ * depends on timing (a thread that is done early helps the others), so an item's result has to depend on the item
+ * alone. Every op is written that way, so its results are the same bits for any number of threads.
  *
- * Threads: any. Runs of several callers take turns, first come, first served. A run must not start another on the
- * same pool. */
+ * Threads: every function may be called from any thread. Runs of several callers take turns, first come, first
+ * served. A run must not start another run on the same pool. */
 #ifndef RF_RUNTIME_THREAD_POOL_H
 #define RF_RUNTIME_THREAD_POOL_H
 
@@ -19,16 +19,17 @@ struct rf_thread_pool;
 
 #define RF_THREAD_POOL_MAX 4096
 
-/* threads: 0 for as many as this process may run on; at most RF_THREAD_POOL_MAX.
- * RF_E_NO_MEMORY where a thread cannot be started; nothing is left behind then. */
+/* threads: at most RF_THREAD_POOL_MAX; 0: as many as this process may run on. RF_E_NO_MEMORY: a thread cannot be
+ * started, and nothing is left behind. */
 rf_status rf_thread_pool_create(unsigned threads, struct rf_thread_pool **out);
 /* Joins the threads. No run may be under way. */
 void rf_thread_pool_destroy(struct rf_thread_pool **pool);
-/* Makes it at least so many threads. RF_E_NO_MEMORY where one cannot be started; it keeps those it has. */
+/* Makes the pool at least this many threads. RF_E_NO_MEMORY: a thread cannot be started; the pool keeps those it has.
+ */
 rf_status rf_thread_pool_grow(struct rf_thread_pool *pool, unsigned threads);
 unsigned rf_thread_pool_threads(struct rf_thread_pool *pool);
 
-/* Items begin to end - 1. thread: 0 to the run's number of threads - 1, for scratch memory. */
+/* Computes items begin to end - 1. thread: a number from 0 to the run's number of threads - 1, for scratch memory. */
 typedef void (*rf_thread_pool_fn)(void *user, size_t begin, size_t end, unsigned thread);
 
 /* Calls fn for [0, count) in ranges of at most grain items that begin at multiples of grain, each item once, on at
