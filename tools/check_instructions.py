@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Looks into the kernels' instructions for the matrix units: kernels that are named for them use them, others do not.
+"""Looks into the kernels' instructions: kernels that are named for the matrix units use them, others do not; and no
+kernel for AMD has flat loads or stores, which the compiler uses where it no longer knows that memory is global.
 
-  tools/check_matrix_units.py build/rocmforge
+  tools/check_instructions.py build/rocmforge
 
 For each target of the build: wmma on gfx11 and gfx12, mfma on gfx9, mma in PTX. Kernels are found by their names
 (*_matrix_*, matmul_tile_*, matmul_wide_*). GPUs without matrix units have kernels of those names that do without.
@@ -19,10 +20,12 @@ import tempfile
 NAMED = ('*_matrix_*', 'matmul_tile_*', 'matmul_wide_*')
 INSTRUCTIONS = ((r'gfx1[12]', r'\bv_s?wmma_'), (r'gfx9[04]', r'\bv_mfma_'), (r'sm_[89]', r'\bw?g?mma\.'))
 
+FLAT = r'\bflat_(load|store)'
+
 
 def main():
     if len(sys.argv) != 2:
-        sys.exit('usage: check_matrix_units.py build/rocmforge')
+        sys.exit('usage: check_instructions.py build/rocmforge')
     objdump = shutil.which('llvm-objdump-19') or shutil.which('llvm-objdump')
     listed = json.loads(output([sys.argv[1], 'kernels', '--json']))
     targets = sorted({kernel['target'] for kernel in listed['kernels']})
@@ -33,13 +36,18 @@ def main():
             if not pattern:
                 continue
             if not target.startswith('sm_') and not objdump:
-                sys.exit('check_matrix_units: llvm-objdump is not there: install llvm-19')
+                sys.exit('check_instructions: llvm-objdump is not there: install llvm-19')
             place = os.path.join(folder, target)
             output([sys.argv[1], 'kernels', '--extract', target, place])
-            used = set()
+            used, flat = set(), set()
             for file in sorted(os.listdir(place)):
                 if not file.endswith('.json'):
                     used |= users(os.path.join(place, file), objdump, pattern)
+                    if not target.startswith('sm_'):
+                        flat |= users(os.path.join(place, file), objdump, FLAT)
+            for kernel in sorted(flat):
+                wrong += 1
+                print('%s: %s has flat loads or stores' % (target, kernel))
             for kernel in (k['kernel'] for k in listed['kernels'] if k['target'] == target):
                 named = any(fnmatch.fnmatch(kernel, name) for name in NAMED)
                 checked += named
@@ -53,7 +61,7 @@ def main():
 def output(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit('check_matrix_units: %s: %s' % (' '.join(command), done.stderr.strip()))
+        sys.exit('check_instructions: %s: %s' % (' '.join(command), done.stderr.strip()))
     return done.stdout
 
 
