@@ -119,5 +119,7 @@ enum { RF_GROUP_EMBEDDING = 1, RF_GROUP_LAYER = 2 };
 static inline int rf_group_output(const struct rf_hparams *hparams) {
     return RF_GROUP_LAYER + (int)hparams->layers;
 }
+/* The group of a weight, by its name in a file that rf_arch_read accepted. */
+int rf_arch_group(const struct rf_hparams *hparams, const char *weight);
 
 #endif

@@ -367,16 +367,22 @@ static rf_status check_list(const struct rf_gguf *gguf, const struct rf_hparams 
     return RF_OK;
 }
 
-/* The part of the name after "blk.N." if the model has layer N; otherwise the name itself, and layer is false. */
-static const char *after_layer(const struct rf_hparams *h, const char *name, bool *layer) {
+/* The part of the name after "blk.N." if the model has layer N, which is then *group; otherwise the name itself, and
+ * the group of the embedding or the output. */
+static const char *after_layer(const struct rf_hparams *h, const char *name, int *group) {
     uint32_t number = 0;
     const char *at = name + 4;
-    *layer = false;
+    *group = strncmp(name, "token_embd.", 11) ? rf_group_output(h) : RF_GROUP_EMBEDDING;
     if (strncmp(name, "blk.", 4) || *at < '0' || *at > '9' || (*at == '0' && at[1] != '.')) return name;
     for (; *at >= '0' && *at <= '9' && number < 1 << 20; at++) number = 10 * number + (uint32_t)(*at - '0');
     if (*at != '.' || number >= h->layers) return name;
-    *layer = true;
+    *group = RF_GROUP_LAYER + (int)number;
     return at + 1;
+}
+int rf_arch_group(const struct rf_hparams *hparams, const char *weight) {
+    int group;
+    after_layer(hparams, weight, &group);
+    return group;
 }
 static bool listed(const struct rf_weight *weights, size_t count, const char *name, bool layer) {
     for (size_t i = 0; i < count; i++)
@@ -394,9 +400,10 @@ static rf_status check_weights(const struct rf_gguf *gguf, struct rf_hparams *h)
     if (!status) status = check_list(gguf, h, more, count);
     if (status) return status;
     for (size_t i = 0; i < rf_gguf_tensor_count(gguf); i++) {
-        bool layer;
+        int group;
         char text[SHOWN_BYTES];
-        const char *whole = rf_gguf_tensor_at(gguf, i)->name, *name = after_layer(h, whole, &layer);
+        const char *whole = rf_gguf_tensor_at(gguf, i)->name, *name = after_layer(h, whole, &group);
+        bool layer = group >= RF_GROUP_LAYER && group < rf_group_output(h);
         if (!listed(common_weights, RF_COUNT(common_weights), name, layer) && !listed(more, count, name, layer))
             return rf_fail(RF_E_UNSUPPORTED,
                            "%s: the tensor \"%s\" is none that %s of %u layers has: a variant that is not supported",

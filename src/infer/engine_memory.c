@@ -15,18 +15,8 @@
 
 enum { WEIGHT_ALIGNMENT = 256 };
 
-enum { NO_GROUP = -1 };
-
-/* Which group a tensor of the file belongs to; NO_GROUP for a layer that the model does not have. */
-static int group_of(const struct rf_engine *engine, const char *name) {
-    unsigned layer;
-    if (sscanf(name, "blk.%u.", &layer) == 1)
-        return layer < engine->hparams.layers ? RF_GROUP_LAYER + (int)layer : NO_GROUP;
-    return !strncmp(name, "token_embd.", 11) ? RF_GROUP_EMBEDDING : rf_group_output(&engine->hparams);
-}
-
 static bool group_uses(const struct rf_engine *engine, int group, const char *name) {
-    int own = group_of(engine, name);
+    int own = rf_arch_group(&engine->hparams, name);
     return own == group ||
            (own == RF_GROUP_EMBEDDING && group == rf_group_output(&engine->hparams) && engine->hparams.tied_output);
 }
@@ -41,8 +31,7 @@ rf_status rf_engine_measure(struct rf_engine *engine) {
     if (!engine->group_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
     for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++) {
         const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(engine->gguf, i);
-        int group = group_of(engine, tensor->name), output = rf_group_output(&engine->hparams);
-        if (group == NO_GROUP) continue;
+        int group = rf_arch_group(&engine->hparams, tensor->name), output = rf_group_output(&engine->hparams);
         engine->group_bytes[group] += aligned(tensor->bytes);
         if (group != output && group_uses(engine, output, tensor->name))
             engine->group_bytes[output] += aligned(tensor->bytes);
