@@ -329,6 +329,7 @@ static bool spill(struct search *search, int place, uint64_t excess) {
         if (best == search->cluster_count) break;
         struct cluster *cluster = &search->clusters[best];
         int to = next_place(search, cluster);
+        rf_assert(to > cluster->place); /* so the search ends */
         /* The tensors it makes count only if it keeps nothing: how far they shorten the arena is known when the
          * arena is laid out. */
         saved += cluster->kept ? cluster->kept : cluster->saved ? cluster->saved : 1;

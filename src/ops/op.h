@@ -9,7 +9,9 @@
  *   - an optional tensor that is left out has rank 0
  *   - a size may be 0: that tensor has no elements, and nothing of it is read or written
  *   - outputs share no memory with inputs, except output 0 if the row allows it (in_place)
- *   - a tensor that an op changes in place is an input that the op 'updates' */
+ *   - a tensor that an op changes in place is an input that the op 'updates'
+ * rf_graph_is_valid checks every node of a graph with rf_op_check, and its outputs against its inputs. The first
+ * three are about what code accepts and refuses: `rocmforge check` runs every case of every op on every backend. */
 #ifndef RF_OPS_OP_H
 #define RF_OPS_OP_H
 
