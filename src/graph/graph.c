@@ -264,6 +264,8 @@ static rf_status take_attributes(const struct rf_graph_node *node, struct rf_nod
             *rf_attribute_i(found, &row->attributes) = node->i[found->position];
         else
             *rf_attribute_f(found, &row->attributes) = node->f[found->position];
+    if (node->attribute_count && !node->attributes)
+        return rf_fail(RF_E_INVALID, "attributes is NULL, attribute_count is %zu", node->attribute_count);
     for (size_t a = 0; a < node->attribute_count; a++) {
         const struct rf_attribute *given = &node->attributes[a];
         for (found = known; found->name && (!given->name || strcmp(found->name, given->name)); found++) continue;

@@ -373,6 +373,47 @@ RF_TEST(graph, larger_than_memory_can_be) {
 
 /* ---- refusals: nodes ---- */
 
+/* By name, by position, and a name that wins over a position; what is no attribute of the op is refused. */
+RF_TEST(graph, attributes_by_name) {
+    struct rf_graph *graph = graph_new("named");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 1, 1, 4, 4),
+                 y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
+    rf_tensor_id a = GRAPH_TENSOR(graph, "a", RF_ROLE_INPUT, 4);
+    RF_PARAMS(struct rf_graph_node, node);
+    struct rf_attribute scale[] = {{"scale", .f = 2.5}}, offset[] = {{"offset", .i = -3}};
+    node.op = "causal_mask";
+    node.name = "mask";
+    node.inputs = &x;
+    node.input_count = 1;
+    node.attributes = offset;
+    node.attribute_count = 1;
+    RF_ASSERT_OK(rf_graph_add_node(graph, &node, NULL));
+    RF_ASSERT_INT(graph->nodes[0].attributes.offset, -3);
+    node.op = "scale";
+    node.name = "n";
+    node.inputs = &a;
+    node.outputs = &y;
+    node.output_count = 1;
+    node.f[0] = 7;
+    EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "'n'", "op 'scale' has no attribute 'offset'");
+    node.attributes = scale;
+    scale[0].i = 1;
+    EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "'n'", "'scale' of op 'scale' is a number: set .f");
+    scale[0] = (struct rf_attribute){NULL, .f = 1};
+    EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "'n'", "no attribute 'NULL'");
+    node.attributes = NULL;
+    EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "'n'", "attributes is NULL, attribute_count is 1");
+    node.op = "causal_mask";
+    node.attributes = (struct rf_attribute[]){{"offset", .f = 1}};
+    EXPECT_REFUSED(rf_graph_add_node(graph, &node, NULL), "'n'", "is an integer: set .i");
+    node.op = "scale";
+    node.attributes = scale;
+    scale[0] = (struct rf_attribute){"scale", .f = 2.5};
+    RF_ASSERT_OK(rf_graph_add_node(graph, &node, NULL));
+    RF_ASSERT_DOUBLE(graph->nodes[1].attributes.scale, 2.5, 0);
+    rf_graph_destroy(&graph);
+}
+
 RF_TEST(graph, nodes_that_make_no_sense) {
     struct rf_graph *graph = graph_new("bad");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 4), y = GRAPH_TENSOR(graph, "y", RF_ROLE_RESULT, 4);
