@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "base/utf8.h"
 #include "cpu/ref_cache.h"
 
 static rf_status read_common(const struct rf_gguf *gguf, struct rf_hparams *h);
@@ -20,7 +21,7 @@ enum { SHOWN_BYTES = 64 };
 static const char *shown(const char *from, size_t bytes, char *text, size_t size) {
     size_t length = RF_MIN(bytes, size - 1);
     /* Do not cut in the middle of a character. */
-    while (length && length < bytes && ((unsigned char)from[length] & 0xc0) == 0x80) length--;
+    if (length < bytes) length -= rf_utf8_unfinished(from, length);
     for (size_t i = 0; i < length; i++) text[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
     text[length] = 0;
     return text;
