@@ -118,7 +118,7 @@ static rf_status measure(struct bench *bench, const struct ground *ground, const
     if (status) return status;
     row.measured = 100 * row.ours / row.raw;
     snprintf(row.name, sizeof row.name, "%s, rows of %u", norm->kernel, norm->columns);
-    snprintf(row.note, sizeof row.note, "%u threads a block, %u registers", threads, launch.kernel->registers);
+    snprintf(row.note, sizeof row.note, "%u threads a block, %u registers", threads, launch.kernel->loaded.registers);
     return report_add(&bench->report, &row);
 }
 

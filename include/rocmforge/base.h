@@ -113,6 +113,9 @@ enum rf_log_level { RF_LOG_NONE, RF_LOG_ERROR, RF_LOG_WARN, RF_LOG_INFO, RF_LOG_
  * that a public function needs. line is one line without a newline, borrowed for the call. */
 typedef void (*rf_log_fn)(void *user, enum rf_log_level level, const char *line);
 
+/* what: in words ("compiling kernels for this GPU, the first time only"), valid during the call. */
+typedef void (*rf_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
+
 struct rf_runtime;
 
 struct rf_runtime_params {
@@ -122,6 +125,10 @@ struct rf_runtime_params {
     /* "NAME=VALUE" strings that override the environment, terminated by NULL; or NULL. The names are those of the
      * options table, such as "RF_BUDGET". */
     const char *const *options;
+    /* Told how far something is that takes seconds; NULL: nobody is. Called a few times a second, and once more with
+     * done equal to total, on the thread whose call takes the time, and not at all for what is quick. */
+    rf_progress_fn progress;
+    void *progress_user;
 };
 
 /* It may be called from any thread and loads no driver. params may be NULL. RF_E_SYNTAX names the malformed option.

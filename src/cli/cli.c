@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static void show_help(const struct cli_command *command) {
     printf("usage: rocmforge %s%s%s\n%s", command->name, command->usage[0] ? " " : "", command->usage,
@@ -133,6 +135,17 @@ void cli_log(void *user, enum rf_log_level level, const char *line) {
         log_listener(log_user, level, line);
     else
         cli_log_show(level, line);
+}
+
+void cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
+    static time_t next;
+    (void)user;
+    bool terminal = isatty(STDERR_FILENO), last = done == total;
+    time_t now = time(NULL);
+    if (!terminal && !last && now < next) return;
+    next = now + 5;
+    fprintf(stderr, "%s%s: %llu of %llu%s", terminal ? "\r" : "", what, (unsigned long long)done,
+            (unsigned long long)total, terminal && !last ? "" : "\n");
 }
 
 const char *cli_bytes(uint64_t bytes) {

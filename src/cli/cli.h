@@ -68,6 +68,9 @@ int cli_exit_code(rf_status status);
 
 /* The log callback of the command: prints lines on standard error. */
 void cli_log(void *user, enum rf_log_level level, const char *line);
+/* For rf_runtime_params.progress: one line on standard error that is written again and again; where that is no
+ * terminal, a line every few seconds. */
+void cli_progress(void *user, const char *what, uint64_t done, uint64_t total);
 void cli_log_show(enum rf_log_level level, const char *line);
 /* Sends the lines to this callback instead; NULL: back to standard error. Call it only while no runtime is open. */
 void cli_log_to(rf_log_fn log, void *user);

@@ -141,12 +141,14 @@ static int check(const char *op, const char *which, const char *simd, const char
     struct rf_check_counts counts = {0};
     bool cpu = !strcmp(which, "cpu");
     log.log = cli_log;
+    log.progress = cli_progress;
     if (!shown->bench) log.options = guarded;
     rf_status status = rf_runtime_create(&log, &runtime);
     choice.want = which;
     open.modules = modules;
     if (!status && !cpu) status = rf_device_choose(runtime, &choice, &open.index);
     if (!status && !cpu) status = rf_device_open_checked(runtime, &open, &device);
+    if (!status && !cpu && !op) status = rf_device_load_kernels(device, NULL);
     if (!status && !cpu) status = rf_device_get_info(device, &info);
     if (!status && !shown->json) printf("%s\n", cpu ? "CPU" : info.name);
     params.op = op;

@@ -62,6 +62,7 @@ static rf_status choose(const struct demo *demo, struct rf_runtime **runtime, in
     RF_PARAMS(struct rf_runtime_params, params);
     RF_PARAMS(struct rf_device_choice, choice);
     params.log = cli_log;
+    params.progress = cli_progress;
     params.options = strcmp(demo->want, "sim") == 0 ? simulated : NULL;
     choice.want = params.options ? NULL : demo->want;
     choice.avoid_display = true;

@@ -228,10 +228,12 @@ static int ask_device(const char *which) {
     RF_PARAMS(struct rf_device_params, params);
     RF_PARAMS(struct rf_device_info, info);
     log.log = cli_log;
+    log.progress = cli_progress;
     choice.want = which;
     rf_status status = rf_runtime_create(&log, &runtime);
     if (!status) status = rf_device_choose(runtime, &choice, &params.index);
     if (!status) status = rf_device_open_checked(runtime, &params, &device);
+    if (!status) status = rf_device_load_kernels(device, NULL);
     if (!status) status = rf_device_get_info(device, &info);
     if (!status) {
         printf("%s, %s, %s\n", info.name, info.arch, info.driver);

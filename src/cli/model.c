@@ -133,6 +133,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
     signal(SIGINT, SIG_DFL); /* the command that started a worker ignores it */
     watch_model_file(options);
     log.log = cli_log;
+    log.progress = cli_progress;
     char host_budget[256] = "";
     const char *overrides[] = {host_budget, NULL};
     if (options->host_budget) {

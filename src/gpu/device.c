@@ -2,8 +2,8 @@
  *
  * A device struct lives until its runtime ends, so that a handle which outlives its device is refused instead of
  * dangling. Opening measures the free memory, then opens the lease and the context, charges the driver's own bytes,
- * and makes queues, staging and kernels, in this order. Closing is the reverse, at a quiet moment. If no quiet moment
- * comes by the deadline, nothing is given back and the device is lost.
+ * and makes queues, staging and the table of kernels, in this order. Closing is the reverse, at a quiet moment. If no
+ * quiet moment comes by the deadline, nothing is given back and the device is lost.
  *
  * Invariant: 'lost' never goes back to false, and no driver call is made after it is set. The second cannot be
  * asserted: another thread may be inside the driver at that moment. lost.a_fault_is_sticky_named_and_silent
@@ -42,7 +42,7 @@ static rf_status share(struct rf_device *device, const struct rf_device_params *
         return rf_fail(RF_E_INVALID,
                        "device %d is open already; kernel images can be given only by the first to open it",
                        params->index);
-    if (device->some_modules && !rf_modules_include(device, params->modules))
+    if (device->some_modules && !rf_kernels_include(device, params->modules))
         return rf_fail(
             RF_E_INVALID,
             "device %d is open already, with some kernel modules only; the first to open it must name them",
@@ -220,6 +220,22 @@ static rf_status charge_driver(struct rf_device *device, uint64_t before_bytes) 
     return RF_OK;
 }
 
+/* Kernels are loaded later, when other memory may fill the budget: the driver's memory for them is charged now. */
+static rf_status keep_kernel_room(struct rf_device *device) {
+    uint64_t room = device->kernel_room_bytes;
+    if (rf_round_up_overflows(room, device->granularity_bytes, &device->kernel_room_bytes))
+        device->kernel_room_bytes = room;
+    rf_driver_charge(device, device->kernel_room_bytes);
+    if (device->held_bytes <= device->terms.promised_bytes) return RF_OK;
+    char own[32], kernels[32], budget[32];
+    return rf_fail(
+        RF_E_BUDGET,
+        "the driver's own %s and %s for kernels do not fit the budget '%s', which gives %s; raise RF_BUDGET",
+        rf_format_bytes(device->driver_bytes - device->kernel_room_bytes, own, sizeof own),
+        rf_format_bytes(device->kernel_room_bytes, kernels, sizeof kernels), device->budget_text,
+        rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget));
+}
+
 static rf_status open_context(struct rf_device *device) {
     int code = rf_context_open(device->driver, device->ordinal, &device->context);
     return rf_device_result(device, code, "context_open", NULL);
@@ -262,8 +278,9 @@ static rf_status open_parts(struct rf_device *device, const struct rf_device_par
     if (!status) status = rf_timeline_open(device, false, &device->service);
     if (!status) status = rf_staging_open(device);
     if (!status) status = rf_memory_device_free(device, &free0, &total);
-    if (!status) status = rf_modules_load(device, params);
+    if (!status) status = rf_kernels_open(device, params);
     if (!status) status = charge_driver(device, free0);
+    if (!status) status = keep_kernel_room(device);
     rf_context_leave(device->driver, &entered);
     return status;
 }
@@ -353,19 +370,6 @@ static void destroy_events_and_streams(struct rf_device *device) {
     }
 }
 
-/* On success memory_mutex is locked and the moment is quiet. Both are taken in the order of device_impl.h. */
-static rf_status enter_quiet_with_memory(struct rf_device *device, int64_t deadline_ns) {
-    for (;;) {
-        rf_status status = rf_timelines_drain(device, deadline_ns);
-        if (status) return status;
-        pthread_mutex_lock(&device->memory_mutex);
-        status = rf_quiet_enter(device, deadline_ns);
-        if (!status) return RF_OK;
-        pthread_mutex_unlock(&device->memory_mutex);
-        if (status != RF_E_BUSY || rf_now_ns() >= deadline_ns) return status;
-    }
-}
-
 /* Takes apart whatever was opened. The state is CLOSED already (or the open failed), so no
  * public call comes in. */
 static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
@@ -378,7 +382,7 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
         struct rf_entered entered;
         status = rf_device_result(device, rf_context_enter(device->driver, &device->context, &entered),
                                   "context_enter", NULL);
-        if (!status) status = enter_quiet_with_memory(device, deadline_ns);
+        if (!status) status = rf_quiet_enter_with_memory(device, RF_GATE_HOLD_NS, deadline_ns);
         if (status) {
             if (!rf_device_is_lost(device)) rf_device_mark_lost(device, "closing: %s", rf_error_text());
             abandon_all(device);
@@ -392,7 +396,7 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
         rf_pinned_free_doomed(device);
         rf_staging_close(device, true);
         pthread_mutex_unlock(&device->memory_mutex);
-        rf_modules_unload(device);
+        rf_kernels_close(device);
         destroy_events_and_streams(device);
         rf_quiet_leave(device);
         rf_context_leave(device->driver, &entered);
@@ -448,7 +452,7 @@ void rf_device_free(struct rf_device *device) {
         device->doomed_pinned = doomed->next;
         free(doomed);
     }
-    rf_modules_unload(device);
+    rf_kernels_close(device);
     free_objects(device->objects);
     free_objects(device->quarantine);
     for (unsigned i = 0; i < device->timeline_count; i++) {

@@ -10,6 +10,12 @@ struct rf_runtime *rf_device_runtime(const struct rf_device *device);
 /* While it is on, launches are fully checked but not made: the refusals of an op show, and nothing runs. */
 void rf_queue_rehearse(struct rf_queue *queue, bool on);
 
+/* As rf_kernel_find, but a kernel that is not loaded yet stays so: its first launch loads it, unless it is rehearsed.
+ */
+rf_status rf_kernel_find_unloaded(struct rf_device *device, const char *name, const struct rf_kernel **out);
+/* Loads the kernels whose launch was rehearsed and which are not loaded yet, all of them side by side. */
+rf_status rf_device_load_rehearsed(struct rf_device *device);
+
 /* A buffer over all of pinned memory: kernels read and write host memory, over the bus. Both drivers give pinned
  * memory one address on the host and on the device. The buffer can be bound, viewed, recorded, and copied with the
  * two functions for ordinary host memory, which wait for its work and are then plain copies; the asynchronous ones

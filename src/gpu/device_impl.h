@@ -152,6 +152,10 @@ void rf_timelines_reap(struct rf_device *device);
  * Between enter and leave the caller may make driver calls that wait for all streams; other threads' submissions wait
  * meanwhile. rf_quiet_enter itself waits at most 2 ms: drain first where there is time. */
 rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns);
+/* The same with memory_mutex taken before it. It tries until the deadline: each time it waits with the gate open for
+ * the work submitted so far, then at most hold_ns with the gate closed for the rest. */
+#define RF_GATE_HOLD_NS RF_MS(2)
+rf_status rf_quiet_enter_with_memory(struct rf_device *device, int64_t hold_ns, int64_t deadline_ns);
 /* Whether every timeline is idle now. None of the timelines may be locked. */
 bool rf_timelines_idle(struct rf_device *device);
 /* Waits, with no lock held and the gate open, for all work that was submitted before the call. */
@@ -318,22 +322,72 @@ rf_status rf_stage_to_device(struct rf_timeline *line, rf_dptr to, const void *f
 rf_status rf_stage_from_device(struct rf_timeline *line, void *to, rf_dptr from, uint64_t bytes, int64_t deadline_ns,
                                struct rf_uses *uses);
 
-/* ---- kernels (module.c) ---- */
+/* ---- kernels: the table of them (kernel.c), loading them (module.c) ---- */
+
+/* What is loaded at once. Of AMD's and of callers' images that is a whole image. Of PTX it is one kernel, because the
+ * driver has to compile it, which takes a tenth of a second for a kernel and most of a minute for all. */
+struct rf_code {
+    const struct rf_builtin_image *image; /* NULL: a caller's */
+    const char *entry;                    /* the one kernel that is cut out of PTX; NULL: the whole image */
+    _Atomic bool wanted;                  /* load it with the next rf_kernels_load_wanted */
+    void *handle;                         /* the driver's module; NULL: not loaded */
+    /* The image in memory of our own. It is kept while the code is loaded: a driver may read it later, and the pages
+     * of an executable that is replaced meanwhile are lost. */
+    void *data;
+    size_t bytes;
+};
 
 struct rf_kernel {
     struct rf_device *device;
-    void *function;
+    _Atomic(void *) function; /* NULL: not loaded */
+    size_t code;              /* index in device->codes */
     char name[96];
     char module[64];
     uint32_t *arg_bytes;
     size_t arg_count;
-    uint32_t max_threads, shared_bytes, local_bytes, registers;
-    bool early; /* the kernel itself waits for the work before it on its stream */
+    uint32_t max_threads, shared_bytes; /* as the build says; 0 threads: unknown */
+    bool early;                         /* the kernel itself waits for the work before it on its stream */
+    struct {
+        uint32_t max_threads, shared_bytes, local_bytes, registers;
+    } loaded; /* as the driver says; written before function is */
 };
-rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params);
-/* Whether every module that the list names (NULL: all) is loaded. */
-bool rf_modules_include(const struct rf_device *device, const char *list);
-void rf_modules_unload(struct rf_device *device); /* at a quiet moment; on a lost device it frees host memory only */
+/* Lists the built-in kernels that fit the device (params->modules: only those) and loads the caller's images, while
+ * the device is opened. */
+rf_status rf_kernels_open(struct rf_device *device, const struct rf_device_params *params);
+/* Whether every module that the list names (NULL: all) is in the table. */
+bool rf_kernels_include(const struct rf_device *device, const char *list);
+/* Whether a name matches a list of patterns, separated by commas; NULL matches every name. */
+bool rf_is_listed(const char *list, const char *name);
+static inline bool rf_kernel_is_loaded(const struct rf_kernel *kernel) {
+    return atomic_load_explicit(&kernel->function, memory_order_acquire) != NULL;
+}
+
+/* Loads a caller's image, of which this code is, while the device is opened. The data is copied. */
+rf_status rf_code_load_image(struct rf_device *device, struct rf_code *code, const void *data, size_t bytes);
+/* Loads every code that is wanted and not loaded yet: PTX is compiled on all threads that RF_THREADS allows, then all
+ * of it is loaded at a quiet moment. Blocks: for the compiler, for another thread that loads, and for running work by
+ * the default deadline. The context must be current. */
+rf_status rf_kernels_load_wanted(struct rf_device *device);
+/* The same for one kernel; at once if it is loaded. */
+rf_status rf_kernel_load(const struct rf_kernel *kernel);
+void rf_kernels_close(struct rf_device *device); /* at a quiet moment; on a lost device it frees host memory only */
+
+/* ---- the driver's own memory (driver_memory.c) ---- */
+
+/* Memory in use, by the figure that other processes disturb least. */
+struct rf_driver_usage {
+    bool of_process;
+    uint64_t bytes;
+};
+/* All of them: memory_mutex must be held. */
+rf_status rf_driver_usage(struct rf_device *device, struct rf_driver_usage *usage);
+uint64_t rf_driver_growth(struct rf_driver_usage before, struct rf_driver_usage after);
+void rf_driver_charge(struct rf_device *device, uint64_t bytes);
+void rf_driver_refund(struct rf_device *device, uint64_t bytes);
+/* Refuses with RF_E_BUDGET if the driver may not take this much more (at least one granule); trims the pool first. */
+rf_status rf_driver_make_room(struct rf_device *device, uint64_t bytes);
+/* Refuses with RF_E_BUDGET if what was charged is more than the budget. */
+rf_status rf_driver_check_budget(struct rf_device *device, uint64_t took_bytes, const char *what);
 
 /* ---- the device ---- */
 
@@ -395,11 +449,14 @@ struct rf_device {
 
     struct rf_staging staging;
 
-    void **modules;
-    size_t module_count;
-    struct rf_kernel *kernels; /* sorted by name */
+    struct rf_kernel *kernels; /* sorted by name; neither array changes after the device was opened */
     size_t kernel_count;
-    bool some_modules; /* not all of the built-in modules were asked for */
+    struct rf_code *codes;
+    size_t code_count;
+    bool some_modules;          /* not all of the built-in modules were asked for */
+    _Atomic bool loading;       /* one thread loads kernels; only it changes codes and kernels */
+    _Atomic uint64_t prepared;  /* how many codes were unpacked or compiled; shows that a loading thread gets on */
+    uint64_t kernel_room_bytes; /* the part of driver_bytes kept for kernels that are not loaded (memory_mutex) */
 };
 
 /* Every public function on a device calls rf_enter first and rf_leave at its end. rf_enter refuses if the device is

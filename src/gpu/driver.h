@@ -126,6 +126,13 @@ struct rf_driver {
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
     int (*function_load)(void *function); /* optional: loads code now; at first use it would wait */
+    /* Optional, all or none: compile PTX into an image for module_load. Unlike module_load, which compiles under a
+     * lock of the driver, they run side by side on several threads, and wait for no stream. */
+    int (*link_create)(unsigned count, int *options, void **values, void **link);
+    int (*link_add)(void *link, int kind, void *data, size_t bytes, const char *name, unsigned count, int *options,
+                    void **values);
+    int (*link_complete)(void *link, void **image, size_t *bytes); /* the image belongs to the link */
+    int (*link_destroy)(void *link);
     /* Capture and graphs are optional, but all or none of them are there: see rf_driver_has_graphs. */
     int (*capture_begin)(void *stream, int mode);
     int (*capture_end)(void *stream, void **graph);
@@ -171,6 +178,11 @@ rf_status rf_driver_init(struct rf_driver *driver);
 static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
     return driver->capture_begin && driver->capture_end && driver->graph_instantiate && driver->graph_launch &&
            driver->graph_exec_destroy && driver->graph_destroy;
+}
+
+/* Whether the driver compiles PTX by the link functions. */
+static inline bool rf_driver_has_link(const struct rf_driver *driver) {
+    return driver->link_create && driver->link_add && driver->link_complete && driver->link_destroy;
 }
 
 /* Launches a kernel. early: the kernel itself waits for the work before it on the stream, so a driver may start it

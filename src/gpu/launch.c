@@ -19,11 +19,13 @@ static rf_status check_shape(const struct rf_launch *launch, const struct rf_dev
                            device->limits.block[i]);
         threads *= block[i];
     }
-    uint32_t most = kernel->max_threads ? kernel->max_threads : (uint32_t)device->limits.max_threads;
+    bool loaded = rf_kernel_is_loaded(kernel);
+    uint32_t most = loaded ? kernel->loaded.max_threads : kernel->max_threads;
+    if (!most) most = (uint32_t)device->limits.max_threads;
     if (threads > most)
         return rf_fail(RF_E_INVALID, "launch of '%s': %llu threads a block, it takes %u", kernel->name,
                        (unsigned long long)threads, most);
-    uint64_t shared = (uint64_t)launch->shared_bytes + kernel->shared_bytes;
+    uint64_t shared = (uint64_t)launch->shared_bytes + (loaded ? kernel->loaded.shared_bytes : kernel->shared_bytes);
     uint64_t shared_most = (uint64_t)RF_MAX(device->limits.shared, device->limits.shared_optin);
     if (shared > shared_most)
         return rf_fail(RF_E_INVALID, "launch of '%s': %llu bytes of shared memory, the device has %llu a block",
@@ -103,6 +105,10 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
                        "launch %s: grid %u x %u x %u, block %u x %u x %u, %u bytes shared, %zu arguments",
                        kernel->name, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch->shared_bytes,
                        launch->arg_count);
+    /* What is rehearsed is loaded afterwards, all of it at once: rf_device_load_rehearsed. */
+    if (!status && queue->rehearsing && !rf_kernel_is_loaded(kernel))
+        atomic_store(&device->codes[kernel->code].wanted, true);
+    if (!status && !queue->rehearsing) status = rf_kernel_load(kernel);
     if (status || queue->rehearsing) {
         rf_leave(&entry);
         return status;
@@ -115,8 +121,8 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
         uint64_t ticket = 0;
         bool early = kernel->early && !(device->checks & RF_CHECK_LAUNCH);
         rf_timeline_sign(queue->line, (uint64_t)grid[0] << 32 ^ (uint64_t)grid[1] << 16 ^ grid[2]);
-        int code = rf_driver_start(device->driver, kernel->function, grid, block, launch->shared_bytes,
-                                   queue->line->stream, args, early);
+        int code = rf_driver_start(device->driver, atomic_load_explicit(&kernel->function, memory_order_relaxed),
+                                   grid, block, launch->shared_bytes, queue->line->stream, args, early);
         status = rf_timeline_end(queue->line, code, "launch", kernel->name, &ticket);
         for (size_t i = 0; i < launch->arg_count && ticket; i++)
             if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)

@@ -156,7 +156,7 @@ static rf_status look_again(struct rf_device *device, uint64_t bytes) {
         rf_error_restore(&saved);
         return RF_OK;
     }
-    uint64_t grown = rf_sub_saturate(process_bytes, device->held_bytes);
+    uint64_t grown = rf_sub_saturate(process_bytes, device->held_bytes - device->kernel_room_bytes);
     if (grown > DRIVER_GROWTH_BYTES || grown <= rf_memory_budget_room(device)) return RF_OK;
     char asked[32], own[32], budget[32];
     return rf_fail(RF_E_BUDGET,

@@ -1,257 +1,325 @@
-/* Modules: the blobs that fit the device. They are loaded while the device is opened, because loading waits for every
- * stream. Every function is looked up then too and its attributes are read, because drivers load code lazily, and
- * that must not happen at the first use.
+/* Loading kernels when they are needed.
  *
- * Invariant: kernels is sorted by name; names are unique. rf_kernel_find asserts it around what it finds. */
+ * A driver's call that loads a module waits for every stream, so it is made at a quiet moment only. What can be done
+ * beforehand is: images are unpacked, and PTX is compiled, on as many threads as RF_THREADS allows. (cuModuleLoadData
+ * compiles too, but one module at a time, whatever the number of threads: 40 s for all kernels on an H200's host,
+ * where the link functions take 2.8 s on 16 cores. Both keep what they compiled in the driver's cache on disk.) Every
+ * function is looked up and its attributes are read when its module is loaded, because drivers load code lazily, and
+ * that must not happen at the first launch.
+ *
+ * One thread loads at a time (device->loading); the others wait as long as it makes progress. */
 #include "gpu/device_impl.h"
-#include "gpu/target.h"
+#include "gpu/ptx.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_DYNAMIC_SHARED = 8 }; /* function attribute, the same number in both drivers */
+enum {
+    MAX_DYNAMIC_SHARED = 8, /* function attribute, the same number in both drivers */
+    LINK_INPUT_PTX = 1,     /* CUjitInputType and CUjit_option of cuda.h, which are ABI */
+    LINK_ERROR_LOG = 5,
+    LINK_ERROR_LOG_BYTES = 6,
+};
+#define PROGRESS_AFTER_NS RF_MS(500) /* what takes less needs no progress */
+#define PROGRESS_EVERY_NS RF_MS(100)
+/* Submissions of other threads are held up at most this long, once, while work that is running ends. */
+#define GATE_HOLD_NS RF_MS(1000)
 
-static int compare_kernels(const void *a, const void *b) {
-    return strcmp(((const struct rf_kernel *)a)->name, ((const struct rf_kernel *)b)->name);
+/* One load of several codes. */
+struct load {
+    struct rf_device *device;
+    struct rf_code **codes;
+    size_t count;
+    _Atomic size_t done;
+    struct failure {
+        rf_status status;
+        struct rf_saved_error error;
+    } *failures;                  /* one per code */
+    int64_t started_ns, shown_ns; /* the last two are the loading thread's; shown_ns 0: no progress was shown */
+    pthread_t thread;
+};
+
+/* ---- preparing: unpacking and compiling ---- */
+
+static rf_status compile(struct rf_device *device, const char *name, void *text, size_t bytes, void **image,
+                         size_t *image_bytes) {
+    const struct rf_driver *driver = device->driver;
+    char log[1024] = "";
+    int options[] = {LINK_ERROR_LOG, LINK_ERROR_LOG_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)}, *link = NULL, *linked = NULL;
+    size_t linked_bytes = 0;
+    rf_status status = rf_device_result(device, driver->link_create(2, options, values, &link), "link_create", name);
+    if (status) return status;
+    int code = driver->link_add(link, LINK_INPUT_PTX, text, bytes, name, 0, NULL, NULL);
+    if (!code) code = driver->link_complete(link, &linked, &linked_bytes);
+    status = rf_device_result(device, code, "link", name);
+    log[strcspn(log, "\n")] = 0;
+    if (status && log[0]) rf_fail_within(status, "%s", log);
+    if (!status && !(*image = malloc(linked_bytes)))
+        status = rf_fail(RF_E_NO_MEMORY, "kernel '%s': no host memory for its code", name);
+    if (!status) {
+        memcpy(*image, linked, linked_bytes);
+        *image_bytes = linked_bytes;
+    }
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    if (!rf_device_is_lost(device)) rf_device_result(device, driver->link_destroy(link), "link_destroy", name);
+    rf_error_restore(&saved);
+    return status;
 }
 
-static rf_status add_kernel(struct rf_device *device, void *module, const struct rf_builtin_kernel *row) {
+static rf_status prepare(struct load *load, struct rf_code *code) {
+    if (!code->entry) {
+        code->bytes = code->image->bytes;
+        code->data = malloc(code->bytes);
+        if (!code->data)
+            return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernels of '%s'", code->image->module);
+        memcpy(code->data, code->image->data, code->bytes);
+        return RF_OK;
+    }
+    char *cut;
+    size_t bytes;
+    rf_status status = rf_ptx_cut(code->image->data, code->entry, &cut, &bytes);
+    if (status) return status;
+    if (!rf_driver_has_link(load->device->driver)) {
+        code->data = cut;
+        code->bytes = bytes;
+        return RF_OK;
+    }
+    status = compile(load->device, code->entry, cut, bytes, &code->data, &code->bytes);
+    free(cut);
+    return status;
+}
+
+static void show_progress(struct load *load, size_t done) {
+    struct rf_runtime *runtime = load->device->runtime;
+    int64_t now = rf_now_ns();
+    if (!runtime->progress || !pthread_equal(load->thread, pthread_self())) return;
+    if (now - load->started_ns < PROGRESS_AFTER_NS || now - load->shown_ns < PROGRESS_EVERY_NS) return;
+    load->shown_ns = now;
+    runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", done,
+                      load->count);
+}
+
+static void prepare_range(void *user, size_t begin, size_t end, unsigned thread) {
+    struct load *load = user;
+    struct rf_device *device = load->device;
+    struct rf_entered entered;
+    (void)thread;
+    rf_status entering =
+        rf_device_result(device, rf_context_enter(device->driver, &device->context, &entered), "context_enter", NULL);
+    for (size_t i = begin; i < end; i++) {
+        struct failure *failure = &load->failures[i];
+        failure->status = entering ? entering : prepare(load, load->codes[i]);
+        if (failure->status) rf_error_save(&failure->error);
+        atomic_fetch_add(&device->prepared, 1);
+        show_progress(load, atomic_fetch_add(&load->done, 1) + 1);
+    }
+    if (!entering) rf_context_leave(device->driver, &entered);
+}
+
+static rf_status prepare_all(struct load *load) {
+    struct rf_runtime *runtime = load->device->runtime;
+    struct rf_thread_pool *pool = NULL;
+    unsigned threads = (unsigned)RF_MIN(rf_runtime_thread_count(runtime, 0), load->count);
+    bool compiles = false;
+    for (size_t i = 0; i < load->count; i++) compiles = compiles || load->codes[i]->entry;
+    load->started_ns = rf_now_ns();
+    load->thread = pthread_self();
+    if (compiles && threads > 1 && !rf_runtime_threads(runtime, threads, &pool))
+        rf_thread_pool_run(pool, threads, load->count, 1, prepare_range, load);
+    else
+        prepare_range(load, 0, load->count, 0); /* also if no thread can be started */
+    if (load->shown_ns)
+        runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", load->count,
+                          load->count);
+    for (size_t i = 0; i < load->count; i++) {
+        if (!load->failures[i].status) continue;
+        rf_error_restore(&load->failures[i].error);
+        return load->failures[i].status;
+    }
+    return RF_OK;
+}
+
+/* ---- loading ---- */
+
+/* Looks a function up and reads what the driver says about it. */
+static rf_status read_function(struct rf_kernel *kernel, void *module, void **function) {
+    struct rf_device *device = kernel->device;
     const struct rf_driver *driver = device->driver;
-    struct rf_kernel *grown = realloc(device->kernels, (device->kernel_count + 1) * sizeof *grown);
-    if (!grown) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
-    device->kernels = grown;
-    struct rf_kernel *kernel = &grown[device->kernel_count];
-    memset(kernel, 0, sizeof *kernel);
-    kernel->device = device;
-    snprintf(kernel->name, sizeof kernel->name, "%s", row->name);
-    snprintf(kernel->module, sizeof kernel->module, "%s", row->module);
-    kernel->arg_count = row->arg_count;
-    kernel->early = row->early != 0;
-    kernel->arg_bytes = calloc(row->arg_count ? row->arg_count : 1, sizeof *kernel->arg_bytes);
-    if (!kernel->arg_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
-    device->kernel_count++;
-    if (row->arg_count) memcpy(kernel->arg_bytes, row->arg_bytes, row->arg_count * sizeof *kernel->arg_bytes);
-    rf_status status = rf_device_result(device, driver->module_function(&kernel->function, module, row->name),
-                                        "module_function", row->name);
-    if (status) return rf_fail_within(status, "kernel '%s'", row->name);
+    int code = driver->module_function(function, module, kernel->name);
+    rf_status status = rf_device_result(device, code, "module_function", kernel->name);
+    if (status) return rf_fail_within(status, "kernel '%s'", kernel->name);
     struct {
         int attribute;
         uint32_t *value;
-    } wanted[] = {{RF_FUNC_MAX_THREADS, &kernel->max_threads},
-                  {RF_FUNC_SHARED_BYTES, &kernel->shared_bytes},
-                  {RF_FUNC_LOCAL_BYTES, &kernel->local_bytes},
-                  {RF_FUNC_REGISTERS, &kernel->registers}};
+    } wanted[] = {{RF_FUNC_MAX_THREADS, &kernel->loaded.max_threads},
+                  {RF_FUNC_SHARED_BYTES, &kernel->loaded.shared_bytes},
+                  {RF_FUNC_LOCAL_BYTES, &kernel->loaded.local_bytes},
+                  {RF_FUNC_REGISTERS, &kernel->loaded.registers}};
     for (size_t i = 0; i < RF_COUNT(wanted); i++) {
         int value = 0;
-        status = rf_device_result(device, driver->function_attribute(&value, wanted[i].attribute, kernel->function),
-                                  "function_attribute", row->name);
+        code = driver->function_attribute(&value, wanted[i].attribute, *function);
+        status = rf_device_result(device, code, "function_attribute", kernel->name);
         if (status) return status;
         *wanted[i].value = value > 0 ? (uint32_t)value : 0;
     }
     if (driver->function_load) {
-        status = rf_device_result(device, driver->function_load(kernel->function), "function_load", row->name);
+        status = rf_device_result(device, driver->function_load(*function), "function_load", kernel->name);
         if (status) return status;
     }
-    if (row->max_threads && row->max_threads < kernel->max_threads) kernel->max_threads = row->max_threads;
+    if (kernel->max_threads && kernel->max_threads < kernel->loaded.max_threads)
+        kernel->loaded.max_threads = kernel->max_threads;
     if (driver->function_set_attribute && device->limits.shared_optin > device->limits.shared) {
-        int most = device->limits.shared_optin - (int)kernel->shared_bytes;
-        status = rf_device_result(device, driver->function_set_attribute(kernel->function, MAX_DYNAMIC_SHARED, most),
-                                  "function_set_attribute", row->name);
+        int most = device->limits.shared_optin - (int)kernel->loaded.shared_bytes;
+        code = driver->function_set_attribute(*function, MAX_DYNAMIC_SHARED, most);
+        status = rf_device_result(device, code, "function_set_attribute", kernel->name);
     }
     return status;
 }
 
-static rf_status load_image(struct rf_device *device, const void *data, const char *what, void **module) {
-    void **grown = realloc(device->modules, (device->module_count + 1) * sizeof *grown);
-    if (!grown) return rf_fail(RF_E_NO_MEMORY, "no host memory for the module table");
-    device->modules = grown;
-    rf_status status = rf_device_result(device, device->driver->module_load(module, data), "module_load", what);
-    if (!status) device->modules[device->module_count++] = *module;
+/* Loads code whose data is prepared. On failure nothing of it is loaded. */
+static rf_status load_code(struct rf_device *device, struct rf_code *code) {
+    size_t index = (size_t)(code - device->codes), functions = 0;
+    const char *what = code->entry ? code->entry : code->image ? code->image->module : "a kernel image";
+    void *module = NULL, **found = calloc(device->kernel_count + 1, sizeof *found);
+    if (!found) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
+    rf_status status =
+        rf_device_result(device, device->driver->module_load(&module, code->data), "module_load", what);
+    bool loaded = !status;
+    for (size_t i = 0; i < device->kernel_count && !status; i++)
+        if (device->kernels[i].code == index)
+            status = read_function(&device->kernels[i], module, &found[functions++]);
+    if (!status) {
+        code->handle = module;
+        functions = 0;
+        for (size_t i = 0; i < device->kernel_count; i++)
+            if (device->kernels[i].code == index)
+                atomic_store_explicit(&device->kernels[i].function, found[functions++], memory_order_release);
+    } else if (loaded && !rf_device_is_lost(device)) {
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        rf_device_result(device, device->driver->module_unload(module), "module_unload", NULL);
+        rf_error_restore(&saved);
+    }
+    free(found);
     return status;
 }
 
-/* Whether a name is in a list of patterns, separated by commas; NULL contains every name. */
-static bool is_listed(const char *list, const char *name) {
-    if (!list) return true;
-    while (*list) {
-        char pattern[64];
-        size_t length = strcspn(list, ",");
-        snprintf(pattern, sizeof pattern, "%.*s", (int)length, list);
-        if (!fnmatch(pattern, name, 0)) return true;
-        list += length + (list[length] == ',');
-    }
-    return false;
+rf_status rf_code_load_image(struct rf_device *device, struct rf_code *code, const void *data, size_t bytes) {
+    code->bytes = bytes;
+    code->data = malloc(bytes);
+    if (!code->data) return rf_fail(RF_E_NO_MEMORY, "no host memory for a kernel image of %zu bytes", bytes);
+    memcpy(code->data, data, bytes);
+    return load_code(device, code);
 }
 
-static rf_status load_builtin(struct rf_device *device, const char *list) {
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
-        const struct rf_builtin_image *image = rf_builtin_image_at(i);
-        if (!is_listed(list, image->module)) continue;
-        int rank, best = -1;
-        const char *target = NULL;
-        /* Finds the best target of this module; its image is loaded when the outer loop reaches it. */
-        for (size_t j = 0; j < rf_builtin_image_count(); j++) {
-            const struct rf_builtin_image *other = rf_builtin_image_at(j);
-            if (!strcmp(other->module, image->module) && rf_target_fits(device->info.arch, other->target, &rank) &&
-                rank > best) {
-                best = rank;
-                target = other->target;
-            }
-        }
-        if (!target || strcmp(target, image->target)) continue;
-        void *module = NULL;
-        rf_status status = load_image(device, image->data, image->module, &module);
-        for (size_t j = 0; j < rf_builtin_kernel_count() && !status; j++) {
-            const struct rf_builtin_kernel *row = rf_builtin_kernel_at(j);
-            if (!strcmp(row->module, image->module) && !strcmp(row->target, image->target))
-                status = add_kernel(device, module, row);
-        }
-        if (status) return status;
-    }
-    return RF_OK;
+/* Called at a quiet moment with memory_mutex held. */
+static rf_status load_and_charge(struct load *load) {
+    struct rf_device *device = load->device;
+    struct rf_driver_usage before, after;
+    uint64_t expected = 0;
+    for (size_t i = 0; i < load->count; i++) expected += load->codes[i]->bytes;
+    rf_status status = RF_OK;
+    if (expected > device->kernel_room_bytes)
+        status = rf_driver_make_room(device, expected - device->kernel_room_bytes);
+    if (!status) status = rf_driver_usage(device, &before);
+    for (size_t i = 0; i < load->count && !status; i++) status = load_code(device, load->codes[i]);
+    if (rf_device_is_lost(device) || rf_driver_usage(device, &after)) return status;
+    uint64_t took = rf_driver_growth(before, after), kept = RF_MIN(took, device->kernel_room_bytes);
+    device->kernel_room_bytes -= kept;
+    rf_driver_charge(device, took - kept);
+    return status ? status : rf_driver_check_budget(device, took, "kernels");
 }
 
-static rf_status load_group(struct rf_device *device, const struct rf_device_params *params, int group) {
-    const struct rf_kernel_image *best = NULL;
-    int best_rank = -1, rank;
-    for (size_t i = 0; i < params->image_count; i++) {
-        if (params->image_groups && params->image_groups[i] != group) continue;
-        const struct rf_kernel_image *image = &params->images[i];
-        if (!image->target || !image->data || !image->bytes || (image->kernel_count && !image->kernels))
-            return rf_fail(RF_E_INVALID, "kernel image %zu: target, data, bytes or kernels is missing", i);
-        if (rf_target_fits(device->info.arch, image->target, &rank) && rank > best_rank) {
-            best_rank = rank;
-            best = image;
+static void forget(struct rf_code *code) {
+    if (code->handle) return;
+    free(code->data);
+    code->data = NULL;
+    code->bytes = 0;
+}
+
+/* Waits until no other thread loads. Each code that the other thread prepares begins the default deadline anew. */
+static rf_status take_turn(struct rf_device *device) {
+    uint64_t seen = atomic_load(&device->prepared);
+    int64_t deadline_ns = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
+    struct rf_backoff backoff;
+    rf_status status = RF_OK;
+    rf_backoff_begin(&backoff);
+    for (bool loading = false; !atomic_compare_exchange_strong(&device->loading, &loading, true); loading = false) {
+        uint64_t now = atomic_load(&device->prepared);
+        if (now != seen) deadline_ns = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
+        seen = now;
+        if (!rf_backoff_step(&backoff, deadline_ns)) {
+            status = rf_fail(RF_E_TIMEOUT, "another thread is loading kernels and did not get on until the deadline");
+            break;
         }
     }
-    if (!best)
-        return rf_fail(RF_E_UNSUPPORTED, "none of the kernel images of group %d fits %s", group, device->info.arch);
-    void *module = NULL;
-    rf_status status = load_image(device, best->data, "a kernel image", &module);
-    for (size_t i = 0; i < best->kernel_count && !status; i++) status = add_kernel(device, module, &best->kernels[i]);
+    rf_backoff_end(&backoff);
     return status;
 }
 
-static bool first_of_group(const struct rf_device_params *params, size_t index) {
-    for (size_t i = 0; i < index; i++)
-        if (!params->image_groups || params->image_groups[i] == params->image_groups[index]) return false;
-    return true;
+static rf_status load_list(struct load *load) {
+    struct rf_device *device = load->device;
+    rf_status status = prepare_all(load);
+    if (!status) {
+        int64_t deadline_ns = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
+        status = rf_quiet_enter_with_memory(device, GATE_HOLD_NS, deadline_ns);
+        if (status) return rf_fail_within(status, "kernels cannot be loaded now");
+        status = load_and_charge(load);
+        rf_quiet_leave(device);
+        pthread_mutex_unlock(&device->memory_mutex);
+    }
+    return status;
 }
 
-rf_status rf_modules_load(struct rf_device *device, const struct rf_device_params *params) {
-    if (params->image_count && !params->images) return rf_fail(RF_E_INVALID, "images is NULL, image_count is not 0");
-    device->some_modules = params->modules != NULL;
-    rf_status status = load_builtin(device, params->modules);
-    for (size_t i = 0; i < params->image_count && !status; i++)
-        if (first_of_group(params, i))
-            status = load_group(device, params, params->image_groups ? params->image_groups[i] : 0);
+rf_status rf_kernels_load_wanted(struct rf_device *device) {
+    struct load load = {.device = device};
+    rf_status status = take_turn(device);
     if (status) return status;
-    if (device->kernel_count) qsort(device->kernels, device->kernel_count, sizeof *device->kernels, compare_kernels);
-    for (size_t i = 1; i < device->kernel_count; i++)
-        if (!strcmp(device->kernels[i].name, device->kernels[i - 1].name))
-            return rf_fail(RF_E_INVALID, "two kernels are called '%s'", device->kernels[i].name);
-    return RF_OK;
-}
-
-bool rf_modules_include(const struct rf_device *device, const char *list) {
-    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
-        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
-        int rank;
-        bool loaded = !is_listed(list, row->module) || !rf_target_fits(device->info.arch, row->target, &rank);
-        for (size_t k = 0; k < device->kernel_count && !loaded; k++)
-            loaded = !strcmp(device->kernels[k].module, row->module);
-        if (!loaded) return false;
+    load.codes = calloc(device->code_count + 1, sizeof *load.codes);
+    for (size_t i = 0; i < device->code_count && load.codes; i++) {
+        struct rf_code *code = &device->codes[i];
+        if (atomic_exchange(&code->wanted, false) && !code->handle) load.codes[load.count++] = code;
     }
-    return true;
+    load.failures = load.count ? calloc(load.count, sizeof *load.failures) : NULL;
+    if (!load.codes || (load.count && !load.failures))
+        status = rf_fail(RF_E_NO_MEMORY, "no host memory to load kernels");
+    else if (load.count)
+        status = load_list(&load);
+    for (size_t i = 0; i < load.count; i++) forget(load.codes[i]);
+    free(load.failures);
+    free(load.codes);
+    atomic_store(&device->loading, false);
+    return status;
 }
 
-void rf_modules_unload(struct rf_device *device) {
-    for (size_t i = device->module_count; i && !rf_device_is_lost(device); i--)
-        rf_device_result(device, device->driver->module_unload(device->modules[i - 1]), "module_unload", NULL);
+rf_status rf_kernel_load(const struct rf_kernel *kernel) {
+    if (rf_kernel_is_loaded(kernel)) return RF_OK;
+    struct rf_device *device = kernel->device;
+    atomic_store(&device->codes[kernel->code].wanted, true);
+    rf_status status = rf_kernels_load_wanted(device);
+    /* Another thread may have taken it off the list and failed for a reason of its own: try once more. */
+    if (!status && !rf_kernel_is_loaded(kernel)) {
+        atomic_store(&device->codes[kernel->code].wanted, true);
+        status = rf_kernels_load_wanted(device);
+    }
+    rf_assert(status || rf_kernel_is_loaded(kernel));
+    return status;
+}
+
+void rf_kernels_close(struct rf_device *device) {
+    for (size_t i = device->code_count; i--;) {
+        struct rf_code *code = &device->codes[i];
+        if (code->handle && !rf_device_is_lost(device))
+            rf_device_result(device, device->driver->module_unload(code->handle), "module_unload", NULL);
+        code->handle = NULL;
+        forget(code);
+    }
     for (size_t i = 0; i < device->kernel_count; i++) free(device->kernels[i].arg_bytes);
-    free(device->modules);
+    free(device->codes);
     free(device->kernels);
-    device->modules = NULL;
+    device->codes = NULL;
     device->kernels = NULL;
-    device->module_count = device->kernel_count = 0;
-}
-
-/* ---- finding ---- */
-
-/* How many edits turn one word into the other; for "did you mean". */
-static size_t distance(const char *a, const char *b) {
-    enum { LONGEST = 64 };
-    size_t row[LONGEST + 1], length_a = strnlen(a, LONGEST), length_b = strnlen(b, LONGEST);
-    for (size_t j = 0; j <= length_b; j++) row[j] = j;
-    for (size_t i = 1; i <= length_a; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= length_b; j++) {
-            size_t above = row[j];
-            size_t best = RF_MIN(above, row[j - 1]) + 1;
-            row[j] = RF_MIN(best, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[length_b];
-}
-
-static rf_status not_found(const struct rf_device *device, const char *name) {
-    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
-        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
-        int rank;
-        if (!strcmp(row->name, name) && rf_target_fits(device->info.arch, row->target, &rank))
-            return rf_fail(RF_E_NOT_FOUND,
-                           "kernel '%s' is of module '%s', which this device was opened without: name it in "
-                           "rf_device_params.modules",
-                           name, row->module);
-    }
-    const char *closest = "none";
-    size_t least = SIZE_MAX;
-    for (size_t i = 0; i < device->kernel_count; i++) {
-        size_t edits = distance(name, device->kernels[i].name);
-        if (edits < least) {
-            least = edits;
-            closest = device->kernels[i].name;
-        }
-    }
-    return rf_fail(RF_E_NOT_FOUND, "no kernel '%s' on this device; the closest is '%s'", name, closest);
-}
-
-rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out) {
-    struct rf_entry entry;
-    if (!name || !out) return rf_fail(RF_E_INVALID, "rf_kernel_find: name or out is NULL");
-    rf_status status = rf_enter(device, &entry);
-    if (status) return status;
-    struct rf_kernel key;
-    snprintf(key.name, sizeof key.name, "%s", name);
-    const struct rf_kernel *found = device->kernel_count ? bsearch(&key, device->kernels, device->kernel_count,
-                                                                   sizeof *device->kernels, compare_kernels)
-                                                         : NULL;
-    if (found) {
-        rf_assert(found == device->kernels || compare_kernels(found - 1, found) < 0);
-        rf_assert(found + 1 == device->kernels + device->kernel_count || compare_kernels(found, found + 1) < 0);
-        *out = found;
-    } else {
-        status = not_found(device, name);
-    }
-    rf_leave(&entry);
-    return status;
-}
-
-rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info) {
-    if (!kernel) return rf_fail(RF_E_INVALID, "rf_kernel_get_info: kernel is NULL");
-    rf_status status = RF_RESULT_CHECK(struct rf_kernel_info, info, "rf_kernel_get_info");
-    if (status) return status;
-    struct rf_kernel_info filled = {.name = kernel->name,
-                                    .module = kernel->module,
-                                    .arg_count = kernel->arg_count,
-                                    .arg_bytes = kernel->arg_bytes,
-                                    .max_threads = kernel->max_threads,
-                                    .shared_bytes = kernel->shared_bytes,
-                                    .local_bytes = kernel->local_bytes,
-                                    .registers = kernel->registers};
-    RF_RESULT_WRITE(struct rf_kernel_info, info, &filled);
-    return RF_OK;
+    device->code_count = device->kernel_count = 0;
 }

@@ -170,62 +170,27 @@ void rf_recording_cancel(struct rf_queue *queue) {
 
 /* ---- what the driver takes for it ---- */
 
-/* Memory in use, by the figure that other processes disturb least. Two of them are compared with memory_mutex held in
- * between, so that this process allocates nothing meanwhile. */
-struct usage {
-    bool of_process;
-    uint64_t bytes;
-};
-static rf_status measure(struct rf_device *device, struct usage *usage) {
-    struct rf_saved_error saved;
-    rf_error_save(&saved);
-    usage->of_process = rf_witness_process(device->witness, &usage->bytes) == RF_OK;
-    if (usage->of_process) return RF_OK;
-    rf_error_restore(&saved);
-    uint64_t free_bytes, total_bytes;
-    rf_status status = rf_memory_device_free(device, &free_bytes, &total_bytes);
-    if (!status) usage->bytes = rf_sub_saturate(total_bytes, free_bytes);
-    return status;
-}
-static uint64_t growth(struct usage before, struct usage after) {
-    return before.of_process == after.of_process ? rf_sub_saturate(after.bytes, before.bytes) : 0;
+static void charge(struct rf_device *device, uint64_t bytes) {
+    device->recording_bytes += bytes;
+    rf_driver_charge(device, bytes);
+    rf_assert(device->recording_bytes <= device->driver_bytes);
 }
 
-static void charge(struct rf_device *device, uint64_t bytes, bool back) {
-    rf_assert(!back || bytes <= device->recording_bytes);
-    device->recording_bytes += back ? -bytes : bytes;
-    device->driver_bytes += back ? -bytes : bytes;
-    device->held_bytes += back ? -bytes : bytes;
-    device->driver_entry.record.bytes = device->driver_entry.record.held_bytes = device->driver_bytes;
-    rf_assert(device->recording_bytes <= device->driver_bytes && device->driver_bytes <= device->held_bytes);
-    rf_memory_publish_held(device);
-}
-
-/* How much the driver will take is known only afterwards. To keep the budget all the same, there must be room for the
- * most that the driver took for a recording so far, and for at least one granule. */
-static rf_status make_room(struct rf_device *device, const struct rf_recording *recording) {
-    uint64_t wanted;
-    if (rf_round_up_overflows(RF_MAX(device->recording_most_bytes, 1), device->granularity_bytes, &wanted))
-        wanted = device->recording_most_bytes;
-    rf_status status = rf_memory_would_grant(device, wanted);
-    if (status == RF_E_BUDGET && (device->pool.idle_bytes || device->doomed_graphs)) {
-        struct rf_saved_error refusal;
-        rf_error_save(&refusal);
-        if (!rf_pool_trim(device, 0))
-            status = rf_memory_would_grant(device, wanted);
-        else
-            rf_error_restore(&refusal);
-    }
-    return status ? rf_fail_within(status, "recording '%s'", recording->name) : RF_OK;
+static void refund(struct rf_device *device, uint64_t bytes) {
+    rf_assert(bytes <= device->recording_bytes);
+    device->recording_bytes -= bytes;
+    rf_driver_refund(device, bytes);
 }
 
 static rf_status instantiate(struct rf_queue *queue, struct rf_recording *recording, void *graph) {
     struct rf_device *device = queue->object.device;
     const struct rf_driver *driver = device->driver;
     struct rf_driver_graph *part = recording->part;
-    struct usage before, after;
-    rf_status status = make_room(device, recording);
-    if (!status) status = measure(device, &before);
+    struct rf_driver_usage before, after;
+    /* It is expected to take what the largest recording took so far. */
+    rf_status status = rf_driver_make_room(device, device->recording_most_bytes);
+    if (status) return rf_fail_within(status, "recording '%s'", recording->name);
+    status = rf_driver_usage(device, &before);
     if (status) return status;
     int code = driver->graph_instantiate(&part->executable, graph, 0);
     status = rf_device_result(device, code, "graph_instantiate", recording->name);
@@ -239,19 +204,13 @@ static rf_status instantiate(struct rf_queue *queue, struct rf_recording *record
         code = driver->graph_upload(part->executable, queue->line->stream);
         status = rf_timeline_end(queue->line, code, "graph_upload", recording->name, NULL);
     }
-    rf_status measured = rf_device_is_lost(device) ? rf_device_lost_status(device) : measure(device, &after);
+    rf_status measured = rf_device_is_lost(device) ? rf_device_lost_status(device) : rf_driver_usage(device, &after);
     if (measured) return status ? status : measured;
-    recording->driver_bytes = growth(before, after);
-    charge(device, recording->driver_bytes, false);
+    recording->driver_bytes = rf_driver_growth(before, after);
+    charge(device, recording->driver_bytes);
     device->recording_most_bytes = RF_MAX(device->recording_most_bytes, recording->driver_bytes);
-    if (!status && device->held_bytes + device->lent_bytes > device->terms.promised_bytes) {
-        char took[32], budget[32];
-        status = rf_fail(RF_E_BUDGET,
-                         "recording '%s': the driver took %s for it, more than the budget '%s' of %s leaves; raise "
-                         "RF_BUDGET or do not record",
-                         recording->name, rf_format_bytes(recording->driver_bytes, took, sizeof took),
-                         device->budget_text, rf_format_bytes(device->terms.promised_bytes, budget, sizeof budget));
-    }
+    if (!status && (status = rf_driver_check_budget(device, recording->driver_bytes, "it")))
+        rf_fail_within(status, "recording '%s'", recording->name);
     return status;
 }
 
@@ -313,19 +272,19 @@ rf_status rf_recording_get_info(const struct rf_recording *recording, struct rf_
 /* Destroys one executable graph; the memory that comes back is no longer charged. Called at a quiet moment with
  * memory_mutex held. */
 static void destroy_part(struct rf_device *device, struct rf_driver_graph *part) {
-    struct usage before, after;
+    struct rf_driver_usage before, after;
     struct rf_saved_error saved;
     rf_error_save(&saved);
-    bool measured = !rf_device_is_lost(device) && measure(device, &before) == RF_OK;
+    bool measured = !rf_device_is_lost(device) && rf_driver_usage(device, &before) == RF_OK;
     if (part->executable && !rf_device_is_lost(device)) {
         int code = device->driver->graph_exec_destroy(part->executable);
         if (rf_device_result(device, code, "graph_exec_destroy", NULL)) {
             if (!rf_device_is_lost(device))
                 rf_device_note(device, RF_LOG_ERROR, "a recording could not be given back: %s", rf_error_text());
-        } else if (measured && measure(device, &after) == RF_OK) {
+        } else if (measured && rf_driver_usage(device, &after) == RF_OK) {
             /* Graphs share the memory that the driver takes for them: what it took for the first one comes back with
              * the last one. */
-            charge(device, RF_MIN(growth(after, before), device->recording_bytes), true);
+            refund(device, RF_MIN(rf_driver_growth(after, before), device->recording_bytes));
         }
     }
     rf_error_restore(&saved);

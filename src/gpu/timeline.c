@@ -13,9 +13,6 @@
 
 #include <stdlib.h>
 
-/* How long submissions may be held up while running work drains for the quiet moment. */
-#define GATE_HOLD_NS RF_MS(2)
-
 static rf_status gate_wait(struct rf_device *device, int64_t deadline_ns);
 static rf_status record_mark(struct rf_timeline *line);
 static rf_status look(struct rf_timeline *line, uint64_t ticket);
@@ -403,14 +400,14 @@ static bool nothing_is_unfinished(struct rf_device *device, const char **why) {
 }
 #endif
 
-rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
+static rf_status quiet_enter(struct rf_device *device, int64_t hold_ns, int64_t deadline_ns) {
     struct rf_timeline *busy = NULL;
     uint64_t ticket = 0;
     if (rf_device_is_lost(device)) return rf_device_lost_status(device);
     if (!rf_mutex_lock_until(&device->timelines_mutex, deadline_ns))
         return rf_fail(RF_E_BUSY, "another thread kept the queues until the deadline");
     atomic_store(&device->gate_closed, true);
-    int64_t hold_until = RF_MIN(deadline_ns, rf_now_ns() + GATE_HOLD_NS);
+    int64_t hold_until = RF_MIN(deadline_ns, rf_now_ns() + hold_ns);
     rf_status status = all_done(device, &busy, &ticket);
     while (status == RF_E_BUSY && rf_now_ns() < hold_until) {
         status = rf_timeline_wait(busy, ticket, hold_until);
@@ -428,6 +425,22 @@ rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
     }
     rf_quiet_leave(device);
     return status;
+}
+
+rf_status rf_quiet_enter(struct rf_device *device, int64_t deadline_ns) {
+    return quiet_enter(device, RF_GATE_HOLD_NS, deadline_ns);
+}
+
+rf_status rf_quiet_enter_with_memory(struct rf_device *device, int64_t hold_ns, int64_t deadline_ns) {
+    for (;;) {
+        rf_status status = rf_timelines_drain(device, deadline_ns);
+        if (status) return status;
+        pthread_mutex_lock(&device->memory_mutex);
+        status = quiet_enter(device, hold_ns, deadline_ns);
+        if (!status) return RF_OK;
+        pthread_mutex_unlock(&device->memory_mutex);
+        if (status != RF_E_BUSY || rf_now_ns() >= deadline_ns) return status;
+    }
 }
 
 bool rf_timelines_idle(struct rf_device *device) {

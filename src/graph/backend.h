@@ -50,6 +50,8 @@ struct rf_backend_table {
     /* Does everything that execute does except launch, and so says whether execute would succeed. NULL: whatever
      * is supported can be executed. */
     rf_status (*rehearse)(struct rf_backend *backend, const struct rf_op_call *call);
+    /* Called when everything was rehearsed: loads what the rehearsals found to be needed. NULL: nothing is. */
+    rf_status (*rehearsed)(struct rf_backend *backend);
     rf_status (*execute)(struct rf_backend *backend, const struct rf_op_call *call);
     /* Measure executed work without waiting for each node: marks are created beforehand, set in order with the
      * work, and read after a wait. NULL: execute returns when the work is done. */

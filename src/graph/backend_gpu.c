@@ -44,6 +44,10 @@ static rf_status rehearse(struct rf_backend *backend, const struct rf_op_call *c
     return status == RF_E_NOT_FOUND ? rf_fail_within(RF_E_UNSUPPORTED, "%s", call->op->name) : status;
 }
 
+static rf_status rehearsed(struct rf_backend *backend) {
+    return rf_device_load_rehearsed(backend->device);
+}
+
 static rf_status supports(struct rf_backend *backend, const struct rf_op_call *call) {
     if (!call->op->gpu) return rf_fail(RF_E_UNSUPPORTED, "%s is not offered on %s", call->op->name, backend->name);
     return RF_OK;
@@ -209,6 +213,7 @@ static const struct rf_backend_table table = {
     .transfer_end = transfer_end,
     .transfer_destroy = transfer_destroy,
     .rehearse = rehearse,
+    .rehearsed = rehearsed,
     .execute = execute,
     .marks_create = marks_create,
     .mark = mark,

@@ -250,6 +250,12 @@ static rf_status rehearse(struct rf_assembly *assembly, uint8_t **refused, int *
         if (!first) *failed_place = place;
         first = RF_E_UNSUPPORTED;
     }
+    for (int place = 0; place < plan->place_count && !first; place++) {
+        struct rf_backend *backend = rf_assembly_backend(assembly, place);
+        if (!backend->table->rehearsed) continue;
+        first = backend->table->rehearsed(backend);
+        if (first == RF_E_BUDGET) *failed_place = place;
+    }
     return first;
 }
 

@@ -194,7 +194,7 @@ static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix 
     RF_PARAMS(struct rf_device_info, info);
     const struct rf_kernel *kernel;
     snprintf(name, 64, "matmul_%s_%s_%s", wide ? "wide" : "tile", type_suffix(x->unit), type_suffix(x->call->type));
-    RF_TRY(rf_kernel_find(rf_queue_device(queue), name, &kernel));
+    RF_TRY(rf_kernel_find_unloaded(rf_queue_device(queue), name, &kernel));
     RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
     *stages = 2;
     *shared_bytes = 0;

@@ -122,7 +122,7 @@ rf_status rf_op_launch(struct rf_queue *queue, const char *kernel, struct rf_gri
                        size_t count) {
     if (!grid.blocks[0]) return RF_OK;
     RF_PARAMS(struct rf_launch, launch);
-    RF_TRY(rf_kernel_find(rf_queue_device(queue), kernel, &launch.kernel));
+    RF_TRY(rf_kernel_find_unloaded(rf_queue_device(queue), kernel, &launch.kernel));
     memcpy(launch.grid, grid.blocks, sizeof launch.grid);
     memcpy(launch.block, grid.threads, sizeof launch.block);
     launch.shared_bytes = grid.shared_bytes;

@@ -17,7 +17,8 @@ static rf_status map_alive_page(struct rf_runtime *runtime);
 rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_runtime **out) {
     RF_PARAMS(struct rf_runtime_params, own);
     if (!out) return rf_fail(RF_E_INVALID, "rf_runtime_create: out is NULL");
-    rf_status status = params ? RF_PARAMS_READ(struct rf_runtime_params, &own, params, "rf_runtime_create") : RF_OK;
+    rf_status status =
+        params ? RF_PARAMS_READ_SINCE(struct rf_runtime_params, progress, &own, params, "rf_runtime_create") : RF_OK;
     if (status) return status;
     struct rf_runtime *runtime = calloc(1, sizeof *runtime);
     if (!runtime) return rf_fail(RF_E_NO_MEMORY, "rf_runtime_create: no host memory");
@@ -44,6 +45,8 @@ rf_status rf_runtime_create(const struct rf_runtime_params *params, struct rf_ru
     runtime->timeout_ns = RF_MS(rf_options_int(runtime->options, "RF_TIMEOUT_MS"));
     rf_cpu_info_read(&runtime->cpu);
     rf_log_init(&runtime->log, own.log, own.log_user, parse_level(rf_options_get(runtime->options, "RF_LOG")));
+    runtime->progress = own.progress;
+    runtime->progress_user = own.progress_user;
     pthread_mutex_init(&runtime->threads_mutex, NULL);
     pthread_mutex_init(&runtime->gpu_mutex, NULL);
     *out = runtime;

@@ -25,6 +25,8 @@ struct rf_gpu_state; /* defined by the GPU layer */
 
 struct rf_runtime {
     struct rf_log log;
+    rf_progress_fn progress;
+    void *progress_user;
     struct rf_options *options;
     int64_t timeout_ns; /* RF_TIMEOUT_MS */
     struct rf_host_budget host;

@@ -325,7 +325,7 @@ static const struct row {
     {#function, #type, sizeof(type), offsetof(type, field), false, false, call_##function, needs}
 #define RESULT(function, type, needs)                                                                                \
     {#function, #type, sizeof(type), sizeof(type), true, false, call_##function, needs}
-    PARAMS(rf_runtime_create, struct rf_runtime_params, NULL),
+    GROWN(rf_runtime_create, struct rf_runtime_params, progress, NULL),
     PARAMS(rf_device_choose, struct rf_device_choice, open_gpu),
     PARAMS(rf_device_open_checked, struct rf_device_params, open_gpu),
     PARAMS(rf_buffer_create_safe, struct rf_buffer_params, open_gpu),

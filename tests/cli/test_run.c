@@ -35,11 +35,11 @@ RF_TEST(run_command, on_the_simulated_gpu) {
     command_expect("RF_DRIVER=sim", "run -m model.gguf -p 'Say?'", ANSWER "\n");
     command_expect("RF_DRIVER=sim", "run -m model.gguf -p 'Say?' --device gpu --gpu-layers 1 --no-replay -n 4",
                    "Grü\n");
-    RF_EXPECT_INT(command_run("RF_DRIVER=sim", "run -m model.gguf -p '?' --budget 1MiB 2>&1"), 0);
+    RF_EXPECT_INT(command_run("RF_DRIVER=sim", "run -m model.gguf -p '?' --budget 5MiB 2>&1"), 0);
     RF_EXPECT_CONTAINS(command_output, "note: 1 of 1 layers run on the CPU");
     RF_EXPECT_CONTAINS(command_output, "\n" ANSWER "\n");
     command_expect_one_line("RF_DRIVER=sim", "run -m model.gguf -p '?' --budget lots", 2, "lots");
-    command_expect_one_line("RF_DRIVER=sim", "run -m model.gguf -p '?' --budget 1MiB --gpu-layers 1", 1,
+    command_expect_one_line("RF_DRIVER=sim", "run -m model.gguf -p '?' --budget 5MiB --gpu-layers 1", 1,
                             "RF_E_BUDGET");
     command_expect_one_line("RF_DRIVER=none", "run -m model.gguf -p '?' --device gpu", 77, "");
     command_expect_one_line("RF_DRIVER=sim", "run -m model.gguf -p '?' --device 5", 77, "5");

@@ -115,7 +115,8 @@ RF_TEST(budget, the_drivers_own_bytes_are_charged) {
     gpu_open(&gpu, "1GiB");
     struct rf_memory_info info = gpu_memory(&gpu);
     RF_EXPECT_INT(info.free0_bytes, 4 * GIB);
-    RF_EXPECT(info.driver_bytes >= 300 * MIB && info.driver_bytes <= 301 * MIB);
+    /* With the memory for kernels that are not loaded yet. */
+    RF_EXPECT(info.driver_bytes > 300 * MIB && info.driver_bytes <= 310 * MIB);
     RF_EXPECT_INT(info.held_bytes, info.driver_bytes);
     RF_EXPECT(info.available_bytes <= 724 * MIB);
     gpu_close(&gpu);

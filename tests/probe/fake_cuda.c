@@ -1,8 +1,13 @@
-/* A CUDA driver with one well-behaved device, as far as the probe and contexts go. */
+/* A CUDA driver with one well-behaved device that runs no kernel: a launch does nothing. Tests may look at its counts
+ * with dlsym: see fake_cuda_counts. */
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -52,7 +57,13 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     switch (attribute) {
-    case 1: *value = 1024; return 0;
+    case 1:
+    case 2:
+    case 3: *value = 1024; return 0;
+    case 4: *value = 64; return 0;
+    case 5: *value = INT_MAX; return 0;
+    case 6:
+    case 7: *value = 65535; return 0;
     case 8: *value = 49152; return 0;
     case 97: *value = 232448; return 0;
     case 10: *value = 32; return 0;
@@ -91,30 +102,168 @@ EXPORT int cuGetErrorName(int code, const char **name) {
     return code == 999 ? 0 : 1;
 }
 
-#define UNUSED(name)                                                                                                 \
+/* ---- memory, streams and events: everything is done when the call returns ---- */
+
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    *free_bytes = *total_bytes = (size_t)80 << 30;
+    return 0;
+}
+EXPORT int cuMemAlloc_v2(void **pointer, size_t bytes);
+EXPORT int cuMemAlloc_v2(void **pointer, size_t bytes) {
+    *pointer = calloc(1, bytes);
+    return *pointer ? 0 : 2;
+}
+EXPORT int cuMemFree_v2(void *pointer);
+EXPORT int cuMemFree_v2(void *pointer) {
+    free(pointer);
+    return 0;
+}
+EXPORT int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
+EXPORT int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    return cuMemAlloc_v2(pointer, bytes);
+}
+EXPORT int cuMemFreeHost(void *pointer);
+EXPORT int cuMemFreeHost(void *pointer) {
+    return cuMemFree_v2(pointer);
+}
+#define COPY(name)                                                                                                   \
+    EXPORT int name(void *to, const void *from, size_t bytes, void *stream);                                         \
+    EXPORT int name(void *to, const void *from, size_t bytes, void *stream) {                                        \
+        (void)stream;                                                                                                \
+        memcpy(to, from, bytes);                                                                                     \
+        return 0;                                                                                                    \
+    }
+COPY(cuMemcpyHtoDAsync_v2)
+COPY(cuMemcpyDtoHAsync_v2)
+COPY(cuMemcpyDtoDAsync_v2)
+EXPORT int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *stream);
+EXPORT int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *stream) {
+    (void)stream;
+    memset(to, value, bytes);
+    return 0;
+}
+static char a_stream, an_event;
+EXPORT int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority);
+EXPORT int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+    (void)flags, (void)priority;
+    *stream = &a_stream;
+    return 0;
+}
+EXPORT int cuEventCreate(void **event, unsigned flags);
+EXPORT int cuEventCreate(void **event, unsigned flags) {
+    (void)flags;
+    *event = &an_event;
+    return 0;
+}
+EXPORT int cuEventElapsedTime(float *milliseconds, void *start, void *end);
+EXPORT int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+    (void)start, (void)end;
+    *milliseconds = 0;
+    return 0;
+}
+#define ALWAYS_DONE(name)                                                                                            \
     EXPORT int name(void);                                                                                           \
     EXPORT int name(void) {                                                                                          \
-        abort();                                                                                                     \
+        return 0;                                                                                                    \
     }
-UNUSED(cuMemGetInfo_v2)
-UNUSED(cuMemAlloc_v2)
-UNUSED(cuMemFree_v2)
-UNUSED(cuMemHostAlloc)
-UNUSED(cuMemFreeHost)
-UNUSED(cuMemcpyHtoDAsync_v2)
-UNUSED(cuMemcpyDtoHAsync_v2)
-UNUSED(cuMemcpyDtoDAsync_v2)
-UNUSED(cuMemsetD8Async)
-UNUSED(cuStreamCreateWithPriority)
-UNUSED(cuStreamDestroy_v2)
-UNUSED(cuStreamWaitEvent)
-UNUSED(cuEventCreate)
-UNUSED(cuEventDestroy_v2)
-UNUSED(cuEventRecord)
-UNUSED(cuEventQuery)
-UNUSED(cuEventElapsedTime)
-UNUSED(cuModuleLoadData)
-UNUSED(cuModuleUnload)
-UNUSED(cuModuleGetFunction)
-UNUSED(cuFuncGetAttribute)
-UNUSED(cuLaunchKernel)
+ALWAYS_DONE(cuStreamDestroy_v2)
+ALWAYS_DONE(cuStreamWaitEvent)
+ALWAYS_DONE(cuEventDestroy_v2)
+ALWAYS_DONE(cuEventRecord)
+ALWAYS_DONE(cuEventQuery)
+ALWAYS_DONE(cuLaunchKernel)
+
+/* ---- compiling and loading ----
+ *
+ * A link takes one PTX text with one kernel and gives an image that says "linked NAME"; only such images are loaded.
+ * FAKE_CUDA_REFUSES names a kernel that does not compile. The first link waits until a second one runs beside it, a
+ * minute at most, if FAKE_CUDA_SIDE_BY_SIDE is set. */
+
+static struct fake_cuda_counts {
+    int links, side_by_side, loads, unloads, refused;
+} counts;
+static int running;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+EXPORT struct fake_cuda_counts *fake_cuda_counts(void);
+EXPORT struct fake_cuda_counts *fake_cuda_counts(void) {
+    return &counts;
+}
+
+struct link {
+    char *log, image[128];
+};
+EXPORT int cuLinkCreate_v2(unsigned count, int *options, void **values, void **out);
+EXPORT int cuLinkCreate_v2(unsigned count, int *options, void **values, void **out) {
+    struct link *link = calloc(1, sizeof *link);
+    for (unsigned i = 0; i < count; i++)
+        if (options[i] == 5) link->log = values[i];
+    *out = link;
+    return current && link ? 0 : 201;
+}
+EXPORT int cuLinkAddData_v2(void *link, int kind, void *data, size_t bytes, const char *name, unsigned count,
+                            int *options, void **values);
+EXPORT int cuLinkAddData_v2(void *pointer, int kind, void *data, size_t bytes, const char *name, unsigned count,
+                            int *options, void **values) {
+    struct link *link = pointer;
+    const char *text = data, *entry = strstr(text, ".entry "), *refuses = getenv("FAKE_CUDA_REFUSES");
+    (void)count, (void)options, (void)values;
+    bool one = kind == 1 && strlen(text) + 1 == bytes && strncmp(text, "//", 2) == 0 && strstr(text, ".version") &&
+               entry && !strstr(entry + 1, ".entry ") && !strncmp(entry + 7, name, strlen(name)) &&
+               entry[7 + strlen(name)] == '(';
+    bool refused = !one || (refuses && !strcmp(name, refuses));
+    pthread_mutex_lock(&mutex);
+    counts.links++;
+    counts.refused += refused;
+    if (++running > counts.side_by_side) counts.side_by_side = running;
+    pthread_cond_broadcast(&changed);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 60;
+    while (getenv("FAKE_CUDA_SIDE_BY_SIDE") && counts.side_by_side < 2)
+        if (pthread_cond_timedwait(&changed, &mutex, &until)) break;
+    running--;
+    pthread_mutex_unlock(&mutex);
+    if (refused && link->log) strcpy(link->log, "line 7: no such instruction\nline 8: more\n");
+    if (!refused) snprintf(link->image, sizeof link->image, "linked %s", name);
+    return refused ? 218 : 0;
+}
+EXPORT int cuLinkComplete(void *pointer, void **image, size_t *bytes);
+EXPORT int cuLinkComplete(void *pointer, void **image, size_t *bytes) {
+    struct link *link = pointer;
+    *image = link->image;
+    *bytes = strlen(link->image) + 1;
+    return 0;
+}
+EXPORT int cuLinkDestroy(void *link);
+EXPORT int cuLinkDestroy(void *link) {
+    free(link);
+    return 0;
+}
+EXPORT int cuModuleLoadData(void **module, const void *image);
+EXPORT int cuModuleLoadData(void **module, const void *image) {
+    if (strncmp(image, "linked ", 7)) return 200;
+    counts.loads++;
+    *module = strdup((const char *)image + 7);
+    return 0;
+}
+EXPORT int cuModuleUnload(void *module);
+EXPORT int cuModuleUnload(void *module) {
+    counts.unloads++;
+    free(module);
+    return 0;
+}
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name);
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name) {
+    *function = module;
+    return strcmp(module, name) ? 500 : 0;
+}
+EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function);
+EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function) {
+    (void)function;
+    *value = attribute == 0 ? 1024 : attribute == 4 ? 40 : 0;
+    return 0;
+}

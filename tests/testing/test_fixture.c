@@ -69,7 +69,7 @@ RF_TEST(fixture, failed_start_is_an_error_and_skips) {
     char environment[1200];
     snprintf(environment, sizeof environment, "%s RF_BUDGET=nonsense", simulated(""));
     EXPECT(77, environment, "--run-one good.works", "ERROR: the GPU test fixture could not start: RF_E_SYNTAX: ");
-    EXPECT(0, simulated("fault=hipModuleLoadData:1+:2"), "good.works good.figures --in-process",
+    EXPECT(0, simulated("fault=hipStreamCreateWithPriority:1+:2"), "good.works good.figures --in-process",
            "(ERROR: the GPU test fixture could not open the device: RF_E_", "0 passed, 0 failed, 2 skipped\n");
     RF_ASSERT_INT(count_in_report("(ERROR: "), 2);
     RF_ASSERT_INT(count_in_report("ERROR: "), 3); /* tried once */
