@@ -4,6 +4,7 @@
  *
  * Invariant: kernels is sorted by name; names are unique. rf_kernel_find asserts it around what it finds. */
 #include "gpu/device_impl.h"
+#include "gpu/image.h"
 #include "gpu/target.h"
 
 #include <fnmatch.h>
@@ -85,14 +86,14 @@ static bool is_listed(const char *list, const char *name) {
 }
 
 static rf_status load_builtin(struct rf_device *device, const char *list) {
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
-        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        const struct rf_image *image = rf_image_at(i);
         if (!is_listed(list, image->module)) continue;
         int rank, best = -1;
         const char *target = NULL;
         /* Finds the best target of this module; its image is loaded when the outer loop reaches it. */
-        for (size_t j = 0; j < rf_builtin_image_count(); j++) {
-            const struct rf_builtin_image *other = rf_builtin_image_at(j);
+        for (size_t j = 0; j < rf_image_count(); j++) {
+            const struct rf_image *other = rf_image_at(j);
             if (!strcmp(other->module, image->module) && rf_target_fits(device->info.arch, other->target, &rank) &&
                 rank > best) {
                 best = rank;
@@ -100,8 +101,10 @@ static rf_status load_builtin(struct rf_device *device, const char *list) {
             }
         }
         if (!target || strcmp(target, image->target)) continue;
+        const struct rf_builtin_image *unpacked = rf_builtin_image_at(i);
+        if (!unpacked) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernels of module %s", image->module);
         void *module = NULL;
-        rf_status status = load_image(device, image->data, image->module, &module);
+        rf_status status = load_image(device, unpacked->data, image->module, &module);
         for (size_t j = 0; j < rf_builtin_kernel_count() && !status; j++) {
             const struct rf_builtin_kernel *row = rf_builtin_kernel_at(j);
             if (!strcmp(row->module, image->module) && !strcmp(row->target, image->target))
