@@ -2,6 +2,7 @@
  *
  * This part closes and reopens the bench's device, so it runs last. */
 #include "bench.h"
+#include "gpu/image.h"
 
 #include <stdio.h>
 
@@ -69,11 +70,11 @@ static rf_status raw_pinned_pair(struct bench *bench) {
 /* Loads and unloads the modules that the device loads when it is opened. */
 static rf_status raw_modules(struct bench *bench) {
     rf_status status = RF_OK;
-    for (size_t i = 0; i < rf_builtin_image_count() && !status; i++) {
-        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+    for (size_t i = 0; i < rf_image_count() && !status; i++) {
+        const struct rf_image *image = rf_image_at(i);
         void *module = NULL;
         if (strcmp(image->target, bench->info.kernel_target)) continue;
-        status = raw_result(bench, bench->driver->module_load(&module, image->data), "module_load");
+        status = raw_result(bench, bench->driver->module_load(&module, rf_builtin_image_at(i)->data), "module_load");
         if (!status) status = raw_result(bench, bench->driver->module_unload(module), "module_unload");
     }
     return status;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Builds the GPU kernels and refuses bad ones.
 
-  device  one source for one target: a blob (PTX or AMD code object) and its metadata as JSON
+  device  one source for one target: a blob (PTX or AMD code object), its metadata as JSON, and the blob compressed
   host    one source as plain C for one wave size: an object of a host kernel library
   link    host objects into a library for the simulated driver
   table   the metadata of many blobs into one C file that embeds them
-  check   only looks for the compiler, so that a missing one stops the configuration with one line
+  check   only looks for the tools, so that a missing one stops the configuration with one line
 
-The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3.8 and clang 19 with lld;
-'table' needs no compiler, and what it writes can be compiled by any C compiler (see --help of table).
+The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3.8, clang 19 with lld, and zstd;
+'table' needs none of them, and what it writes can be compiled by any C compiler (see --help of table).
 """
 import argparse
 import hashlib
@@ -52,6 +52,13 @@ def find_lld():
     fail('lld 19 not found: install the package lld-19, which links the AMD kernels')
 
 
+def find_zstd():
+    path = shutil.which('zstd')
+    if not path:
+        fail('zstd not found: install the package zstd, which compresses the kernels in the library')
+    return path
+
+
 def run(command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     sys.stderr.write(done.stdout)
@@ -91,11 +98,25 @@ def headers_of(source, include):
     return sorted(found)
 
 
+def in_cache(name, key):
+    """The path in $RF_KERNEL_CACHE of what has this name and this key (a hash); None without a cache."""
+    folder = os.environ.get('RF_KERNEL_CACHE')
+    return folder and os.path.join(folder, '%s.%s' % (name, key.hexdigest()[:32]))
+
+
+def keep(path, kept):
+    """Copies a file into the cache, whole or not at all: several builds may write it at the same time."""
+    if kept:
+        os.makedirs(os.path.dirname(kept), exist_ok=True)
+        part = '%s.%d' % (kept, os.getpid())
+        shutil.copyfile(path, part)
+        os.replace(part, kept)
+
+
 def compile_or_recall(args, command, empty):
     """Compiles, unless what the same source, headers and flags gave lies in $RF_KERNEL_CACHE: the builds of one
     tree need the same blobs."""
-    folder = os.environ.get('RF_KERNEL_CACHE')
-    if not folder:
+    if not os.environ.get('RF_KERNEL_CACHE'):
         return run(command + [args.source, '-o', args.out])
     headers = headers_of(args.source, args.include)
     key = hashlib.sha256()
@@ -104,7 +125,7 @@ def compile_or_recall(args, command, empty):
     for path in [args.source] + headers:
         with open(path, 'rb') as text:
             key.update(hashlib.sha256(text.read()).digest())
-    kept = os.path.join(folder, '%s.%s.%s' % (module_of(args.source), args.target, key.hexdigest()[:32]))
+    kept = in_cache('%s.%s' % (module_of(args.source), args.target), key)
     if os.path.exists(kept):
         shutil.copyfile(kept, args.out)
         if args.depfile:
@@ -112,10 +133,22 @@ def compile_or_recall(args, command, empty):
                 depfile.write('%s: %s\n' % (args.out, ' '.join([args.source] + headers)))
         return
     run(command + [args.source, '-o', args.out])
-    os.makedirs(folder, exist_ok=True)
-    part = '%s.%d' % (kept, os.getpid())
-    shutil.copyfile(args.out, part)
-    os.replace(part, kept)
+    keep(args.out, kept)
+
+
+def pack(data, path):
+    """Writes data as one zstd frame with its size and a checksum; the same bytes every time with one version of zstd.
+    What the same data gave before is taken from $RF_KERNEL_CACHE."""
+    command = [find_zstd(), '-19', '--single-thread', '--check', '--quiet', '--stdout', '--stream-size=%d' % len(data)]
+    kept = in_cache('packed', hashlib.sha256(repr(command[1:]).encode() + data))
+    if not (kept and os.path.exists(kept)):
+        packed = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+        with open(path, 'wb') as out:
+            out.write(packed)
+        keep(path, kept)
+        return len(packed)
+    shutil.copyfile(kept, path)
+    return os.path.getsize(path)
 
 
 def device(args):
@@ -145,9 +178,13 @@ def device(args):
     except meta.Refused as refused:
         os.unlink(args.out)
         fail('%s for %s: %s' % (args.source, args.target, refused))
+    info = {'module': module_of(args.source), 'target': args.target, 'file': os.path.basename(args.out),
+            'bytes': len(data), 'kernels': kernels}
+    if args.pack:
+        info['packed_file'] = os.path.basename(args.pack)
+        info['packed_bytes'] = pack(data + b'\0' if kind == 'ptx' else data, args.pack)
     with open(args.metadata, 'w', encoding='utf-8') as out:
-        json.dump({'module': module_of(args.source), 'target': args.target, 'file': os.path.basename(args.out),
-                   'bytes': len(data), 'kernels': kernels}, out, indent=1)
+        json.dump(info, out, indent=1)
 
 
 def sanitizer_flags(names):
@@ -209,7 +246,7 @@ def main():
         sub.add_argument('--waivers', default=waivers)
         return sub
 
-    command('check', lambda args: (find_clang(), find_lld()), 'look for the compiler')
+    command('check', lambda args: (find_clang(), find_lld(), find_zstd()), 'look for the tools')
     for name, function, text in (('device', device, 'one source for one target'), ('host', host, 'one source as C')):
         sub = command(name, function, text)
         sub.add_argument('source')
@@ -219,6 +256,7 @@ def main():
         if name == 'device':
             sub.add_argument('--target', required=True)
             sub.add_argument('--metadata', required=True, help='JSON to write')
+            sub.add_argument('--pack', help='the compressed blob to write, which a builtin table embeds')
         else:
             sub.add_argument('--wave', type=int, choices=(0, 32, 64), default=0, help='0: not a kernel source')
             sub.add_argument('--sanitize', default='none', help="as Meson's b_sanitize")

@@ -544,7 +544,10 @@ struct rf_builtin_kernel {
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);
-/* One image of the library's own kernels. May grow at its end. */
+/* One image of the library's own kernels. May grow at its end. The library holds its images compressed;
+ * rf_builtin_image_at unpacks an image when it is first asked for, and keeps it as long as the process lives. NULL
+ * past the last image, and where there is no memory for it (rf_error_text says so). Any thread may call it. For the
+ * names alone rf_builtin_kernel_at is cheaper. */
 struct rf_builtin_image {
     const char *module;
     const char *target;

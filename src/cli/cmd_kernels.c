@@ -110,6 +110,7 @@ static int show_json(void) {
     rf_json_open_array(&json, "images");
     for (size_t i = 0; i < rf_builtin_image_count(); i++) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
+        if (!image) return cli_fail_status(RF_E_NO_MEMORY, "kernels");
         rf_json_open_object(&json, NULL);
         rf_json_text(&json, "module", image->module);
         rf_json_text(&json, "target", image->target);
@@ -170,19 +171,29 @@ static int write_manifest(const char *target, const char *folder) {
     return CLI_DONE;
 }
 
-/* Whether no image before this one has the same target. */
+/* Whether no kernel before this one has the same target. */
 static bool is_first_of_target(size_t index) {
     for (size_t i = 0; i < index; i++)
-        if (strcmp(rf_builtin_image_at(i)->target, rf_builtin_image_at(index)->target) == 0) return false;
+        if (strcmp(rf_builtin_kernel_at(i)->target, rf_builtin_kernel_at(index)->target) == 0) return false;
+    return true;
+}
+
+/* Whether no kernel before this one is of the same module and target: an image has at least one kernel. */
+static bool is_first_of_image(size_t index) {
+    const struct rf_builtin_kernel *kernel = rf_builtin_kernel_at(index);
+    for (size_t i = 0; i < index; i++) {
+        const struct rf_builtin_kernel *other = rf_builtin_kernel_at(i);
+        if (strcmp(other->target, kernel->target) == 0 && strcmp(other->module, kernel->module) == 0) return false;
+    }
     return true;
 }
 
 static int no_such_target(const char *target) {
     char known[512] = "";
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
         size_t length = strlen(known);
         if (is_first_of_target(i))
-            snprintf(known + length, sizeof known - length, " %s", rf_builtin_image_at(i)->target);
+            snprintf(known + length, sizeof known - length, " %s", rf_builtin_kernel_at(i)->target);
     }
     return cli_fail(CLI_FAILED,
                     "no kernels for \"%s\" in this build, only for%s: the build option kernel_targets adds more",
@@ -192,12 +203,13 @@ static int no_such_target(const char *target) {
 static int extract(const char *target, const char *folder) {
     size_t count = 0;
     char file[256];
-    for (size_t i = 0; i < rf_builtin_image_count(); i++)
-        count += strcmp(rf_builtin_image_at(i)->target, target) == 0;
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
+        count += strcmp(rf_builtin_kernel_at(i)->target, target) == 0 && is_first_of_image(i);
     if (!count) return no_such_target(target);
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) return cli_fail(CLI_FAILED, "%s: %s", folder, strerror(errno));
     for (size_t i = 0; i < rf_builtin_image_count(); i++) {
         const struct rf_builtin_image *image = rf_builtin_image_at(i);
+        if (!image) return cli_fail_status(RF_E_NO_MEMORY, "kernels");
         if (strcmp(image->target, target) != 0) continue;
         blob_name(image->module, target, file, sizeof file);
         /* The size of a PTX image includes the zero byte that ends it, which does not belong in a file. */

@@ -327,10 +327,10 @@ rf_status rf_stage_from_device(struct rf_timeline *line, void *to, rf_dptr from,
 /* What is loaded at once. Of AMD's and of callers' images that is a whole image. Of PTX it is one kernel, because the
  * driver has to compile it, which takes a tenth of a second for a kernel and most of a minute for all. */
 struct rf_code {
-    const struct rf_builtin_image *image; /* NULL: a caller's */
-    const char *entry;                    /* the one kernel that is cut out of PTX; NULL: the whole image */
-    _Atomic bool wanted;                  /* load it with the next rf_kernels_load_wanted */
-    void *handle;                         /* the driver's module; NULL: not loaded */
+    const struct rf_image *image; /* NULL: a caller's */
+    const char *entry;            /* the one kernel that is cut out of PTX; NULL: the whole image */
+    _Atomic bool wanted;          /* load it with the next rf_kernels_load_wanted */
+    void *handle;                 /* the driver's module; NULL: not loaded */
     /* The image in memory of our own. It is kept while the code is loaded: a driver may read it later, and the pages
      * of an executable that is replaced meanwhile are lost. */
     void *data;

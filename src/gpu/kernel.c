@@ -6,6 +6,7 @@
  * Invariant: kernels is sorted by name; names are unique. rf_kernel_find asserts it around what it finds. */
 #include "gpu/device.h"
 #include "gpu/device_impl.h"
+#include "gpu/image.h"
 #include "gpu/target.h"
 
 #include <fnmatch.h>
@@ -40,7 +41,7 @@ static rf_status grow(void **array, size_t count, size_t item_bytes) {
     return RF_OK;
 }
 
-static rf_status add_code(struct rf_device *device, const struct rf_builtin_image *image, const char *entry) {
+static rf_status add_code(struct rf_device *device, const struct rf_image *image, const char *entry) {
     rf_status status = grow((void **)&device->codes, device->code_count, sizeof *device->codes);
     if (!status) device->codes[device->code_count++] = (struct rf_code){.image = image, .entry = entry};
     return status;
@@ -68,11 +69,11 @@ static rf_status add_kernel(struct rf_device *device, const struct rf_builtin_ke
 }
 
 /* Of a module's images, the one that fits the device best; NULL: none does. */
-static const struct rf_builtin_image *best_image(const struct rf_device *device, const char *module) {
-    const struct rf_builtin_image *best = NULL;
+static const struct rf_image *best_image(const struct rf_device *device, const char *module) {
+    const struct rf_image *best = NULL;
     int rank, best_rank = -1;
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
-        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        const struct rf_image *image = rf_image_at(i);
         if (strcmp(image->module, module) || !rf_target_fits(device->info.arch, image->target, &rank)) continue;
         if (rank <= best_rank) continue;
         best_rank = rank;
@@ -82,8 +83,8 @@ static const struct rf_builtin_image *best_image(const struct rf_device *device,
 }
 
 static rf_status list_builtin(struct rf_device *device, const char *list) {
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
-        const struct rf_builtin_image *image = rf_builtin_image_at(i);
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        const struct rf_image *image = rf_image_at(i);
         if (!rf_is_listed(list, image->module) || best_image(device, image->module) != image) continue;
         bool one_by_one = !strncmp(image->target, "sm_", 3);
         rf_status status = one_by_one ? RF_OK : add_code(device, image, NULL);

@@ -9,6 +9,7 @@
  *
  * One thread loads at a time (device->loading); the others wait as long as it makes progress. */
 #include "gpu/device_impl.h"
+#include "gpu/image.h"
 #include "gpu/ptx.h"
 
 #include <stdio.h>
@@ -35,7 +36,8 @@ struct load {
         rf_status status;
         struct rf_saved_error error;
     } *failures;                  /* one per code */
-    int64_t started_ns, shown_ns; /* the last two are the loading thread's; shown_ns 0: no progress was shown */
+    void **texts;                 /* the unpacked PTX of each code; codes of one image share it */
+    int64_t started_ns, shown_ns; /* shown_ns: when progress was shown last; 0: not yet */
     pthread_t thread;
 };
 
@@ -68,18 +70,38 @@ static rf_status compile(struct rf_device *device, const char *name, void *text,
     return status;
 }
 
-static rf_status prepare(struct load *load, struct rf_code *code) {
+/* Codes of one image follow each other. */
+static bool shares_text(const struct load *load, size_t index) {
+    return index && load->codes[index]->image == load->codes[index - 1]->image;
+}
+
+static rf_status unpack_texts(struct load *load) {
+    rf_status status = RF_OK;
+    for (size_t i = 0; i < load->count && !status; i++) {
+        if (!load->codes[i]->entry) continue;
+        if (shares_text(load, i))
+            load->texts[i] = load->texts[i - 1];
+        else
+            status = rf_image_unpack(load->codes[i]->image, &load->texts[i]);
+    }
+    return status;
+}
+
+static void free_texts(struct load *load) {
+    for (size_t i = 0; i < load->count && load->texts; i++)
+        if (!shares_text(load, i)) free(load->texts[i]);
+    free(load->texts);
+}
+
+static rf_status prepare(struct load *load, size_t index) {
+    struct rf_code *code = load->codes[index];
     if (!code->entry) {
         code->bytes = code->image->bytes;
-        code->data = malloc(code->bytes);
-        if (!code->data)
-            return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernels of '%s'", code->image->module);
-        memcpy(code->data, code->image->data, code->bytes);
-        return RF_OK;
+        return rf_image_unpack(code->image, &code->data);
     }
     char *cut;
     size_t bytes;
-    rf_status status = rf_ptx_cut(code->image->data, code->entry, &cut, &bytes);
+    rf_status status = rf_ptx_cut(load->texts[index], code->entry, &cut, &bytes);
     if (status) return status;
     if (!rf_driver_has_link(load->device->driver)) {
         code->data = cut;
@@ -110,7 +132,7 @@ static void prepare_range(void *user, size_t begin, size_t end, unsigned thread)
         rf_device_result(device, rf_context_enter(device->driver, &device->context, &entered), "context_enter", NULL);
     for (size_t i = begin; i < end; i++) {
         struct failure *failure = &load->failures[i];
-        failure->status = entering ? entering : prepare(load, load->codes[i]);
+        failure->status = entering ? entering : prepare(load, i);
         if (failure->status) rf_error_save(&failure->error);
         atomic_fetch_add(&device->prepared, 1);
         show_progress(load, atomic_fetch_add(&load->done, 1) + 1);
@@ -124,6 +146,8 @@ static rf_status prepare_all(struct load *load) {
     unsigned threads = (unsigned)RF_MIN(rf_runtime_thread_count(runtime, 0), load->count);
     bool compiles = false;
     for (size_t i = 0; i < load->count; i++) compiles = compiles || load->codes[i]->entry;
+    rf_status status = unpack_texts(load);
+    if (status) return status;
     load->started_ns = rf_now_ns();
     load->thread = pthread_self();
     if (compiles && threads > 1 && !rf_runtime_threads(runtime, threads, &pool))
@@ -283,11 +307,13 @@ rf_status rf_kernels_load_wanted(struct rf_device *device) {
         if (atomic_exchange(&code->wanted, false) && !code->handle) load.codes[load.count++] = code;
     }
     load.failures = load.count ? calloc(load.count, sizeof *load.failures) : NULL;
-    if (!load.codes || (load.count && !load.failures))
+    load.texts = load.count ? calloc(load.count, sizeof *load.texts) : NULL;
+    if (!load.codes || (load.count && (!load.failures || !load.texts)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory to load kernels");
     else if (load.count)
         status = load_list(&load);
     for (size_t i = 0; i < load.count; i++) forget(load.codes[i]);
+    free_texts(&load);
     free(load.failures);
     free(load.codes);
     atomic_store(&device->loading, false);

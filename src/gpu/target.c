@@ -2,10 +2,9 @@
  * runs on its architecture and every newer one, through the driver's compiler; PTX with an
  * architecture-specific suffix ('a') on exactly that one. */
 #include "gpu/target.h"
+#include "gpu/image.h"
 
 #include <stdio.h>
-
-#include <rocmforge/gpu.h>
 
 /* Splits "sm_90a" into 90 and 'a'; false for any other form of name. */
 static bool parse_sm(const char *text, int *number, char *suffix) {
@@ -37,9 +36,9 @@ bool rf_target_fits(const char *device_arch, const char *target, int *rank) {
 
 /* True if an earlier image has the same module (by_module) or the same target. */
 static bool seen_before(size_t index, bool by_module) {
-    const struct rf_builtin_image *image = rf_builtin_image_at(index);
+    const struct rf_image *image = rf_image_at(index);
     for (size_t i = 0; i < index; i++) {
-        const struct rf_builtin_image *earlier = rf_builtin_image_at(i);
+        const struct rf_image *earlier = rf_image_at(i);
         if (strcmp(by_module ? earlier->module : earlier->target, by_module ? image->module : image->target) == 0)
             return true;
     }
@@ -49,10 +48,10 @@ static bool seen_before(size_t index, bool by_module) {
 static rf_status refuse(const char *device_arch) {
     char targets[256] = "";
     size_t length = 0;
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
+    for (size_t i = 0; i < rf_image_count(); i++) {
         if (seen_before(i, false)) continue;
-        int added = snprintf(targets + length, sizeof targets - length, "%s%s", length ? " " : "",
-                             rf_builtin_image_at(i)->target);
+        int added =
+            snprintf(targets + length, sizeof targets - length, "%s%s", length ? " " : "", rf_image_at(i)->target);
         if (added < 0 || (size_t)added >= sizeof targets - length) break;
         length += (size_t)added;
     }
@@ -63,13 +62,13 @@ static rf_status refuse(const char *device_arch) {
 rf_status rf_target_best_builtin(const char *device_arch, char *target, size_t size) {
     const char *best = NULL;
     int best_rank = -1;
-    size_t count = rf_builtin_image_count();
+    size_t count = rf_image_count();
     for (size_t i = 0; i < count; i++) {
         if (seen_before(i, true)) continue;
-        const char *module = rf_builtin_image_at(i)->module;
+        const char *module = rf_image_at(i)->module;
         bool module_fits = false;
         for (size_t j = i; j < count; j++) {
-            const struct rf_builtin_image *image = rf_builtin_image_at(j);
+            const struct rf_image *image = rf_image_at(j);
             int rank = 0;
             if (strcmp(image->module, module) != 0 || !rf_target_fits(device_arch, image->target, &rank)) continue;
             module_fits = true;

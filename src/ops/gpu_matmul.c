@@ -4,6 +4,8 @@
  * must give the same bits. */
 #include "ops/gpu_matmul_impl.h"
 
+#include "gpu/device.h"
+
 /* ---- checks ---- */
 
 static bool on_units(enum rf_matmul_path path) {

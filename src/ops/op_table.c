@@ -1,6 +1,8 @@
 /* The op table itself and what its rows share. A new op is a row in the file of its family and a line here. */
 #include "ops/op.h"
 
+#include "gpu/device.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -3,6 +3,7 @@
 #define PROBE_TESTING_H
 
 #include "gpu/driver.h"
+#include "gpu/image.h"
 #include "gpu/probe.h"
 
 #include <errno.h>
@@ -39,9 +40,8 @@ static inline struct rf_probe_result *probe_with(const char *const *more) {
 
 /* An architecture that this build has kernels for. */
 static inline const char *built_arch(const char *prefix) {
-    for (size_t i = 0; i < rf_builtin_image_count(); i++)
-        if (strncmp(rf_builtin_image_at(i)->target, prefix, strlen(prefix)) == 0)
-            return rf_builtin_image_at(i)->target;
+    for (size_t i = 0; i < rf_image_count(); i++)
+        if (strncmp(rf_image_at(i)->target, prefix, strlen(prefix)) == 0) return rf_image_at(i)->target;
     RF_SKIP("this build has no kernels for %s*", prefix);
     return NULL;
 }

@@ -1,4 +1,5 @@
 /* The probe's wire format: round trips, exact refusals, seeded mutations, and judgement. */
+#include "gpu/image.h"
 #include "gpu/probe_report.h"
 #include "gpu/target.h"
 #include "report_property.h"
@@ -272,8 +273,8 @@ RF_TEST(target, better_ranks_higher) {
 
 RF_TEST(target, best_builtin) {
     char best[32];
-    for (size_t i = 0; i < rf_builtin_image_count(); i++) {
-        const char *target = rf_builtin_image_at(i)->target;
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        const char *target = rf_image_at(i)->target;
         if (strncmp(target, "gfx", 3) != 0) continue;
         RF_ASSERT_OK(rf_target_best_builtin(target, best, sizeof best));
         RF_ASSERT_TEXT(best, target);
