@@ -74,6 +74,18 @@ def check_source(path):
                 fail('%s:%d: a kernel may include "kernels/….h" only: %s' % (path, number, line.strip()))
 
 
+def check_hidden_reads(paths):
+    """Kernels read no hidden arguments but through kernel.h, which reads the block counts: see drop_unread_hidden."""
+    for path in paths:
+        if os.path.basename(path) == 'kernel.h':
+            continue
+        with open(path, encoding='utf-8') as source:
+            for number, line in enumerate(source, 1):
+                if 'implicitarg_ptr' in line:
+                    fail('%s:%d: a kernel may not read hidden arguments by itself; kernel.h has the block counts'
+                         % (path, number))
+
+
 def module_of(path):
     return os.path.splitext(os.path.basename(path))[0]
 
@@ -153,10 +165,17 @@ def pack(data, path):
 
 def device(args):
     check_source(args.source)
+    check_hidden_reads([args.source] + headers_of(args.source, args.include))
     clang = find_clang()
     kind = meta.target_kind(args.target)
     if not kind:
         fail('%s is no known target; known: %s' % (args.target, ' '.join(meta.TARGETS)))
+    data = compile_device(args, clang, kind)
+    write_device(args, module_of(args.source), data)
+
+
+def compile_device(args, clang, kind):
+    """What the compiler makes of args.source for args.target, as it is in the library."""
     with tempfile.TemporaryDirectory() as empty:
         command = [clang, '--cuda-device-only', '-O3'] + common_flags(args)
         if kind == 'ptx':
@@ -168,18 +187,27 @@ def device(args):
         else:
             find_lld()
             command += ['-x', 'hip', '--offload-arch=' + args.target, '-nogpuinc', '-nogpulib',
-                        '-mcode-object-version=5', '--no-gpu-bundle-output']
+                        '-mcode-object-version=5', '--no-gpu-bundle-output', '-fuse-cuid=none']
         compile_or_recall(args, command, empty)
     with open(args.out, 'rb') as blob:
         data = blob.read()
+    return meta.drop_unread_hidden(data) if kind == 'amd' else data
+
+
+def write_device(args, module, data):
+    """Lints a blob and writes it, its metadata and, if asked for, the blob compressed."""
+    kind = meta.target_kind(args.target)
     try:
         kernels = meta.read_ptx(data.decode(), args.target) if kind == 'ptx' else meta.read_elf(data, args.target)
         meta.lint(kernels, args.target, args.waivers)
     except meta.Refused as refused:
-        os.unlink(args.out)
-        fail('%s for %s: %s' % (args.source, args.target, refused))
-    info = {'module': module_of(args.source), 'target': args.target, 'file': os.path.basename(args.out),
-            'bytes': len(data), 'kernels': kernels}
+        if os.path.exists(args.out):
+            os.unlink(args.out)
+        fail('%s for %s: %s' % (module, args.target, refused))
+    with open(args.out, 'wb') as blob:
+        blob.write(data)
+    info = {'module': module, 'target': args.target, 'file': os.path.basename(args.out), 'bytes': len(data),
+            'kernels': kernels}
     if args.pack:
         info['packed_file'] = os.path.basename(args.pack)
         info['packed_bytes'] = pack(data + b'\0' if kind == 'ptx' else data, args.pack)
@@ -247,13 +275,14 @@ def main():
         return sub
 
     command('check', lambda args: (find_clang(), find_lld(), find_zstd()), 'look for the tools')
-    for name, function, text in (('device', device, 'one source for one target'), ('host', host, 'one source as C')):
+    for name, function, text in (('device', device, 'one source for one target'),
+                                 ('host', host, 'one source as C')):
         sub = command(name, function, text)
         sub.add_argument('source')
         sub.add_argument('--include', required=True, help='the folder that holds kernels/')
-        sub.add_argument('--out', required=True)
         sub.add_argument('--depfile')
-        if name == 'device':
+        sub.add_argument('--out', required=True)
+        if name != 'host':
             sub.add_argument('--target', required=True)
             sub.add_argument('--metadata', required=True, help='JSON to write')
             sub.add_argument('--pack', help='the compressed blob to write, which a builtin table embeds')
