@@ -171,7 +171,8 @@ def device(args):
     if not kind:
         fail('%s is no known target; known: %s' % (args.target, ' '.join(meta.TARGETS)))
     data = compile_device(args, clang, kind)
-    write_device(args, module_of(args.source), data)
+    with open(args.source, encoding='utf-8') as source:
+        write_device(args, module_of(args.source), meta.matrix_kernels(source.read()), data)
 
 
 def compile_device(args, clang, kind):
@@ -194,7 +195,7 @@ def compile_device(args, clang, kind):
     return meta.drop_unread_hidden(data) if kind == 'amd' else data
 
 
-def write_device(args, module, data):
+def write_device(args, module, matrix, data):
     """Lints a blob and writes it, its metadata and, if asked for, the blob compressed."""
     kind = meta.target_kind(args.target)
     try:
@@ -207,7 +208,7 @@ def write_device(args, module, data):
     with open(args.out, 'wb') as blob:
         blob.write(data)
     info = {'module': module, 'target': args.target, 'file': os.path.basename(args.out), 'bytes': len(data),
-            'kernels': kernels}
+            'matrix': matrix, 'kernels': kernels}
     if args.pack:
         info['packed_file'] = os.path.basename(args.pack)
         info['packed_bytes'] = pack(data + b'\0' if kind == 'ptx' else data, args.pack)

@@ -5,6 +5,7 @@ memory (unless waived in kernel_waivers.txt), dynamic stack, more shared memory 
 object or PTX version or target, a kernel without its descriptor, a hidden argument that the oldest HIP does not know,
 calls that nothing resolves, and kernels that differ in name or arguments between targets.
 """
+import fnmatch
 import re
 import struct
 
@@ -32,6 +33,17 @@ HIDDEN_SINCE = {(5, 0): ('global_offset_x', 'global_offset_y', 'global_offset_z'
 
 class Refused(Exception):
     pass
+
+
+def has_matrix_units(target):
+    return not target.startswith('gfx10')
+
+
+def matrix_kernels(source):
+    """The kernels, by pattern, that a source has only for targets with matrix units: "rf-matrix: PATTERN …" in a
+    comment."""
+    words = ' '.join(re.findall(r'rf-matrix:([\w* ]*)', source)).split()
+    return [word for word in words if word != '*']  # the comment's end
 
 
 def target_kind(target):
@@ -314,12 +326,17 @@ def lint_together(modules, waiver_path):
                 raise Refused('%s: arguments or block size differ between %s %s and %s %s'
                               % (key, where, before[1:], module['target'], here[1:]))
     for name in {m['module'] for m in modules}:
-        sets = {m['target']: {k['name'] for k in m['kernels']} for m in modules if m['module'] == name}
-        general = {t: s for t, s in sets.items() if t != 'sm_90a'}
-        for target, names in general.items():
-            missing = set.union(*general.values()) - names
-            if missing:
-                raise Refused('%s has no %s' % (target, ', '.join(sorted(missing))))
+        general = [m for m in modules if m['module'] == name and m['target'] != 'sm_90a']
+        everywhere = {k['name'] for m in general for k in m['kernels']}
+        for module in general:
+            names, absent = {k['name'] for k in module['kernels']}, set()
+            if not has_matrix_units(module['target']):
+                absent = {n for n in everywhere if any(fnmatch.fnmatchcase(n, p) for p in module.get('matrix', []))}
+            if everywhere - absent - names:
+                raise Refused('%s has no %s' % (module['target'], ', '.join(sorted(everywhere - absent - names))))
+            if absent & names:
+                raise Refused('%s has no matrix units, but has %s: its source names it after "rf-matrix:"'
+                              % (module['target'], ', '.join(sorted(absent & names))))
     for name, target in read_waivers(waiver_path):
         used = [k for m in modules for k in m['kernels'] if k['name'] == name and target in ('*', m['target'])]
         if used and not any(k['scratch'] for k in used):

@@ -177,11 +177,25 @@ static void table_refused(const char *first, const char *second, const char *why
 #define METADATA_OF(module, target, kernels)                                                                         \
     "{\"module\": \"" module "\", \"target\": \"" target                                                             \
     "\", \"file\": \"f\", \"bytes\": 1, \"packed_file\": \"f.zst\", \"packed_bytes\": 1, "                           \
-    "\"kernels\": [" kernels "]}"
+    "\"matrix\": [\"*_matrix\"], \"kernels\": [" kernels "]}"
 #define METADATA(module, target, kernel, args) METADATA_OF(module, target, KERNEL(kernel, args))
 
 RF_TEST(toolchain, targets_must_agree) {
     table_refused(METADATA("m", "gfx1100", "k", "[8, 4]"), METADATA("m", "sm_80", "k", "[8, 8]"), "differ");
     table_refused(METADATA("m", "gfx1100", "k", "[8]"), METADATA("m", "sm_80", "other", "[8]"), "has no");
     table_refused(METADATA("m", "gfx1100", "k", "[8]"), METADATA("n", "gfx1100", "k", "[8]"), "is in");
+}
+
+/* Only a target without matrix units lacks kernels, and only those that the source names; it has none of them. */
+RF_TEST(toolchain, kernels_for_matrix_units_are_absent_on_purpose) {
+    char said[8192];
+    static const char both[] = METADATA_OF("m", "gfx1100", KERNEL("k", "[8]") ", " KERNEL("k_matrix", "[8]"));
+    static const char wide[] = METADATA_OF("m", "gfx1100", KERNEL("k", "[8]") ", " KERNEL("k_wide", "[8]"));
+    RF_EXPECT_INT(table(both, METADATA("m", "gfx1030", "k", "[8]"), said, sizeof said), 0);
+    RF_EXPECT_TEXT(said, "");
+    table_refused(both, METADATA("m", "gfx1201", "k", "[8]"), "gfx1201 has no k_matrix");
+    table_refused(both, METADATA("m", "gfx1030", "other", "[8]"), "gfx1030 has no k");
+    table_refused(METADATA("m", "gfx1100", "k_matrix", "[8]"), METADATA("m", "gfx1030", "k_matrix", "[8]"),
+                  "gfx1030 has no matrix units, but has k_matrix");
+    table_refused(wide, METADATA("m", "gfx1030", "k", "[8]"), "gfx1030 has no k_wide");
 }
