@@ -9,9 +9,16 @@ import fnmatch
 import re
 import struct
 
-TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102',
-           'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
-SHT_NOTE, PT_NOTE = 7, 4
+TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1031', 'gfx1032', 'gfx1033', 'gfx1034',
+           'gfx1035', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102', 'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
+# Targets for which the compiler makes the same code as for another one, byte for byte but for the target's name and
+# number: a blob is made from the other's (make_sibling). 'build_kernels.py verify' compiles for both and compares.
+SIBLINGS = {'gfx1031': 'gfx1030', 'gfx1032': 'gfx1030', 'gfx1033': 'gfx1030', 'gfx1034': 'gfx1030',
+            'gfx1035': 'gfx1030', 'gfx1036': 'gfx1030', 'gfx1200': 'gfx1201'}
+# EF_AMDGPU_MACH of the ELF header's flags.
+MACHINES = {'gfx1030': 0x36, 'gfx1031': 0x37, 'gfx1032': 0x38, 'gfx1033': 0x39, 'gfx1034': 0x3e, 'gfx1035': 0x3d,
+            'gfx1036': 0x45, 'gfx1200': 0x48, 'gfx1201': 0x4e}
+SHT_NOTE, PT_NOTE, E_FLAGS = 7, 4, 48
 PTX_VERSIONS = {'sm_80': '7.0', 'sm_90': '7.8', 'sm_90a': '8.0'}
 STATIC_SHARED_LIMIT = {'ptx': 48 << 10, 'amd': 64 << 10}
 ELF_OSABI_HSA, ELF_ABIVERSION_V5 = 64, 3
@@ -171,6 +178,19 @@ def drop_unread_hidden(data):
                 argument['.value_kind'] = NO_ARGUMENT
 
     return rewrite_note(data, UNREAD_HIDDEN, NO_ARGUMENT, change)
+
+
+def make_sibling(data, target, sibling):
+    """The code object of a target as the compiler would make it for the target's sibling."""
+    def change(info):
+        info['amdhsa.target'] = 'amdgcn-amd-amdhsa--' + sibling
+
+    out = bytearray(rewrite_note(data, 'amdgcn-amd-amdhsa--' + target, 'amdgcn-amd-amdhsa--' + sibling, change))
+    flags, = struct.unpack_from('<I', data, E_FLAGS)
+    if SIBLINGS.get(sibling) != target or flags & 0xff != MACHINES[target]:
+        raise Refused('a code object of %s (machine %#x) cannot become one of %s' % (target, flags & 0xff, sibling))
+    struct.pack_into('<I', out, E_FLAGS, flags & ~0xff | MACHINES[sibling])
+    return bytes(out)
 
 
 def rewrite_note(data, old_text, new_text, change):
@@ -407,7 +427,7 @@ def c_builtin(modules, name):
     lines = c_kernels(modules, name) + ['static const struct rf_image images[] = {']
     lines += ['    {"%s", "%s", %s_blob_%d, %d, %d},'
               % (m['module'], m['target'], name, i, m['packed_bytes'], image_bytes(m)) for i, m in enumerate(modules)]
-    lines += ['};', '']
+    lines += ['};', 'const char rf_image_known_targets[] = "%s";' % ''.join(' ' + target for target in TARGETS), '']
     for what, row in (('rf_builtin_kernel', 'kernels'), ('rf_image', 'images')):
         count = 'sizeof(%s) / sizeof(%s[0])' % (row, row)
         lines += ['size_t %s_count(void) { return %s; }' % (what, count),

@@ -149,6 +149,21 @@ RF_TEST(toolchain, hidden_arguments_are_read_in_one_place) {
             "may not read hidden arguments");
 }
 
+/* Siblings have the same code as another target. gfx1101 is none of gfx1100, and 'verify' must see that. */
+RF_TEST(toolchain, a_sibling_is_what_the_compiler_makes, .timeout_ms = 240000) {
+    char said[8192];
+    int code = python("args = argparse.Namespace(sources=[include + '/kernels/scale.hip'], include=include)\n"
+                      "tool.verify(args)\n"
+                      "meta.SIBLINGS = {'gfx1101': 'gfx1100'}\n"
+                      "meta.MACHINES = {'gfx1100': 0x41, 'gfx1101': 0x46}\n"
+                      "tool.verify(args)\n",
+                      "", said, sizeof said);
+    RF_EXPECT_INT(code, 1);
+    RF_EXPECT_CONTAINS(said, "gfx1200: 0 differ");
+    RF_EXPECT_CONTAINS(said, "the code for gfx1101 is not that for gfx1100");
+    RF_EXPECT_CONTAINS(said, "for gfx1101: 1 differ");
+}
+
 /* What 'table' says to the metadata of two blobs. */
 static int table(const char *first, const char *second, char *said, size_t size) {
     char folder[] = "/tmp/rf-toolchain-XXXXXX", command[1024];
