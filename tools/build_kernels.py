@@ -2,9 +2,12 @@
 """Builds the GPU kernels and refuses bad ones.
 
   device  one source for one target: a blob (PTX or AMD code object), its metadata as JSON, and the blob compressed
+  sibling a blob for one target made from the blob of another, whose code is the same
+  verify  compiles for the siblings and compares the result with what 'sibling' makes
   host    one source as plain C for one wave size: an object of a host kernel library
   link    host objects into a library for the simulated driver
   table   the metadata of many blobs into one C file that embeds them
+  targets prints every known target; with --siblings those that are made from others, as SIBLING=OTHER
   check   only looks for the tools, so that a missing one stops the configuration with one line
 
 The lint is part of 'device' and 'table': see kernel_metadata.py. Needs Python 3.8, clang 19 with lld, and zstd;
@@ -19,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -72,6 +76,18 @@ def check_source(path):
         for number, line in enumerate(source, 1):
             if re.match(r'\s*#\s*include', line) and not re.match(r'#include "kernels/\w+\.h"\s*$', line):
                 fail('%s:%d: a kernel may include "kernels/….h" only: %s' % (path, number, line.strip()))
+
+
+def check_hidden_reads(paths):
+    """Kernels read no hidden arguments but through kernel.h, which reads the block counts: see drop_unread_hidden."""
+    for path in paths:
+        if os.path.basename(path) == 'kernel.h':
+            continue
+        with open(path, encoding='utf-8') as source:
+            for number, line in enumerate(source, 1):
+                if 'implicitarg_ptr' in line:
+                    fail('%s:%d: a kernel may not read hidden arguments by itself; kernel.h has the block counts'
+                         % (path, number))
 
 
 def module_of(path):
@@ -153,10 +169,18 @@ def pack(data, path):
 
 def device(args):
     check_source(args.source)
+    check_hidden_reads([args.source] + headers_of(args.source, args.include))
     clang = find_clang()
     kind = meta.target_kind(args.target)
     if not kind:
         fail('%s is no known target; known: %s' % (args.target, ' '.join(meta.TARGETS)))
+    data = compile_device(args, clang, kind)
+    with open(args.source, encoding='utf-8') as source:
+        write_device(args, module_of(args.source), meta.matrix_kernels(source.read()), data)
+
+
+def compile_device(args, clang, kind):
+    """What the compiler makes of args.source for args.target, as it is in the library."""
     with tempfile.TemporaryDirectory() as empty:
         command = [clang, '--cuda-device-only', '-O3'] + common_flags(args)
         if kind == 'ptx':
@@ -168,23 +192,74 @@ def device(args):
         else:
             find_lld()
             command += ['-x', 'hip', '--offload-arch=' + args.target, '-nogpuinc', '-nogpulib',
-                        '-mcode-object-version=5', '--no-gpu-bundle-output']
+                        '-mcode-object-version=5', '--no-gpu-bundle-output', '-fuse-cuid=none']
         compile_or_recall(args, command, empty)
     with open(args.out, 'rb') as blob:
         data = blob.read()
+    return meta.drop_unread_hidden(data) if kind == 'amd' else data
+
+
+def write_device(args, module, matrix, data):
+    """Lints a blob and writes it, its metadata and, if asked for, the blob compressed."""
+    kind = meta.target_kind(args.target)
     try:
         kernels = meta.read_ptx(data.decode(), args.target) if kind == 'ptx' else meta.read_elf(data, args.target)
         meta.lint(kernels, args.target, args.waivers)
     except meta.Refused as refused:
-        os.unlink(args.out)
-        fail('%s for %s: %s' % (args.source, args.target, refused))
-    info = {'module': module_of(args.source), 'target': args.target, 'file': os.path.basename(args.out),
-            'bytes': len(data), 'kernels': kernels}
+        if os.path.exists(args.out):
+            os.unlink(args.out)
+        fail('%s for %s: %s' % (module, args.target, refused))
+    with open(args.out, 'wb') as blob:
+        blob.write(data)
+    info = {'module': module, 'target': args.target, 'file': os.path.basename(args.out), 'bytes': len(data),
+            'matrix': matrix, 'kernels': kernels}
     if args.pack:
         info['packed_file'] = os.path.basename(args.pack)
         info['packed_bytes'] = pack(data + b'\0' if kind == 'ptx' else data, args.pack)
     with open(args.metadata, 'w', encoding='utf-8') as out:
         json.dump(info, out, indent=1)
+
+
+def sibling(args):
+    with open(args.of, encoding='utf-8') as text:
+        info = json.load(text)
+    with open(os.path.join(os.path.dirname(args.of), info['file']), 'rb') as blob:
+        data = blob.read()
+    try:
+        data = meta.make_sibling(data, info['target'], args.target)
+    except meta.Refused as refused:
+        fail('%s for %s: %s' % (info['module'], args.target, refused))
+    write_device(args, info['module'], info['matrix'], data)
+
+
+def targets(args):
+    print(','.join('%s=%s' % pair for pair in meta.SIBLINGS.items()) if args.siblings else ','.join(meta.TARGETS))
+
+
+def verify(args):
+    """Compiles each source for every sibling target and for those they are made from, and compares."""
+    clang = find_clang()
+    find_lld()
+    targets = sorted(set(meta.SIBLINGS) | set(meta.SIBLINGS.values()))
+    wanted = [(source, target) for source in args.sources for target in targets]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
+        def build(pair):
+            source, target = pair
+            out = os.path.join(folder, '%s.%s' % (module_of(source), target))
+            return compile_device(argparse.Namespace(source=source, target=target, include=args.include, out=out,
+                                                     depfile=None), clang, 'amd')
+        blobs = dict(zip(wanted, threads.map(build, wanted)))
+    different = 0
+    for source in args.sources:
+        for target, other in meta.SIBLINGS.items():
+            if meta.make_sibling(blobs[source, other], other, target) != blobs[source, target]:
+                different += 1
+                print('%s: the code for %s is not that for %s: take %s out of SIBLINGS in kernel_metadata.py'
+                      % (source, target, other, target))
+    print('%d sources for %s: %d differ from what is made of a sibling' % (
+        len(args.sources), ', '.join(meta.SIBLINGS), different))
+    if different:
+        sys.exit(1)
 
 
 def sanitizer_flags(names):
@@ -247,13 +322,23 @@ def main():
         return sub
 
     command('check', lambda args: (find_clang(), find_lld(), find_zstd()), 'look for the tools')
-    for name, function, text in (('device', device, 'one source for one target'), ('host', host, 'one source as C')):
+    sub = command('targets', targets, 'every known target')
+    sub.add_argument('--siblings', action='store_true', help='those that are made from others')
+    sub = command('verify', verify, 'whether the siblings are right')
+    sub.add_argument('sources', nargs='+')
+    sub.add_argument('--include', required=True, help='the folder that holds kernels/')
+    for name, function, text in (('device', device, 'one source for one target'),
+                                 ('sibling', sibling, 'one source for one target, from the blob of another'),
+                                 ('host', host, 'one source as C')):
         sub = command(name, function, text)
-        sub.add_argument('source')
-        sub.add_argument('--include', required=True, help='the folder that holds kernels/')
+        if name == 'sibling':
+            sub.add_argument('of', help="the other target's JSON; its blob lies beside it")
+        else:
+            sub.add_argument('source')
+            sub.add_argument('--include', required=True, help='the folder that holds kernels/')
+            sub.add_argument('--depfile')
         sub.add_argument('--out', required=True)
-        sub.add_argument('--depfile')
-        if name == 'device':
+        if name != 'host':
             sub.add_argument('--target', required=True)
             sub.add_argument('--metadata', required=True, help='JSON to write')
             sub.add_argument('--pack', help='the compressed blob to write, which a builtin table embeds')

@@ -2,21 +2,55 @@
 
 Reads PTX text and AMD code objects (ELF with a MessagePack note) without any tool. Refused: spills, private
 memory (unless waived in kernel_waivers.txt), dynamic stack, more shared memory than the target has, the wrong code
-object or PTX version or target, a kernel without its descriptor, calls that nothing resolves, and kernels that
-differ in name or arguments between targets.
+object or PTX version or target, a kernel without its descriptor, a hidden argument that the oldest HIP does not know,
+calls that nothing resolves, and kernels that differ in name or arguments between targets.
 """
+import fnmatch
 import re
 import struct
 
-TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102',
-           'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
+TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1031', 'gfx1032', 'gfx1033', 'gfx1034',
+           'gfx1035', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102', 'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
+# Targets for which the compiler makes the same code as for another one, byte for byte but for the target's name and
+# number: a blob is made from the other's (make_sibling). 'build_kernels.py verify' compiles for both and compares.
+SIBLINGS = {'gfx1031': 'gfx1030', 'gfx1032': 'gfx1030', 'gfx1033': 'gfx1030', 'gfx1034': 'gfx1030',
+            'gfx1035': 'gfx1030', 'gfx1036': 'gfx1030', 'gfx1200': 'gfx1201'}
+# EF_AMDGPU_MACH of the ELF header's flags.
+MACHINES = {'gfx1030': 0x36, 'gfx1031': 0x37, 'gfx1032': 0x38, 'gfx1033': 0x39, 'gfx1034': 0x3e, 'gfx1035': 0x3d,
+            'gfx1036': 0x45, 'gfx1200': 0x48, 'gfx1201': 0x4e}
+SHT_NOTE, PT_NOTE, E_FLAGS = 7, 4, 48
 PTX_VERSIONS = {'sm_80': '7.0', 'sm_90': '7.8', 'sm_90a': '8.0'}
 STATIC_SHARED_LIMIT = {'ptx': 48 << 10, 'amd': 64 << 10}
 ELF_OSABI_HSA, ELF_ABIVERSION_V5 = 64, 3
 
+# The oldest HIP that the kernels must load on; src/gpu/driver_hip.c refuses older ones. The loader below HIP (ROCr)
+# takes code objects of version 5 from the tag rocm-5.2.0 on (libamdhsacode/amd_hsa_code.cpp).
+OLDEST_HIP = (5, 2)
+# The first HIP whose reader of the metadata knows an argument kind, by the tags of ROCm/ROCclr (to 5.5) and ROCm/clr
+# (from 5.6): the table of value kinds in device/devkernel.hpp. Before that it leaves the kernel without a signature,
+# and hipModuleLoadData dereferences NULL. Debian's libamdhip64 5.2.3 has exactly the strings of (5, 2) and older.
+HIDDEN_SINCE = {(5, 0): ('global_offset_x', 'global_offset_y', 'global_offset_z', 'none', 'printf_buffer',
+                         'default_queue', 'completion_action', 'multigrid_sync_arg', 'hostcall_buffer'),
+                (5, 1): ('block_count_x', 'block_count_y', 'block_count_z', 'group_size_x', 'group_size_y',
+                         'group_size_z', 'remainder_x', 'remainder_y', 'remainder_z', 'grid_dims', 'private_base',
+                         'shared_base', 'queue_ptr'),
+                (5, 2): ('heap_v1',),
+                (6, 1): ('dynamic_lds_size',)}
+
 
 class Refused(Exception):
     pass
+
+
+def has_matrix_units(target):
+    return not target.startswith('gfx10')
+
+
+def matrix_kernels(source):
+    """The kernels, by pattern, that a source has only for targets with matrix units: "rf-matrix: PATTERN …" in a
+    comment."""
+    words = ' '.join(re.findall(r'rf-matrix:([\w* ]*)', source)).split()
+    return [word for word in words if word != '*']  # the comment's end
 
 
 def target_kind(target):
@@ -102,6 +136,8 @@ def read_elf(data, target):
             raise Refused('%s: no descriptor %s' % (k['.name'], k['.symbol']))
         if k.get('.uses_dynamic_stack'):
             raise Refused('%s: needs a stack of unknown size (recursion or an indirect call)' % k['.name'])
+        for argument in k.get('.args', []):
+            check_hidden(k['.name'], argument['.value_kind'])
         sizes = [a['.size'] for a in k.get('.args', []) if not a['.value_kind'].startswith('hidden_')]
         kernels.append({'name': k['.name'], 'args': sizes, 'max_threads': k['.max_flat_workgroup_size'],
                         'shared': k['.group_segment_fixed_size'], 'vector_registers': k['.vgpr_count'],
@@ -110,15 +146,99 @@ def read_elf(data, target):
     return sorted(kernels, key=lambda k: k['name'])
 
 
+def check_hidden(kernel, kind):
+    """Refuses a hidden argument that a HIP as old as OLDEST_HIP does not know."""
+    if not kind.startswith('hidden_'):
+        return
+    since = next((version for version, kinds in HIDDEN_SINCE.items() if kind[len('hidden_'):] in kinds), None)
+    if since is None or since > OLDEST_HIP:
+        raise Refused('%s asks for the argument %s, which HIP knows %s; the kernels must load on HIP %d.%d'
+                      % (kernel, kind, 'from %d.%d on' % since if since else 'in no version in HIDDEN_SINCE',
+                         *OLDEST_HIP))
+
+
+# The compiler lists the size of the dynamic shared memory among the arguments of a kernel that has any. Nothing reads
+# it: a kernel reaches its hidden arguments through implicitarg_ptr only, which build_kernels.py allows in kernel.h
+# alone, for the block counts. So its place can be one that HIP does not fill.
+UNREAD_HIDDEN, NO_ARGUMENT = 'hidden_dynamic_lds_size', 'hidden_none'
+
+
+def text_bytes(text):
+    """A short text in MessagePack."""
+    assert len(text) < 32
+    return bytes([0xa0 | len(text)]) + text.encode()
+
+
+def drop_unread_hidden(data):
+    """The same code object with no argument of the kind UNREAD_HIDDEN. The note becomes shorter; what follows it in the
+    file stays where it is, and zeros fill the gap, so nothing else changes but the note's sizes."""
+    def change(info):
+        for argument in (a for k in info['amdhsa.kernels'] for a in k.get('.args', [])):
+            if argument['.value_kind'] == UNREAD_HIDDEN:
+                argument['.value_kind'] = NO_ARGUMENT
+
+    return rewrite_note(data, UNREAD_HIDDEN, NO_ARGUMENT, change)
+
+
+def make_sibling(data, target, sibling):
+    """The code object of a target as the compiler would make it for the target's sibling."""
+    def change(info):
+        info['amdhsa.target'] = 'amdgcn-amd-amdhsa--' + sibling
+
+    out = bytearray(rewrite_note(data, 'amdgcn-amd-amdhsa--' + target, 'amdgcn-amd-amdhsa--' + sibling, change))
+    flags, = struct.unpack_from('<I', data, E_FLAGS)
+    if SIBLINGS.get(sibling) != target or flags & 0xff != MACHINES[target]:
+        raise Refused('a code object of %s (machine %#x) cannot become one of %s' % (target, flags & 0xff, sibling))
+    struct.pack_into('<I', out, E_FLAGS, flags & ~0xff | MACHINES[sibling])
+    return bytes(out)
+
+
+def rewrite_note(data, old_text, new_text, change):
+    """The code object with one text of its metadata replaced by another, not longer one. `change` does the same to the
+    unpacked metadata: anything else that the replacement of bytes might have hit is refused."""
+    section = next((s for s in read_sections(data) if s['type'] == SHT_NOTE), None)
+    if not section:
+        raise Refused('no metadata note')
+    at = section['offset']
+    name_bytes, old_bytes, _ = struct.unpack_from('<III', data, at)
+    body = at + 12 + (name_bytes + 3) // 4 * 4
+    before = data[body:body + old_bytes]
+    after = before.replace(text_bytes(old_text), text_bytes(new_text))
+    if after == before:
+        return data
+    wanted, _ = unpack(before, 0)
+    change(wanted)
+    if unpack(after, 0) != (wanted, len(after)) or body + (old_bytes + 3) // 4 * 4 != at + section['size']:
+        raise Refused('the metadata note could not be rewritten')
+    out = bytearray(data)
+    struct.pack_into('<I', out, at + 4, len(after))
+    out[body:at + section['size']] = after.ljust(at + section['size'] - body, b'\0')
+    size = body - at + (len(after) + 3) // 4 * 4
+    struct.pack_into('<Q', out, section['header'] + 32, size)
+    for header in note_segments(data):
+        if struct.unpack_from('<QQ', data, header + 32) != (section['size'], section['size']):
+            raise Refused('the note is not a segment of its own')
+        struct.pack_into('<QQ', out, header + 32, size, size)
+    return bytes(out)
+
+
+def note_segments(data):
+    """Where the program headers of notes begin."""
+    offset, = struct.unpack_from('<Q', data, 32)
+    size, count = struct.unpack_from('<HH', data, 54)
+    return [at for at in range(offset, offset + size * count, size) if struct.unpack_from('<I', data, at)[0] == PT_NOTE]
+
+
 def read_sections(data):
     offset, = struct.unpack_from('<Q', data, 40)
     size, count = struct.unpack_from('<HH', data, 58)
     keys = ('name', 'type', 'flags', 'address', 'offset', 'size', 'link', 'info', 'align', 'entry')
-    return [dict(zip(keys, struct.unpack_from('<IIQQQQIIQQ', data, offset + i * size))) for i in range(count)]
+    return [dict(zip(keys, struct.unpack_from('<IIQQQQIIQQ', data, offset + i * size)), header=offset + i * size)
+            for i in range(count)]
 
 
 def notes(data, sections):
-    for section in (s for s in sections if s['type'] == 7):
+    for section in (s for s in sections if s['type'] == SHT_NOTE):
         at, end = section['offset'], section['offset'] + section['size']
         while at + 12 <= end:
             name_size, size, kind = struct.unpack_from('<III', data, at)
@@ -226,12 +346,17 @@ def lint_together(modules, waiver_path):
                 raise Refused('%s: arguments or block size differ between %s %s and %s %s'
                               % (key, where, before[1:], module['target'], here[1:]))
     for name in {m['module'] for m in modules}:
-        sets = {m['target']: {k['name'] for k in m['kernels']} for m in modules if m['module'] == name}
-        general = {t: s for t, s in sets.items() if t != 'sm_90a'}
-        for target, names in general.items():
-            missing = set.union(*general.values()) - names
-            if missing:
-                raise Refused('%s has no %s' % (target, ', '.join(sorted(missing))))
+        general = [m for m in modules if m['module'] == name and m['target'] != 'sm_90a']
+        everywhere = {k['name'] for m in general for k in m['kernels']}
+        for module in general:
+            names, absent = {k['name'] for k in module['kernels']}, set()
+            if not has_matrix_units(module['target']):
+                absent = {n for n in everywhere if any(fnmatch.fnmatchcase(n, p) for p in module.get('matrix', []))}
+            if everywhere - absent - names:
+                raise Refused('%s has no %s' % (module['target'], ', '.join(sorted(everywhere - absent - names))))
+            if absent & names:
+                raise Refused('%s has no matrix units, but has %s: its source names it after "rf-matrix:"'
+                              % (module['target'], ', '.join(sorted(absent & names))))
     for name, target in read_waivers(waiver_path):
         used = [k for m in modules for k in m['kernels'] if k['name'] == name and target in ('*', m['target'])]
         if used and not any(k['scratch'] for k in used):
@@ -241,16 +366,17 @@ def lint_together(modules, waiver_path):
 # ---- the C table ----
 
 def c_table(modules, style, name, folder):
-    """One C file: the blobs by .incbin, and what <rocmforge/gpu.h> and, for the library's own, gpu/image.h declare about
-    them."""
+    """One C file: the blobs by .incbin, and what <rocmforge/gpu.h> declares about them; gpu/image.h, if they are the
+    library's own."""
     lines = ['/* Generated by tools/build_kernels.py: kernel blobs and what is in them. */',
              '#include <rocmforge/gpu.h>'] + (['#include "gpu/image.h"'] if style == 'builtin' else []) + ['',
              '#ifndef RF_BLOB_DIR', '#define RF_BLOB_DIR "%s"' % folder, '#endif', '']
+    file = 'packed_file' if style == 'builtin' else 'file'
     for i, module in enumerate(modules):
         symbol = '%s_blob_%d' % (name, i)
         lines += ['__asm__(".pushsection .rodata\\n.balign 64\\n"',
                   '        ".globl %s\\n.hidden %s\\n%s:\\n"' % (symbol, symbol, symbol),
-                  '        ".incbin \\"" RF_BLOB_DIR "/%s\\"\\n"' % module['packed_file' if style == 'builtin' else 'file'],
+                  '        ".incbin \\"" RF_BLOB_DIR "/%s\\"\\n"' % module[file],
                   '        ".byte 0\\n.popsection\\n");',
                   'extern const unsigned char %s[] __attribute__((visibility("hidden")));' % symbol]
     lines.append('')
@@ -299,9 +425,9 @@ def c_images(modules, name):
 
 def c_builtin(modules, name):
     lines = c_kernels(modules, name) + ['static const struct rf_image images[] = {']
-    lines += ['    {"%s", "%s", %s_blob_%d, %d, %d},' % (m['module'], m['target'], name, i, m['packed_bytes'], image_bytes(m))
-              for i, m in enumerate(modules)]
-    lines += ['};', '']
+    lines += ['    {"%s", "%s", %s_blob_%d, %d, %d},'
+              % (m['module'], m['target'], name, i, m['packed_bytes'], image_bytes(m)) for i, m in enumerate(modules)]
+    lines += ['};', 'const char rf_image_known_targets[] = "%s";' % ''.join(' ' + target for target in TARGETS), '']
     for what, row in (('rf_builtin_kernel', 'kernels'), ('rf_image', 'images')):
         count = 'sizeof(%s) / sizeof(%s[0])' % (row, row)
         lines += ['size_t %s_count(void) { return %s; }' % (what, count),

@@ -137,12 +137,10 @@ enum { RF_WIDE_DIM = 128, RF_WIDE_DIM_MIN = 104, RF_WIDE_QUERIES = 128, RF_WIDE_
 #define RF_WIDE_TILES(nvidia) ((nvidia) ? 4 : 2)
 
 /* Bytes of shared memory: queries, and tiles of keys and values. Where keys lie in pages, there are two words more
- * for each key of a tile: which keys of this tile and of the next one exist. Where there are no matrix units the
- * kernel runs the f32 tiles, hence the minimum. */
+ * for each key of a tile: which keys of this tile and of the next one exist. */
 #define RF_MATRIX_TILES_BYTES(queries, tiles, keys, dim)                                                             \
     (((queries) + (tiles) * (keys)) * ((dim) + RF_MATRIX_PAD) * 2)
 #define RF_MATRIX_PRESENT_BYTES(keys) (8 * (keys))
-enum { RF_MATRIX_BYTES_MIN = 4 * RF_ATTENTION_SHARED };
 
 /* ---- decoding: one query a sequence ---- */
 

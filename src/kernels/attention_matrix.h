@@ -28,19 +28,7 @@ RF_DEVICE uint32_t rf_matrix_pitch(struct rf_matrix_shape shape) {
     return shape.dim + RF_MATRIX_PAD;
 }
 
-#ifdef RF_TILE_ABSENT
-/* Without matrix units the block computes the f32 tiles of 32 queries one after the other. This only makes the
- * kernels exist everywhere: the plain ones are faster. */
-RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_shape shape, enum rf_type q_type,
-                                void *out, uint64_t out_row, const void *q, uint64_t q_row,
-                                const struct rf_keys *keys, const struct rf_query_view *view, uint32_t first_query,
-                                uint32_t dim, float scale, uint16_t *shared) {
-    RF_NO_UNROLL
-    for (uint32_t tile = 0; tile < shape.queries && first_query + tile < view->rows; tile += RF_ATTENTION_TILE)
-        rf_attend_tile(type, paged, false, q_type, out, out_row, q, q_row, keys, view, first_query + tile, dim, scale,
-                       (float *)shared);
-}
-#else
+#ifndef RF_TILE_ABSENT
 
 /* Stages this thread's share of a tile of queries; f32 queries are rounded to the type. */
 RF_DEVICE void rf_matrix_stage_queries(enum rf_type type, struct rf_matrix_shape shape, uint16_t *tile,
@@ -278,8 +266,7 @@ RF_DEVICE void rf_matrix_begin(struct rf_matrix_shape shape, struct rf_matrix_ro
 
 /* out and q are those of this batch and head, with their row strides, of the type or f32: q_type, which need not be a
  * constant. dim is a multiple of 8, at most shape.dim; rows are aligned to 16 bytes. shared has
- * RF_MATRIX_TILES_BYTES(queries, 2, keys, shape.dim), where paged RF_MATRIX_PRESENT_BYTES(keys) behind them, and in
- * no case less than RF_MATRIX_BYTES_MIN. */
+ * RF_MATRIX_TILES_BYTES(queries, 2, keys, shape.dim), and where paged RF_MATRIX_PRESENT_BYTES(keys) behind them. */
 RF_DEVICE void rf_attend_matrix(enum rf_type type, bool paged, struct rf_matrix_shape shape, enum rf_type q_type,
                                 void *out, uint64_t out_row, const void *q, uint64_t q_row,
                                 const struct rf_keys *keys, const struct rf_query_view *view, uint32_t first_query,

@@ -266,7 +266,7 @@ RF_DEVICE void rf_attend_wide(enum rf_type type, struct rf_matrix_shape shape, u
     rf_matrix_store(type, shape, type, notes->out, out_row, rf_wide_row(shape, notes), view->rows, dim, &rows,
                     result);
 }
-#else
+#elif !defined(RF_TILE_ABSENT)
 RF_DEVICE void rf_attend_wide(enum rf_type type, struct rf_matrix_shape shape, uint16_t *out, uint64_t out_row,
                               const uint16_t *q, uint64_t q_row, const struct rf_keys *keys,
                               const struct rf_query_view *view, uint32_t first_query, uint32_t dim, float scale,

@@ -314,11 +314,12 @@ RF_DEVICE const uint8_t *dots_from(const struct matvec *op, uint32_t row_bytes, 
 RF_DEVICE void dots_store(const struct matvec *op, uint32_t columns, uint32_t row, const float *values,
                           const float *before) {
     float value = 0.0f;
+    uint32_t lane = rf_anew(rf_lane());
     RF_UNROLL
     for (uint32_t c = 0; c < columns; c++) {
         float all = rf_wave_sum(values[c]);
         if (op->gate) all *= matvec_silu(rf_wave_sum(before[c]));
-        if (rf_lane() == c) value = all;
+        if (lane == c) value = all;
     }
     if (rf_lane() < op->args.m) {
         uint64_t at = rf_lane() * op->args.out_stride + row;

@@ -56,14 +56,17 @@ FLASH_ATTENTION(bf16, RF_TYPE_BF16, rf_bf16)
 /* ---- on matrix units ------------------------------------------------------------------------------------- */
 
 /* flash_attention_matrix_TYPE_dD: the same for 16-bit types and head sizes up to D; weights are rounded to the type.
- * Launch: blocks of RF_MATRIX_WAVES waves (RF_MATRIX_THREADS_MAX threads where there are no matrix units), one for
- * each RF_MATRIX_QUERIES queries: tiles, then heads_q, then batch, all in grid x. A head's last queries come first,
- * for with a causal offset they have most to do. Dynamic shared memory: RF_MATRIX_TILES_BYTES with two tiles, at
- * least RF_MATRIX_BYTES_MIN.
+ * Launch: blocks of RF_MATRIX_WAVES waves, one for each RF_MATRIX_QUERIES queries: tiles, then heads_q, then batch,
+ * all in grid x. A head's last queries come first, for with a causal offset they have most to do. Dynamic shared
+ * memory: RF_MATRIX_TILES_BYTES with two tiles.
  *
  * flash_attention_matrix_TYPE_d128_wide: without a mask; a block for each RF_WIDE_QUERIES queries. Dynamic shared
- * memory: RF_MATRIX_TILES_BYTES with RF_WIDE_TILES, and RF_WIDE_NOTES_BYTES more. */
+ * memory: RF_MATRIX_TILES_BYTES with RF_WIDE_TILES, and RF_WIDE_NOTES_BYTES more.
+ *
+ * rf-matrix: flash_attention_matrix_* */
 #include "kernels/attention_wide.h"
+
+#ifndef RF_TILE_ABSENT
 
 #define FLASH_MATRIX_OF(name, type_, shape_, queries_, wide_)                                                        \
     RF_KERNEL(flash_attention_matrix_##name, RF_MATRIX_THREADS_MAX, (uint16_t *, out), (const uint16_t *, q),        \
@@ -98,3 +101,5 @@ RF_MATRIX_DIMS(FLASH_MATRIX, f16, RF_TYPE_F16)
 RF_MATRIX_DIMS(FLASH_MATRIX, bf16, RF_TYPE_BF16)
 FLASH_MATRIX_OF(f16_d128_wide, RF_TYPE_F16, RF_WIDE_SHAPE, RF_WIDE_QUERIES, true)
 FLASH_MATRIX_OF(bf16_d128_wide, RF_TYPE_BF16, RF_WIDE_SHAPE, RF_WIDE_QUERIES, true)
+
+#endif

@@ -230,6 +230,22 @@ RF_DEVICE uint32_t rf_opaque(uint32_t value) {
     return value;
 }
 
+/* The same value; on gfx90a, which has the fewest scalar registers, the compiler cannot know that it is. What is
+ * computed from it (masks of lanes, quotients) is then computed where it is used, instead of being kept in scalar
+ * registers around a loop, where they would not suffice. The second one is for a value that all lanes share. */
+RF_DEVICE uint32_t rf_anew(uint32_t value) {
+#if defined(__gfx90a__)
+    __asm__ volatile("" : "+v"(value));
+#endif
+    return value;
+}
+RF_DEVICE uint32_t rf_anew_shared(uint32_t value) {
+#if defined(__gfx90a__)
+    __asm__ volatile("" : "+s"(value));
+#endif
+    return value;
+}
+
 /* ---- shared memory, barrier, clock --------------------------------------------------------- */
 
 /* RF_SHARED(type, name, count): an array of the block, at the head of a function; never

@@ -197,6 +197,7 @@ RF_DEVICE void kv_body(enum kv_type type, bool rope, void *k_cache, void *v_cach
         const float *from = values ? v + token * args.v_token : k + token * args.k_token;
         int32_t position = positions[token];
         uint64_t place;
+        args.dim = rf_anew_shared(args.dim);
         if (!kv_place(position, sequences ? sequences[token] : 0, table, args, &place)) continue;
         if (!fours) {
             kv_heads_slowly(type, rope && !values, cache, from, place, steps, position, args);

@@ -12,6 +12,7 @@
  *                         out and x at multiples of 16 bytes
  *   matmul_join_<type>    out = the sum of partial's planes, f32 [parts, m, n], in their order, + bias + residual
  * These two take any grid in x and y, x along the rows, and any block in x.
+ * rf-matrix: matmul_tile_* matmul_wide_* matmul_round_* matmul_join_*
  *
  * A block computes 64 by 64 outputs, a thread 4 by 4 of them, from tiles of 32 elements of k. All threads bring a
  * tile into shared memory, transposed. */

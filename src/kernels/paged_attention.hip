@@ -300,9 +300,7 @@ PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 /* paged_attention_decode_matrix_TYPE_dD: the same on matrix units for 16-bit types and head sizes up to D, with
  * RF_DECODE_HEADS heads together; _q8_0_dD: for a head size of D, with rows aligned to 4 bytes. chunk is a multiple
  * of RF_DECODE_KEYS. Launch: RF_DECODE_WAVES waves, and RF_DECODE_BYTES of dynamic shared memory. */
-#ifdef RF_TILE_ABSENT
-#define PAGED_DECODE_MATRIX(name, type, packed, dim_) PAGED_DECODE(matrix_##name, type, packed, 8)
-#else
+#ifndef RF_TILE_ABSENT
 RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, struct decode_work work,
                              const void *q, uint64_t q_head, uint32_t dim, float scale, uint16_t *shared) {
     struct rf_decode_shape shape = {dim_most, packed};
@@ -318,7 +316,6 @@ RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, 
         decode_matrix(type, packed, dim_, PAGED_DECODE_SHARE(type, packed, RF_DECODE_HEADS), q, args.q.head,         \
                       rf_size(&args.dim), args.scale, paged_shared);                                                 \
     }
-#endif
 
 PAGED_DECODE_MATRIX(f16_d64, RF_TYPE_F16, false, 64)
 PAGED_DECODE_MATRIX(f16_d128, RF_TYPE_F16, false, 128)
@@ -326,6 +323,7 @@ PAGED_DECODE_MATRIX(bf16_d64, RF_TYPE_BF16, false, 64)
 PAGED_DECODE_MATRIX(bf16_d128, RF_TYPE_BF16, false, 128)
 PAGED_DECODE_MATRIX(q8_0_d64, RF_TYPE_F16, true, 64)
 PAGED_DECODE_MATRIX(q8_0_d128, RF_TYPE_F16, true, 128)
+#endif
 
 /* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order.
  */
@@ -382,8 +380,12 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 /* paged_attention_matrix_TYPE_dD: as prefill, for 16-bit types and head sizes up to D; weights, and queries of f32,
  * are rounded to the type. Launch: as flash_attention_matrix_*, with RF_MATRIX_PRESENT_BYTES more of dynamic shared
- * memory. */
+ * memory.
+ *
+ * rf-matrix: paged_attention_matrix_* paged_attention_decode_matrix_* */
 #include "kernels/attention_matrix.h"
+
+#ifndef RF_TILE_ABSENT
 
 #define PAGED_MATRIX(name, type_, dim_)                                                                              \
     RF_KERNEL(paged_attention_matrix_##name##_d##dim_, RF_MATRIX_THREADS_MAX, (void *, out), (const void *, q),      \
@@ -406,3 +408,5 @@ PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 RF_MATRIX_DIMS(PAGED_MATRIX, f16, RF_TYPE_F16)
 RF_MATRIX_DIMS(PAGED_MATRIX, bf16, RF_TYPE_BF16)
+
+#endif

@@ -10,7 +10,9 @@
  *   gfx11         v_wmma_f32_16x16x16, operands repeated in both halves of the wave
  *   gfx12         v_wmma_f32_16x16x16, operands split over the halves
  *   gfx9 (CDNA)   v_mfma_f32_16x16x16
- *   gfx10         nothing: RF_TILE_ABSENT is defined, and kernels take another way
+ *   gfx10         nothing: RF_TILE_ABSENT is defined, and the kernels for matrix units are not there. A source names
+ *                 them after "rf-matrix:" in a comment, by which the build knows that they are absent on purpose;
+ *                 launchers take the plain kernels there
  *   the host      plain arithmetic, RF_TILE_PLAIN
  *
  * On AMD the unit computes the transposed product: a lane then holds sums of one row m only, and what

@@ -11,7 +11,7 @@ uint32_t rf_matrix_shared_bytes(const struct rf_matrix_choice *choice, bool page
     uint32_t bytes = RF_MATRIX_TILES_BYTES(choice->queries, choice->tiles, choice->keys, choice->dim);
     if (choice->wide) bytes += RF_WIDE_NOTES_BYTES;
     if (paged) bytes += RF_MATRIX_PRESENT_BYTES(choice->keys);
-    return RF_MAX(bytes, (uint32_t)RF_MATRIX_BYTES_MIN);
+    return bytes;
 }
 
 rf_status rf_matrix_choose(const char *op, struct rf_queue *queue, enum rf_dtype dtype, uint64_t dim, uint64_t rows,
