@@ -82,6 +82,7 @@ asan tsan:
 # New inputs are kept in the build folder; findings are written beside them and fail the target.
 FUZZ_SECONDS ?= 600
 fuzz: build
+	@tools/setup.sh --ci
 	@tools/build.py $(BUILD) fuzzers
 	@for program in $(BUILD)/tests/fuzz/fuzz_*; do \
 	    name=$${program##*/fuzz_}; test -f "$$program" && mkdir -p $(BUILD)/corpus/$$name || continue; \
