@@ -23,9 +23,9 @@ EVERY_S = 10     # between lines where standard error is no terminal
 MARK = '\x1e'    # begins Ninja's own line for a step; no message has it
 # What a step belongs to, by Ninja's description of it; the first that matches. Shown in this order.
 PHASES = (
-    ('kernels for GPUs', r'\.(ptx|hsaco)\b'),
-    ('kernels for the simulated GPU', r'\.wave(32|64)\.o\b|librfsim-[a-z-]*kernels'),
-    ('tests, benchmarks and examples', r'(?:^| )(tests|bench|examples)/'),
+    ('GPU kernels', r'\.(ptx|hsaco)\b'),
+    ('simulated GPU', r'\.wave(32|64)\.o\b|librfsim|host_library'),
+    ('tests', r'(?:^| )(tests|bench|examples)/'),
     ('installation', r'^Installing files'),
     ('library and command', r''),
 )
@@ -75,7 +75,7 @@ class Progress:
         parts = ['%s %d of %d' % (name, self.done[name], self.totals[name])
                  for name, _ in PHASES if self.done[name] < self.totals[name]]
         begun = [part for part in parts if ' 0 of ' not in part] or parts
-        return 'building, %s so far: %s' % (duration(self.elapsed()), ', '.join(begun) or 'the last step')
+        return 'building for %s: %s' % (duration(self.elapsed()), ', '.join(begun) or 'the last step')
 
     def rewrite(self, text):
         width = shutil.get_terminal_size().columns
@@ -130,7 +130,7 @@ def configure(progress, command, what):
 
     def tick():
         if progress.terminal:
-            progress.rewrite('%s, %s so far' % (what, duration(progress.elapsed())))
+            progress.rewrite('%s for %s' % (what, duration(progress.elapsed())))
 
     if not progress.terminal:
         progress.say(what)
@@ -162,6 +162,7 @@ def build(folder, targets):
         known, steps = pending(folder, targets)
         if known and not steps:
             return 0
+        progress = Progress(folder)
     if known:
         progress.begin(steps)
     environment = dict(os.environ, NINJA_STATUS=MARK)

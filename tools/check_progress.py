@@ -154,14 +154,14 @@ def nothing_to_build_prints_nothing(place):
 
 
 def a_pipe_gets_few_lines(place):
-    begins = 'building into there: kernels for GPUs (3), library and command (2)\n'
+    begins = 'building into there: GPU kernels (3), library and command (2)\n'
     same(shown_at(io.StringIO(), 0.1), begins)
     same(shown_at(io.StringIO(), 35), begins +
-         'building, 35 s so far: kernels for GPUs 1 of 3\n'
-         'building, 1 min 10 s so far: kernels for GPUs 2 of 3\n'
-         'building, 1 min 45 s so far: library and command 0 of 2\n'
-         'building, 2 min 20 s so far: library and command 1 of 2\n'
-         'building, 2 min 55 s so far: the last step\n'
+         'building for 35 s: GPU kernels 1 of 3\n'
+         'building for 1 min 10 s: GPU kernels 2 of 3\n'
+         'building for 1 min 45 s: library and command 0 of 2\n'
+         'building for 2 min 20 s: library and command 1 of 2\n'
+         'building for 2 min 55 s: the last step\n'
          'built in 2 min 55 s\n')
     same(shown_at(io.StringIO(), 4).count('\n'), 3)  # at the beginning, after 12 s, at the end after 20 s
     status, text = place.make()
@@ -170,12 +170,12 @@ def a_pipe_gets_few_lines(place):
 
 def a_terminal_gets_one_line(place):
     text = shown_at(Terminal(), 0.1)
-    for part in ('kernels for GPUs 1 of 3', 'kernels for GPUs 2 of 3', 'library and command 1 of 2'):
-        contains(text, '\r\x1b[Kbuilding, 0 s so far: ' + part)
+    for part in ('GPU kernels 1 of 3', 'GPU kernels 2 of 3', 'library and command 1 of 2'):
+        contains(text, '\r\x1b[Kbuilding for 0 s: ' + part)
     same(on_screen(text), '')
     status, text = place.make(terminal=True, MESSAGE=WARNING)
     same(status, 0)
-    contains(text, '\r\x1b[Kbuilding, ')
+    contains(text, '\r\x1b[Kbuilding for ')
     contains(on_screen(text), WARNING + '\n')
     for line in place.make(terminal=True, COLUMNS='30')[1].split('\r\x1b[K'):
         if len(line) >= 30:
@@ -209,7 +209,7 @@ def make_shows_it(place):
     command = ('make', '--no-print-directory', 'build', 'BUILD=' + place.build)
     status, text = place.run(*command)
     same(status, 0)
-    contains(text, 'building into %s: kernels for GPUs (3)' % place.build)
+    contains(text, 'building into %s: GPU kernels (3)' % place.build)
     place.steps([])
     same(place.run(*command), (0, ''))
 
