@@ -101,6 +101,7 @@ class Progress:
 
 def follow(command, environment, each, tick):
     """Runs a command, calls each(line) for each line it prints and tick() now and then; returns the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # for the child
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              env=environment)
     for number in (signal.SIGTERM, signal.SIGHUP):
