@@ -45,8 +45,8 @@ setup:
 	@tools/setup.sh
 
 build: setup
-	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) $(MESON_FLAGS)
-	@ninja -C $(BUILD) --quiet
+	@test -f $(BUILD)/build.ninja || tools/build.py --configure $(BUILD) $(MESON_FLAGS)
+	@tools/build.py $(BUILD)
 
 run: build
 	@$(BUILD)/rocmforge doctor --quick | grep '^No usable GPU' || true # where there is one, --stats shows it
@@ -74,15 +74,16 @@ asan: SANITIZED_SKIP = --skip-tag heavy
 tsan: SANITIZED_SKIP = --skip-tag heavy --skip-tag faults
 asan tsan:
 	@tools/setup.sh --ci
-	@test -f build-$@/build.ninja || CC=clang-19 meson setup build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
-	@ninja -C build-$@ --quiet build.ninja
-	@ninja -C build-$@ --quiet $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py --all $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
+	@test -f build-$@/build.ninja || CC=clang-19 tools/build.py --configure build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
+	@tools/build.py build-$@ build.ninja
+	@tools/build.py build-$@ $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py --all $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
 	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 
 # New inputs are kept in the build folder; findings are written beside them and fail the target.
 FUZZ_SECONDS ?= 600
 fuzz: build
-	@ninja -C $(BUILD) --quiet fuzzers
+	@tools/setup.sh --ci
+	@tools/build.py $(BUILD) fuzzers
 	@for program in $(BUILD)/tests/fuzz/fuzz_*; do \
 	    name=$${program##*/fuzz_}; test -f "$$program" && mkdir -p $(BUILD)/corpus/$$name || continue; \
 	    echo "== fuzz_$$name, $(FUZZ_SECONDS) s"; \
@@ -101,8 +102,8 @@ check-format:
 	@clang-format-19 --dry-run --Werror $(FORMATTED)
 
 kernels-all: setup
-	@test -f build-kernels-all/build.ninja || meson setup build-kernels-all -Dkernel_targets=$(ALL_KERNEL_TARGETS) $(MESON_FLAGS)
-	@ninja -C build-kernels-all --quiet rocmforge
+	@test -f build-kernels-all/build.ninja || tools/build.py --configure build-kernels-all -Dkernel_targets=$(ALL_KERNEL_TARGETS) $(MESON_FLAGS)
+	@tools/build.py build-kernels-all rocmforge
 	@build-kernels-all/rocmforge kernels
 
 hooks:
@@ -111,7 +112,7 @@ hooks:
 
 install: build
 	@meson configure $(BUILD) --prefix $(abspath $(PREFIX))
-	@ninja -C $(BUILD) --quiet install
+	@tools/build.py $(BUILD) install
 
 clean:
 	rm -rf build build-asan build-tsan build-ci build-release build-checks build-kernels-all .cache

@@ -77,7 +77,7 @@ known() { apt-cache show "$1" >/dev/null 2>&1; }
 
 for package in $missing $optional; do
     known "$package" && continue
-    echo "setup: reading the package lists"
+    echo "setup: reading the package lists" >&2
     $as_root apt-get update -qq || true
     break
 done
@@ -86,9 +86,38 @@ for package in $optional; do
 done
 [ -z "$missing" ] && exit 0
 
-echo "setup: installing$missing"
-# shellcheck disable=SC2086  # words on purpose
+echo "setup: installing$missing" >&2
+
+# Reads what apt-get writes to APT::Status-Fd (KIND:PACKAGE:PERCENT:TEXT) and shows it: on a terminal in one line that
+# is rewritten, elsewhere as a line every ten seconds. The last line is status::NUMBER:, and that is its exit status.
+show_progress() {
+    terminal=false last=$(date +%s) result=1
+    [ -t 2 ] && [ "${TERM:-dumb}" != dumb ] && terminal=true
+    while IFS=: read -r kind _ percent text; do
+        case $kind in
+        status) result=$percent ;;
+        dlstatus) line="setup: downloading, ${percent%%.*}%" ;;
+        pmstatus) line="setup: installing, ${percent%%.*}%: $text" ;;
+        *) continue ;;
+        esac
+        if [ "$kind" = status ]; then
+            if $terminal; then printf '\r\033[K' >&2; fi
+        elif $terminal; then
+            printf '\r\033[K%.79s' "$line" >&2
+        elif [ $(($(date +%s) - last)) -ge 10 ]; then
+            last=$(date +%s)
+            echo "$line" >&2
+        fi
+    done
+    return "$result"
+}
+# The status descriptor is opened inside: sudo passes on no other than the three.
 install_all() {
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    {
+        # shellcheck disable=SC2086  # words on purpose
+        $as_root env DEBIAN_FRONTEND=noninteractive sh -c \
+            'exec apt-get install -y -qq --no-install-recommends -o APT::Status-Fd=3 "$@" 3>&1 >/dev/null' sh $missing &&
+            echo status::0: || echo "status::$?:"
+    } | show_progress
 }
 install_all || { $as_root apt-get update -qq && install_all; }

@@ -103,13 +103,14 @@ static void plan_locally(const struct model_options *options, struct plan *plan)
 }
 
 /* The figures that the worker sends, in order: taken out of a plan, or put into one. */
-#define PLAN_FIGURES 14
+#define PLAN_FIGURES 16
 static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGURES], bool into_plan) {
     struct rf_engine_info *info = &plan->info;
     uint32_t *small[] = {&info->layers, &info->device_layers, &info->context, &info->trained_context};
-    uint64_t *large[] = {&info->device_weight_bytes, &info->host_weight_bytes,   &info->device_kv_bytes,
-                         &info->host_kv_bytes,       &info->budget_bytes,        &info->driver_bytes,
-                         &info->scratch_bytes,       &info->spilled_weight_bytes};
+    uint64_t *large[] = {&info->device_weight_bytes, &info->host_weight_bytes,    &info->device_kv_bytes,
+                         &info->host_kv_bytes,       &info->budget_bytes,         &info->driver_bytes,
+                         &info->scratch_bytes,       &info->spilled_weight_bytes, &info->host_budget_bytes,
+                         &info->host_used_bytes};
     size_t at = 0;
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++, at++)
         if (into_plan)

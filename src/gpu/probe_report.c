@@ -2,7 +2,7 @@
  *
  * Invariants: the reader never reads past length, never leaves a string unterminated, and fails as a whole on the
  * first thing that is not as the writer writes it. (This is not asserted, since that would need a second parser;
- * tests/probe/fuzz_probe_report.c writes the parsed report again and compares.) Everything read comes from a process
+ * tests/fuzz/fuzz_probe_report.c writes the parsed report again and compares.) Everything read comes from a process
  * that a foreign library may have corrupted. */
 #include "gpu/probe_report.h"
 

@@ -26,7 +26,7 @@ static rf_status make_on_host(struct rf_device *device, struct rf_smart_tensor *
 }
 
 /* Writes a line to the log; no lock may be held. */
-static void say(struct rf_device *device, uint64_t bytes, const char *why) {
+static void log_spill(struct rf_device *device, uint64_t bytes, const char *why) {
     struct rf_entry entry;
     char size[32];
     rf_device_note(device, RF_LOG_WARN, "a tensor of %s is in host memory: %s",
@@ -55,7 +55,7 @@ rf_status rf_tensor_create_smart_at(struct rf_device *device, const struct rf_te
         struct rf_saved_error why;
         rf_error_save(&why);
         status = make_on_host(device, smart);
-        if (!status) say(device, bytes, why.text);
+        if (!status) log_spill(device, bytes, why.text);
     } else if (!status && !device) {
         status = make_on_host(NULL, smart);
     }

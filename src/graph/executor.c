@@ -188,7 +188,7 @@ int64_t rf_executor_longest_ns(const struct rf_executor *executor) {
 
 /* ---- contents ---- */
 
-static rf_status find_value(const struct rf_executor *executor, const char *who, rf_tensor_id id, uint32_t *index) {
+static rf_status find_tensor(const struct rf_executor *executor, const char *who, rf_tensor_id id, uint32_t *index) {
     if (!executor) return rf_fail(RF_E_INVALID, "%s: executor is NULL", who);
     if (!id || id > executor->source->tensor_count)
         return rf_fail(RF_E_INVALID, "%s: graph '%s' has tensors 1 to %zu, not %u", who, executor->source->name,
@@ -217,7 +217,7 @@ static bool is_kept_by_caller(const struct rf_tensor_row *tensor) {
 
 rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes) {
     uint32_t index = 0;
-    rf_status status = find_value(executor, "rf_executor_write", id, &index);
+    rf_status status = find_tensor(executor, "rf_executor_write", id, &index);
     if (status) return status;
     const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
     if (!is_kept_by_caller(tensor))
@@ -260,7 +260,7 @@ static int source_place(const struct rf_assembly *assembly, uint32_t root) {
 
 rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *data, uint64_t bytes) {
     uint32_t index = 0;
-    rf_status status = find_value(executor, "rf_executor_read", id, &index);
+    rf_status status = find_tensor(executor, "rf_executor_read", id, &index);
     if (status) return status;
     const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
     const struct rf_tensor_row *root = &executor->graph->tensors[tensor->root];
@@ -297,7 +297,7 @@ rf_status rf_executor_read(struct rf_executor *executor, rf_tensor_id id, void *
 rf_status rf_executor_locate(const struct rf_executor *executor, rf_tensor_id id, struct rf_device **device,
                              struct rf_binding *binding) {
     uint32_t index = 0;
-    rf_status status = find_value(executor, "rf_executor_locate", id, &index);
+    rf_status status = find_tensor(executor, "rf_executor_locate", id, &index);
     if (status) return status;
     if (!has_assembly(executor)) return no_assembly(executor);
     const struct rf_tensor_row *tensor = &executor->graph->tensors[index];

@@ -179,7 +179,7 @@ done:
     return status;
 }
 
-static rf_status check_values(const struct rf_graph *graph) {
+static rf_status check_producers(const struct rf_graph *graph) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         const struct rf_tensor_row *tensor = &graph->tensors[i];
         if (tensor->role == RF_ROLE_RESULT && tensor->view_of == RF_NO_INDEX && tensor->producer == RF_NO_INDEX)
@@ -212,7 +212,7 @@ rf_status rf_graph_finish(struct rf_graph *graph) {
     if (graph->finished) return rf_fail(RF_E_INVALID, "graph '%s' is finished already", graph->name);
     if (!graph->node_count && !graph->outputs_known)
         return rf_fail(RF_E_INVALID, "graph '%s' has no node: there is nothing to run", graph->name);
-    rf_status status = check_values(graph);
+    rf_status status = check_producers(graph);
     if (!status) status = rf_graph_order(graph);
     if (!status && !graph->outputs_known) status = mark_outputs(graph);
     if (status) return status;

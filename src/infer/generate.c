@@ -60,16 +60,16 @@ static bool find_stop(const struct tail *tail, const struct rf_generate_params *
 }
 
 /* Text that is about to be given out. */
-struct said {
+struct output {
     const char *text;
     size_t bytes;
     const struct rf_generate_params *params;
 };
 #if RF_CHECKS >= 2
-static bool said_is_valid(const struct said *said, const char **why) {
-    for (size_t i = 0; i < said->params->stop_count; i++) {
-        const char *stop = said->params->stops[i];
-        RF_INVALID_UNLESS(!*stop || !said->bytes || !memmem(said->text, said->bytes, stop, strlen(stop)),
+static bool output_is_valid(const struct output *output, const char **why) {
+    for (size_t i = 0; i < output->params->stop_count; i++) {
+        const char *stop = output->params->stops[i];
+        RF_INVALID_UNLESS(!*stop || !output->bytes || !memmem(output->text, output->bytes, stop, strlen(stop)),
                           "a stop text is given out");
     }
     return true;
@@ -77,67 +77,66 @@ static bool said_is_valid(const struct said *said, const char **why) {
 #endif
 
 /* A generation that is under way. */
-struct speech {
+struct generation {
     struct rf_session *session;
     const struct rf_generate_params *params;
     struct rf_detokenizer *detokenizer; /* NULL: the model has no vocabulary */
     struct tail tail;
-    size_t unheard; /* bytes that were given out earlier and are not given out again */
+    size_t shown_before; /* bytes that were given out earlier and are not given out again */
     struct rf_generate_result *result;
 };
 
 /* Gives out the first 'bytes' of the tail. False: the caller wants no more. */
-static bool give(struct speech *speech, size_t bytes) {
-    const struct rf_generate_params *params = speech->params;
-    struct tail *tail = &speech->tail;
-    size_t unheard = RF_MIN(bytes, speech->unheard);
+static bool show(struct generation *generation, size_t bytes) {
+    const struct rf_generate_params *params = generation->params;
+    struct tail *tail = &generation->tail;
+    size_t skip = RF_MIN(bytes, generation->shown_before);
     rf_assert(bytes <= tail->bytes);
-    bool go_on =
-        bytes == unheard || !params->text || params->text(params->user, tail->text + unheard, bytes - unheard);
-    speech->unheard -= unheard;
+    bool wants_more = bytes == skip || !params->text || params->text(params->user, tail->text + skip, bytes - skip);
+    generation->shown_before -= skip;
     if (bytes) memmove(tail->text, tail->text + bytes, tail->bytes - bytes);
     tail->bytes -= bytes;
-    return go_on;
+    return wants_more;
 }
 
 /* Decodes one more token and gives out as much text as allowed. *ended: this ends the generation. */
-static rf_status say(struct speech *speech, int32_t token, bool *ended) {
+static rf_status show_token(struct generation *generation, int32_t token, bool *ended) {
     const char *text;
     size_t bytes, safe;
     *ended = false;
-    if (!speech->detokenizer) return RF_OK;
-    rf_status status = rf_detokenizer_push(speech->detokenizer, token, &text, &bytes);
-    if (!status) status = append(&speech->tail, text, bytes);
+    if (!generation->detokenizer) return RF_OK;
+    rf_status status = rf_detokenizer_push(generation->detokenizer, token, &text, &bytes);
+    if (!status) status = append(&generation->tail, text, bytes);
     if (status) return status;
-    bool stop = find_stop(&speech->tail, speech->params, &safe);
-    struct said said = {speech->tail.text, safe, speech->params};
-    rf_assert_valid(said_is_valid, &said);
-    bool go_on = give(speech, safe);
-    if (stop) speech->tail.bytes = 0;
-    if (stop || !go_on) speech->result->end = stop ? RF_END_STOP : RF_END_CALLER;
-    *ended = stop || !go_on;
+    bool stop = find_stop(&generation->tail, generation->params, &safe);
+    struct output output = {generation->tail.text, safe, generation->params};
+    rf_assert_valid(output_is_valid, &output);
+    bool wants_more = show(generation, safe);
+    if (stop) generation->tail.bytes = 0;
+    if (stop || !wants_more) generation->result->end = stop ? RF_END_STOP : RF_END_CALLER;
+    *ended = stop || !wants_more;
     return RF_OK;
 }
 
 /* Decodes the tokens generated before without giving out their text again. *ended: the generation was already
  * complete. */
-static rf_status say_again(struct speech *speech, bool *ended) {
-    const struct rf_generate_params *params = speech->params;
+static rf_status replay_tokens(struct generation *generation, bool *ended) {
+    const struct rf_generate_params *params = generation->params;
     rf_status status = RF_OK;
     *ended = false;
     for (size_t i = 0; i < params->said_count && !status && !*ended; i++)
-        status = say(speech, params->said[i], ended);
+        status = show_token(generation, params->said[i], ended);
     if (status) return status;
-    if (speech->unheard)
+    if (generation->shown_before)
         return rf_fail(RF_E_INVALID, "rf_session_generate: said_bytes is %zu, the %zu tokens said give %zu less",
-                       params->said_bytes, params->said_count, speech->unheard);
+                       params->said_bytes, params->said_count, generation->shown_before);
     if (*ended) return RF_OK;
     if (params->max_tokens && params->said_count >= params->max_tokens) {
-        speech->result->end = RF_END_LENGTH;
+        generation->result->end = RF_END_LENGTH;
         *ended = true;
         return RF_OK;
     }
-    const struct rf_session *session = speech->session;
+    const struct rf_session *session = generation->session;
     if (session->length < params->said_count ||
         (params->said_count && memcmp(session->tokens + session->length - params->said_count, params->said,
                                       params->said_count * sizeof *params->said)))
@@ -148,10 +147,10 @@ static rf_status say_again(struct speech *speech, bool *ended) {
     return RF_OK;
 }
 
-static rf_status go_on(struct speech *speech) {
-    struct rf_session *session = speech->session;
-    const struct rf_generate_params *params = speech->params;
-    struct rf_generate_result *result = speech->result;
+static rf_status generate_tokens(struct generation *generation) {
+    struct rf_session *session = generation->session;
+    const struct rf_generate_params *params = generation->params;
+    struct rf_generate_result *result = generation->result;
     int64_t start = rf_now_ns();
     rf_status status = RF_OK;
     for (;;) {
@@ -169,7 +168,7 @@ static rf_status go_on(struct speech *speech) {
             result->end = RF_END_CALLER;
             break;
         }
-        status = say(speech, token, &ended);
+        status = show_token(generation, token, &ended);
         if (status || ended) break;
         if (params->max_tokens && params->said_count + result->tokens >= params->max_tokens) {
             result->end = RF_END_LENGTH;
@@ -232,32 +231,33 @@ rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_
 
 static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
                           struct rf_generate_result *result) {
-    struct speech speech = {.session = session, .params = params, .unheard = params->said_bytes, .result = result};
+    struct generation generation = {
+        .session = session, .params = params, .shown_before = params->said_bytes, .result = result};
     rf_status status = RF_OK;
     bool ended;
     if (session->engine->tokenizer) {
         RF_PARAMS(struct rf_decode_params, decode);
         decode.continues = true;
         decode.replace_invalid = true;
-        status = rf_detokenizer_create(session->engine->tokenizer, &decode, &speech.detokenizer);
+        status = rf_detokenizer_create(session->engine->tokenizer, &decode, &generation.detokenizer);
     }
-    if (!status) status = say_again(&speech, &ended);
-    if (!status && !ended) status = go_on(&speech);
+    if (!status) status = replay_tokens(&generation, &ended);
+    if (!status && !ended) status = generate_tokens(&generation);
     /* A cancellation that arrived after the last token is consumed here: it was not meant for the next call. */
     if (!status) status = rf_session_take_cancel(session);
     /* Gives out text that was held back and turned out not to be a stop text; an incomplete character becomes
      * U+FFFD. Not after a failure: then the generation is not over, and may continue from the tokens generated. */
     bool over = !status || status == RF_E_CANCELLED;
-    if (over && speech.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
+    if (over && generation.detokenizer && result->end != RF_END_STOP && result->end != RF_END_CALLER) {
         const char *text;
         size_t bytes;
         struct rf_saved_error saved;
         rf_error_save(&saved);
-        if (!rf_detokenizer_finish(speech.detokenizer, &text, &bytes) && !append(&speech.tail, text, bytes))
-            give(&speech, speech.tail.bytes);
+        if (!rf_detokenizer_finish(generation.detokenizer, &text, &bytes) && !append(&generation.tail, text, bytes))
+            show(&generation, generation.tail.bytes);
         if (status) rf_error_restore(&saved);
     }
-    rf_detokenizer_destroy(&speech.detokenizer);
-    free(speech.tail.text);
+    rf_detokenizer_destroy(&generation.detokenizer);
+    free(generation.tail.text);
     return status;
 }

@@ -119,7 +119,7 @@ static void note(struct notes *notes, enum move move, uint32_t layer) {
     }
 }
 
-static void say(struct rf_engine *engine, const struct notes *notes) {
+static void log_moves(struct rf_engine *engine, const struct notes *notes) {
     static const char *const where[MOVES] = {[CACHE_DOWN] = "moved to the host",
                                              [LAYER_DOWN] = "moved to the CPU",
                                              [LAYER_UP] = "moved back to the GPU",
@@ -278,7 +278,7 @@ void rf_ladder_enter(struct rf_engine *engine) {
     if (want == DOWN) step_down(engine, pressure, &notes);
     if (want == UP) step_up(engine, &pressure, &notes);
     pthread_rwlock_unlock(&engine->gate);
-    say(engine, &notes);
+    log_moves(engine, &notes);
     rf_error_restore(&saved);
     rf_ladder_enter_quietly(engine);
 }
@@ -309,7 +309,7 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch) {
         }
     }
     pthread_rwlock_unlock(&engine->gate);
-    say(engine, &notes);
+    log_moves(engine, &notes);
     rf_error_restore(&saved);
     return gained;
 }

@@ -269,7 +269,7 @@ bool rf_session_stops(void *user) {
 }
 
 /* After a run: a run that was stopped was cancelled, and this consumes the cancellation. */
-static rf_status answer_cancel(struct rf_session *const *sessions, size_t count, rf_status status) {
+static rf_status take_cancels(struct rf_session *const *sessions, size_t count, rf_status status) {
     for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
         if (rf_session_take_cancel(sessions[i])) break;
     return status;
@@ -309,7 +309,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
         rf_ladder_enter(engine);
         uint32_t chunk = (uint32_t)RF_MIN(RF_MIN(count - at, most), most_tokens(engine));
         int64_t began = rf_now_ns();
-        status = answer_cancel(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
+        status = take_cancels(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
@@ -412,7 +412,7 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
     do {
         rf_ladder_enter(engine);
         int64_t began = rf_now_ns();
-        status = answer_cancel(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
+        status = take_cancels(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);

@@ -1,4 +1,4 @@
-/* libFuzzer: any vocabulary, any text; see tests/model/tokenizer_property.c for what must hold. */
+/* libFuzzer: any vocabulary, any text; tokenizer_property.h says what must hold. */
 #include <stdio.h>
 #include <stdlib.h>
 

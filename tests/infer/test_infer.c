@@ -276,6 +276,47 @@ RF_TEST_LABELLED_CASES(session, cache_types, struct kind, kinds, .gpu = true, .t
     free(truth);
 }
 
+/* What a KV cache of 16 or 8 bits costs the models of the oracles: docs/inference.md names these bounds. Quantized
+ * weights multiply activations that are rounded to 8 bits, and a slightly other key or value makes some of them round
+ * the other way. */
+static const struct {
+    enum rf_kv_type kv;
+    double plain, quantized; /* bounds for f32 and f16 weights, and for quantized ones */
+} costs[] = {{RF_KV_F16, 2e-6, 6e-4}, {RF_KV_Q8_0, 2e-4, 1e-3}};
+RF_TEST_LABELLED_CASES(session, cache_types_of_oracles, struct where, places, .gpu = true, .timeout_ms = 300000,
+                       .tags = "heavy") {
+    infer_need(c);
+    for (size_t o = 0; o < RF_COUNT(oracles); o++) {
+        struct answers answers;
+        char path[512];
+        float *rows[1 + RF_COUNT(costs)] = {NULL};
+        size_t count = 0;
+        if (!oracle_find(&oracles[o], path, sizeof path)) continue;
+        answers_open(path, &answers);
+        for (size_t k = 0; k < RF_COUNT(rows); k++) {
+            struct infer infer;
+            RF_PARAMS(struct rf_engine_params, params);
+            params.model = path;
+            params.context = answers.prompt;
+            params.kv = k ? costs[k - 1].kv : RF_KV_F32;
+            infer_open(&infer, c, &params);
+            struct rf_session *session = infer_session(&infer);
+            rows[k] = infer_rows(&infer, answers.prompt);
+            count = (size_t)answers.prompt * infer.vocabulary;
+            RF_ASSERT_OK(rf_session_eval(session, answers.tokens, answers.prompt, true, rows[k]));
+            rf_session_destroy(&session);
+            infer_close(&infer);
+        }
+        for (size_t k = 0; k < RF_COUNT(costs); k++) {
+            double error = error_of_floats(rows[k + 1], rows[0], count);
+            RF_NOTE("%s, %s: %.2g", oracles[o].label, costs[k].kv == RF_KV_F16 ? "f16" : "q8_0", error);
+            RF_EXPECT(error > 0 && error < (oracles[o].bound > 1e-4 ? costs[k].quantized : costs[k].plain));
+        }
+        for (size_t k = 0; k < RF_COUNT(rows); k++) free(rows[k]);
+        free(answers.file);
+    }
+}
+
 /* ---- several sessions at once ---- */
 
 /* Three sessions of different lengths evaluate a token each together, compared with each session alone; then they go

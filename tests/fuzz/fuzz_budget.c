@@ -1,4 +1,5 @@
-/* libFuzzer's way into the budget grammar; built on demand: ninja fuzz_spec. */
+/* libFuzzer: any text as a budget. It is refused with one line that says what is allowed, or its limits are within
+ * what there is. */
 #include "gpu/budget.h"
 
 #include <stdlib.h>

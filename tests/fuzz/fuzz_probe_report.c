@@ -1,8 +1,8 @@
-/* libFuzzer entry: whatever the bytes, the report's reader is sound. */
-#include "report_property.h"
-
+/* libFuzzer: any bytes as a probe's report; report_property.h says what must hold. */
 #include <stdint.h>
 #include <stdlib.h>
+
+#include "../probe/report_property.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
