@@ -11,6 +11,7 @@
 static void put_node(const char *dev, const char *name, unsigned group, unsigned mode) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", dev, name);
+    unlink(path); /* an earlier one may not be opened either */
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     RF_ASSERT(fd >= 0);
     /* Only root can give a file to any group; others test with their own. */
