@@ -385,15 +385,15 @@ RF_API rf_status rf_queue_launch(struct rf_queue *queue, const struct rf_launch 
  * with RF_E_INVALID and is not part of the recording: copies of ordinary host memory, events, order between queues,
  * waits, zeroed buffers, runs of other recordings. Other queues are not disturbed, not even other queues of this
  * thread. name: the name of a run in the texts of time-outs and faults; copied; NULL: "recording". RF_E_UNSUPPORTED:
- * the driver cannot record. On failure the queue is as it was. */
+ * the driver cannot record, or RF_REPLAY=off. On failure the queue is as it was. */
 RF_API rf_status rf_queue_record_begin(struct rf_queue *queue, const char *name);
 
 /* Ends the recording and makes it ready to run. The memory that the driver takes for it is measured and charged as
  * part of driver_bytes: RF_E_BUDGET if there is no room for it, or if the driver took too much. If a call that was to
  * be recorded failed, also for wrong arguments, ending fails with the first such failure; if nothing was recorded, it
- * fails with RF_E_INVALID. On failure there is no recording, and the queue is usable as before. It does not block on
- * other work. Buffers and pinned memory that were recorded are kept until the recording is destroyed, even if their
- * handles are destroyed before that; they stay in the ledger for that time. */
+ * fails with RF_E_INVALID. On failure there is no recording, and the queue is usable as before, if need be on another
+ * stream. It does not block on other work. Buffers and pinned memory that were recorded are kept until the recording
+ * is destroyed, even if their handles are destroyed before that; they stay in the ledger for that time. */
 RF_API rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording **out);
 
 /* Runs the recording as one submission, which is ordered, waited for and named as a launch is. A fault in it names

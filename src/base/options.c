@@ -47,8 +47,11 @@ static const struct row table[] = {
         "checks that cost time, with commas: guard (bands around allocations), poison (fresh and freed memory is "
         "scribbled), handle (foreign and freed handles are refused), launch (each launch is waited for)"),
     CHOICE_ROW("RF_LOG", "warn", "none|error|warn|info|debug", "how much is logged: none, error, warn, info, debug"),
+    CHOICE_ROW("RF_REPLAY", "on", "on|off",
+        "whether work may be recorded and replayed: on, or off (kernels are launched one by one)"),
     NUMBER_ROW("RF_THREADS", "0", 0, 4096, "CPU threads; 0: one per core"),
     TEXT_ROW("RF_SYSFS", "/sys", "where the kernel's figures about GPUs are read"),
+    TEXT_ROW("RF_DEV", "/dev", "where AMD's device nodes are looked for if HIP finds no device"),
     TEXT_ROW("RF_FAIL_ALLOC", "",
         "N or N:PATH: the Nth device allocation of a runtime is refused, and PATH then made; to test what a program "
         "does about it"),

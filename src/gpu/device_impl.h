@@ -94,7 +94,7 @@ struct rf_timeline {
     pthread_mutex_t mutex; /* guards everything below except 'completed' */
     void *stream;          /* NULL: the slot is free */
     bool in_use;           /* a queue handle points here */
-    bool unusable;         /* the driver did not end a capture on the stream */
+    bool unusable;         /* a capture on the stream failed, and the driver still holds it */
     /* Not NULL: submissions are recorded, not run. Only the thread that uses the queue changes it. */
     _Atomic(struct rf_recording *) recording;
     int priority;
@@ -139,9 +139,13 @@ static inline struct rf_recording *rf_timeline_recording(const struct rf_timelin
     return atomic_load_explicit(&line->recording, memory_order_acquire);
 }
 /* From begin to end, the brackets above give no ticket: the submission between them is captured. end takes
- * 'recording' off the timeline in any case; on a lost device it does not call the driver. */
+ * 'recording' off the timeline in any case; on a lost device it does not call the driver. Where end fails, the
+ * timeline may be unusable from then on. */
 rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recording *recording, int64_t deadline_ns);
 rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph);
+/* Opens another timeline in place of an unusable one and releases that. Work on the new one starts after the work
+ * that was submitted to the old one. On failure *line stays. */
+rf_status rf_timeline_replace(struct rf_timeline **line, int64_t deadline_ns);
 /* Exists in builds with checks at level 2 only. Says whether invariants 1 and 2 of timeline.c hold; *why: the one
  * that does not. The timeline must be locked. */
 bool rf_timeline_is_valid(struct rf_timeline *line, const char **why);

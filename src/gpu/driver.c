@@ -19,7 +19,7 @@ static const struct rf_driver_vendor *vendor_of(enum rf_driver_kind kind) {
 /* ---- loading ---- */
 
 static rf_status open_library(const char *path, struct rf_driver *driver);
-static rf_status open_usual_names(struct rf_driver *driver);
+static rf_status open_usual(const struct rf_driver_places *places, struct rf_driver *driver);
 
 #if RF_CHECKS >= 2
 static bool table_is_valid(const struct rf_driver *driver, const char **why) {
@@ -34,35 +34,51 @@ static bool table_is_valid(const struct rf_driver *driver, const char **why) {
 }
 #endif
 
-rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver) {
-    if (!driver || (kind != RF_DRIVER_HIP && kind != RF_DRIVER_CUDA))
-        return rf_fail(RF_E_INVALID, "rf_driver_load: no such kind of driver, or nowhere to put it");
+static rf_status load(enum rf_driver_kind kind, const char *path, const struct rf_driver_places *places,
+                      struct rf_driver *driver) {
     struct rf_driver loaded = {.kind = kind};
     snprintf(loaded.label, sizeof loaded.label, "%s", vendor_of(kind)->label);
-    rf_status status = path && path[0] ? open_library(path, &loaded) : open_usual_names(&loaded);
+    rf_status status = path && path[0] ? open_library(path, &loaded) : open_usual(places, &loaded);
     if (status != RF_OK) return RF_E_NO_DRIVER;
     rf_assert_valid(table_is_valid, &loaded);
     *driver = loaded;
     return RF_OK;
 }
 
-/* The first name that opens and is complete wins. If none does, the most useful reason is kept: that of a library
+rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver) {
+    if (!driver || (kind != RF_DRIVER_HIP && kind != RF_DRIVER_CUDA))
+        return rf_fail(RF_E_INVALID, "rf_driver_load: no such kind of driver, or nowhere to put it");
+    struct rf_driver_places places = {
+        .names = vendor_of(kind)->libraries, .rocm_path = secure_getenv("ROCM_PATH"), .opt = "/opt"};
+    return load(kind, path, &places, driver);
+}
+
+rf_status rf_driver_load_from(enum rf_driver_kind kind, const struct rf_driver_places *places,
+                              struct rf_driver *driver) {
+    return load(kind, NULL, places, driver);
+}
+
+/* The first library that opens and is complete wins. If none does, the most useful reason is kept: that of a library
  * which exists and does not work is preferred to "not found". */
-static rf_status open_usual_names(struct rf_driver *driver) {
+static rf_status open_usual(const struct rf_driver_places *places, struct rf_driver *driver) {
     const struct rf_driver_vendor *vendor = vendor_of(driver->kind);
+    char folders[RF_FOLDERS_MAX][RF_FOLDER_BYTES], path[RF_FOLDER_BYTES + 64];
+    size_t count = vendor->folders ? vendor->folders(places, folders, RF_FOLDERS_MAX) : 0;
     struct rf_saved_error broken;
     bool have_broken = false;
-    for (size_t i = 0; vendor->libraries[i]; i++) {
-        rf_status status = open_library(vendor->libraries[i], driver);
-        if (status == RF_OK) return RF_OK;
-        if (status == RF_E_NO_DRIVER && !have_broken) {
-            rf_error_save(&broken);
-            have_broken = true;
+    for (size_t f = 0; f <= count; f++) { /* 0: the linker's folders */
+        for (size_t i = 0; places->names[i]; i++) {
+            snprintf(path, sizeof path, "%s%s%s", f ? folders[f - 1] : "", f ? "/" : "", places->names[i]);
+            rf_status status = open_library(path, driver);
+            if (status == RF_OK) return RF_OK;
+            if (status == RF_E_NO_DRIVER && !have_broken) {
+                rf_error_save(&broken);
+                have_broken = true;
+            }
         }
     }
     if (!have_broken)
-        return rf_fail(RF_E_NO_DRIVER, "%s driver: %s not found; %s", vendor->label, vendor->libraries[0],
-                       vendor->hint);
+        return rf_fail(RF_E_NO_DRIVER, "%s driver: %s; %s", vendor->label, vendor->searched, vendor->hint);
     rf_error_restore(&broken);
     return RF_E_NO_DRIVER;
 }
@@ -122,26 +138,39 @@ static rf_status fill_table(struct rf_driver *driver) {
 
 /* ---- initialising ---- */
 
+/* Gives "5.2" for HIP's 50221153, "13.0" for CUDA's 13000. */
+static void name_version(enum rf_driver_kind kind, int version, char *text, size_t size) {
+    int major = kind == RF_DRIVER_HIP ? version / 10000000 : version / 1000;
+    int minor = kind == RF_DRIVER_HIP ? version / 100000 % 100 : version % 1000 / 10;
+    snprintf(text, size, "%d.%d", major, minor);
+}
+
 rf_status rf_driver_init(struct rf_driver *driver) {
-    const char *vendor = vendor_of(driver->kind)->label, *simulated = driver->simulated ? " (simulated)" : "";
+    const struct rf_driver_vendor *vendor = vendor_of(driver->kind);
+    const char *simulated = driver->simulated ? " (simulated)" : "";
     int code = driver->init(0);
     if (code == RF_DRV_NO_DEVICE || code == RF_DRV_INVALID_DEVICE) /* HIP says the second for "none" */
-        return rf_fail(RF_E_NO_DEVICE, "%s driver: %s finds no device (%s)", vendor, driver->path,
+        return rf_fail(RF_E_NO_DEVICE, "%s driver: %s finds no device (%s)", vendor->label, driver->path,
                        rf_driver_error_name(driver, code));
     if (code != RF_DRV_OK)
-        return rf_fail(RF_E_DRIVER, "%s driver: %s cannot be initialised: %s (%d)", vendor, driver->path,
+        return rf_fail(RF_E_DRIVER, "%s driver: %s cannot be initialised: %s (%d)", vendor->label, driver->path,
                        rf_driver_error_name(driver, code), code);
     int version = 0;
     code = driver->driver_version(&version);
     if (code != RF_DRV_OK || version <= 0)
-        return rf_fail(RF_E_DRIVER, "%s driver: %s does not tell its version: %s (%d)", vendor, driver->path,
+        return rf_fail(RF_E_DRIVER, "%s driver: %s does not tell its version: %s (%d)", vendor->label, driver->path,
                        rf_driver_error_name(driver, code), code);
     driver->version = version;
-    /* 50221153 means HIP 5.2, 13000 means CUDA 13.0. */
-    int major = driver->kind == RF_DRIVER_HIP ? version / 10000000 : version / 1000;
-    int minor = driver->kind == RF_DRIVER_HIP ? version / 100000 % 100 : version % 1000 / 10;
-    snprintf(driver->label, sizeof driver->label, "%s %d.%d%s", vendor, major, minor, simulated);
-    return RF_OK;
+    char found[16], oldest[16];
+    name_version(driver->kind, version, found, sizeof found);
+    snprintf(driver->label, sizeof driver->label, "%s %s%s", vendor->label, found, simulated);
+    if (version >= vendor->oldest_version) return RF_OK;
+    name_version(driver->kind, vendor->oldest_version, oldest, sizeof oldest);
+    return rf_fail(RF_E_NO_DRIVER,
+                   "%s driver: %s is %s %s, and %s %s is the oldest that can be used; install a newer %s or set "
+                   "RF_%s_LIBRARY",
+                   vendor->label, driver->path, vendor->label, found, vendor->label, oldest, vendor->label,
+                   vendor->label);
 }
 
 /* ---- codes ---- */
@@ -196,7 +225,7 @@ rf_status rf_driver_status(int code) {
     case RF_DRV_NO_BINARY: /* the image has no code for this device */
     case 215:              /* no such limit on this device */
     case 222:              /* PTX newer than the driver */
-    case 801: /* not supported */ return RF_E_UNSUPPORTED;
+    case RF_DRV_NOT_SUPPORTED: return RF_E_UNSUPPORTED;
     default: return RF_E_DRIVER;
     }
 }
@@ -206,6 +235,7 @@ rf_status rf_driver_status(int code) {
 int rf_driver_attribute(const struct rf_driver *driver, int *value, enum rf_driver_attribute attribute, int device) {
     if ((unsigned)attribute >= RF_ATTR_COUNT) return RF_DRV_INVALID_VALUE;
     int number = vendor_of(driver->kind)->attributes[attribute], answer = 0;
+    if (!number) return RF_DRV_NOT_SUPPORTED;
     int code = driver->kind == RF_DRIVER_CUDA ? driver->v.cuda.get_attribute(&answer, number, device)
                                               : driver->v.hip.get_attribute(&answer, number, device);
     if (code == RF_DRV_OK) *value = answer;
@@ -215,6 +245,11 @@ int rf_driver_attribute(const struct rf_driver *driver, int *value, enum rf_driv
 int rf_driver_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size) {
     return driver->kind == RF_DRIVER_CUDA ? rf_cuda_arch(driver, device, arch, size)
                                           : rf_hip_arch(driver, device, sysfs, arch, size);
+}
+
+int rf_driver_compute_units(const struct rf_driver *driver, int device, const char *sysfs, int *units) {
+    return driver->kind == RF_DRIVER_CUDA ? rf_driver_attribute(driver, units, RF_ATTR_COMPUTE_UNITS, device)
+                                          : rf_hip_compute_units(driver, device, sysfs, units);
 }
 
 /* ---- launching ---- */

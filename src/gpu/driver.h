@@ -27,6 +27,7 @@ enum rf_driver_code {
     RF_DRV_LAUNCH_OUT_OF_RESOURCES = 701,
     RF_DRV_LAUNCH_TIMEOUT = 702,
     RF_DRV_LAUNCH_FAILED = 719,
+    RF_DRV_NOT_SUPPORTED = 801,
     RF_DRV_CAPTURE_INVALIDATED = 901, /* an earlier call spoilt the capture; the call that ends it returns this */
     RF_DRV_UNKNOWN = 999,
 };
@@ -44,7 +45,8 @@ enum rf_driver_attribute { /* the vendors' numbers differ: see the tables in dri
                            RF_ATTR_MAX_SHARED_PER_BLOCK,       /* without opting in */
                            RF_ATTR_MAX_SHARED_PER_BLOCK_OPTIN, /* CUDA's; HIP gives the plain figure */
                            RF_ATTR_WARP_SIZE,
-                           RF_ATTR_COMPUTE_UNITS,
+                           RF_ATTR_COMPUTE_UNITS,          /* HIP's may count pairs: ask rf_driver_compute_units */
+                           RF_ATTR_PHYSICAL_COMPUTE_UNITS, /* HIP's only */
                            RF_ATTR_INTEGRATED,
                            RF_ATTR_COMPUTE_MAJOR,
                            RF_ATTR_COMPUTE_MINOR,
@@ -171,7 +173,8 @@ struct rf_driver {
 /* Opens the library and fills the table; initialises nothing. path NULL: the vendor's usual names. RF_E_NO_DRIVER: no
  * library was found, the file is not a library, or a required symbol is missing (the error text names it). */
 rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver);
-/* cuInit/hipInit, version and label. RF_E_NO_DEVICE where the driver says 100 or 101. */
+/* cuInit/hipInit, version and label. RF_E_NO_DEVICE where the driver says 100 or 101; RF_E_NO_DRIVER where it is
+ * older than the oldest that is accepted. */
 rf_status rf_driver_init(struct rf_driver *driver);
 
 /* Whether all entries for capture and graphs are there. */
@@ -183,6 +186,11 @@ static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
 /* Whether the driver compiles PTX by the link functions. */
 static inline bool rf_driver_has_link(const struct rf_driver *driver) {
     return driver->link_create && driver->link_add && driver->link_complete && driver->link_destroy;
+}
+
+/* The most threads of a whole grid in x, y or z. HIP counts them in 32 bits, CUDA counts blocks. */
+static inline uint64_t rf_driver_grid_threads(const struct rf_driver *driver) {
+    return driver->kind == RF_DRIVER_HIP ? UINT32_MAX : UINT64_MAX;
 }
 
 /* Launches a kernel. early: the kernel itself waits for the work before it on the stream, so a driver may start it
@@ -197,10 +205,15 @@ bool rf_driver_is_fatal(int code);
 /* RF_OK, RF_E_DEVICE_MEMORY, RF_E_NO_DEVICE, RF_E_UNSUPPORTED, RF_E_DEVICE_LOST or RF_E_DRIVER. */
 rf_status rf_driver_status(int code);
 
+/* Returns a raw code; 801 where the vendor has no such attribute. */
 int rf_driver_attribute(const struct rf_driver *driver, int *value, enum rf_driver_attribute attribute, int device);
 /* Gives the architecture: "gfx1100" (up to the first ':') or "sm_90". Returns RF_DRV_OK or a raw code. sysfs: as for
  * rf_witness_create (budget.h). */
 int rf_driver_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
+
+/* The number of compute units of a device. sysfs as above: NULL, or a tree in which the kernel's count is looked up.
+ */
+int rf_driver_compute_units(const struct rf_driver *driver, int device, const char *sysfs, int *units);
 
 /* The primary context of a device. An object is not thread-safe; the device layer locks. */
 struct rf_context {

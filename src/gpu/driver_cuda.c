@@ -87,6 +87,7 @@ static const char *const libraries[] = {"libcuda.so.1", NULL};
 const struct rf_driver_vendor rf_driver_vendor_cuda = {
     .label = "CUDA",
     .libraries = libraries,
+    .searched = "libcuda.so.1 not found",
     .symbols = symbols,
     .symbol_count = RF_COUNT(symbols),
     .attributes = attributes,

@@ -12,12 +12,24 @@ struct rf_driver_symbol {
     bool required;
 };
 
+/* Where a library is looked for if its path is not given. A test gives places of its own. */
+struct rf_driver_places {
+    const char *const *names; /* for the dynamic linker; ended by NULL */
+    const char *rocm_path;    /* ROCm's folder, as $ROCM_PATH gives it; NULL: not given */
+    const char *opt;          /* "/opt" */
+};
+enum { RF_FOLDER_BYTES = 512, RF_FOLDERS_MAX = 32 };
+
 struct rf_driver_vendor {
     const char *label;
-    const char *const *libraries; /* tried in this order; ended by NULL */
+    const char *const *libraries; /* names, tried in this order; ended by NULL */
+    /* The folders in which these names are tried after the linker's, in this order. Returns how many; NULL: none. */
+    size_t (*folders)(const struct rf_driver_places *places, char (*folders)[RF_FOLDER_BYTES], size_t room);
+    const char *searched; /* says that nothing was found, and where */
     const struct rf_driver_symbol *symbols;
     size_t symbol_count;
-    const int *attributes; /* the vendor's number per enum rf_driver_attribute */
+    const int *attributes; /* the vendor's number per enum rf_driver_attribute; 0: it has no such attribute */
+    int oldest_version;    /* the oldest that is accepted, as the driver numbers it; 0: any */
     const char *hint;      /* what to do where no library is found */
 };
 
@@ -26,9 +38,16 @@ extern const struct rf_driver_vendor rf_driver_vendor_cuda;
 
 #define RF_SYMBOL(name, alternative, field, required) {name, alternative, offsetof(struct rf_driver, field), required}
 
+/* As rf_driver_load without a path, but the library is looked for in these places. */
+rf_status rf_driver_load_from(enum rf_driver_kind kind, const struct rf_driver_places *places,
+                              struct rf_driver *driver);
+size_t rf_hip_folders(const struct rf_driver_places *places, char (*folders)[RF_FOLDER_BYTES], size_t room);
+
 /* HIP only: finds the property call and the offset of the architecture in the struct that it fills. */
 void rf_hip_find_properties(struct rf_driver *driver);
 int rf_hip_arch(const struct rf_driver *driver, int device, const char *sysfs, char *arch, size_t size);
+/* The number of compute units, however HIP counts them; sysfs as for rf_driver_arch. */
+int rf_hip_compute_units(const struct rf_driver *driver, int device, const char *sysfs, int *units);
 int rf_cuda_arch(const struct rf_driver *driver, int device, char *arch, size_t size);
 
 /* Gives "gfx90a" for 90010, as the kernel's topology files number it; false for a number that makes no sense. */

@@ -17,6 +17,12 @@ static rf_status check_shape(const struct rf_launch *launch, const struct rf_dev
             return rf_fail(RF_E_INVALID, "launch of '%s': grid %u or block %u in %c is over the device's %d and %d",
                            kernel->name, grid[i], block[i], "xyz"[i], device -> limits.grid[i],
                            device->limits.block[i]);
+        if ((uint64_t)grid[i] * block[i] > rf_driver_grid_threads(device->driver))
+            return rf_fail(RF_E_INVALID,
+                           "launch of '%s': %u blocks of %u threads in %c are %llu threads, the driver takes %llu; "
+                           "launch fewer blocks and let each do more",
+                           kernel->name, grid[i], block[i], "xyz"[i], (unsigned long long)grid[i] * block[i],
+                           (unsigned long long)rf_driver_grid_threads(device->driver));
         threads *= block[i];
     }
     bool loaded = rf_kernel_is_loaded(kernel);

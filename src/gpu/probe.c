@@ -181,8 +181,8 @@ static int prepare(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attri
 
 /* The options that the helper reads. They are passed as arguments, because those in force here may differ from the
  * environment. */
-static const char *const passed_options[] = {"RF_DRIVER",           "RF_HIP_LIBRARY", "RF_CUDA_LIBRARY",
-                                             "RF_PROBE_TIMEOUT_MS", "RF_SYSFS",       "RF_NVML_LIBRARY"};
+static const char *const passed_options[] = {"RF_DRIVER", "RF_HIP_LIBRARY",  "RF_CUDA_LIBRARY", "RF_PROBE_TIMEOUT_MS",
+                                             "RF_SYSFS",  "RF_NVML_LIBRARY", "RF_DEV"};
 
 static void free_arguments(char **arguments) {
     for (size_t i = 1; i <= RF_COUNT(passed_options); i++) free(arguments[i]);

@@ -7,6 +7,7 @@
 #include "gpu/probe_report.h"
 
 #include "gpu/budget.h"
+#include "gpu/device_nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +69,14 @@ static void keep_reason(struct rf_probe_report *report, rf_status status) {
     if (!report->reason[0]) snprintf(report->reason, sizeof report->reason, "%s", rf_status_name(status));
 }
 
+/* HIP does not say why it finds no device. Where the kernel's device nodes may not be opened, that is why. */
+static void add_device_nodes(struct rf_probe_report *report, const char *dev) {
+    char why[400];
+    size_t length = strlen(report->reason);
+    if (rf_device_nodes_usable(dev && dev[0] ? dev : "/dev", why, sizeof why)) return;
+    snprintf(report->reason + length, sizeof report->reason - length, "; %s", why);
+}
+
 static void ask_driver(int fd, const struct rf_options *options, struct rf_probe_report *report) {
     struct rf_driver driver;
     const char *wanted = rf_options_get(options, "RF_DRIVER"), *sysfs = rf_options_get(options, "RF_SYSFS");
@@ -92,6 +101,8 @@ static void ask_driver(int fd, const struct rf_options *options, struct rf_probe
     }
     if (status != RF_OK) {
         keep_reason(report, status);
+        if (report->kind == RF_DRIVER_HIP && !driver.simulated && status != RF_E_NO_DRIVER)
+            add_device_nodes(report, rf_options_get(options, "RF_DEV"));
         return;
     }
     /* A simulated GPU is not in the real kernel's figures. */
@@ -245,7 +256,10 @@ static void ask_device(const struct rf_driver *driver, const char *sysfs, const 
         fault(device, "the driver does not tell its memory: %s (%d)", rf_driver_error_name(driver, code), code);
     device->total_bytes = total_bytes;
     ask_number(driver, handle, RF_ATTR_WARP_SIZE, "wave size", &device->wave_size, device);
-    ask_number(driver, handle, RF_ATTR_COMPUTE_UNITS, "compute units", &device->compute_units, device);
+    code = rf_driver_compute_units(driver, handle, sysfs, &device->compute_units);
+    if (code != RF_DRV_OK)
+        fault(device, "the driver does not tell its compute units: %s (%d)", rf_driver_error_name(driver, code),
+              code);
     ask_number(driver, handle, RF_ATTR_MAX_THREADS_PER_BLOCK, "block size", &device->max_threads_per_block, device);
     ask_number(driver, handle, RF_ATTR_MAX_SHARED_PER_BLOCK, "shared memory", &device->max_shared_bytes_per_block,
                device);

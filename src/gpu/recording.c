@@ -57,7 +57,10 @@ rf_status rf_queue_record_begin(struct rf_queue *queue, const char *name) {
     status = rf_enter(device, &entry);
     if (status) return status;
     struct rf_recording *recording = NULL;
-    if (!rf_driver_has_graphs(device->driver))
+    if (strcmp(rf_options_get(device->runtime->options, "RF_REPLAY"), "off") == 0)
+        status = rf_fail(RF_E_UNSUPPORTED,
+                         "rf_queue_record_begin: RF_REPLAY=off switches recordings off; submit the work each time");
+    else if (!rf_driver_has_graphs(device->driver))
         status = rf_fail(RF_E_UNSUPPORTED, "rf_queue_record_begin: %s cannot record; submit the work each time",
                          device->driver->label);
     else if (!(recording = calloc(1, sizeof *recording)))
@@ -124,6 +127,17 @@ rf_status rf_recording_note(struct rf_queue *queue, rf_status status) {
     return status;
 }
 
+/* A queue whose stream cannot be used any more gets another one. */
+static void renew_stream(struct rf_queue *queue, const char *name) {
+    struct rf_device *device = queue->object.device;
+    if (!queue->line->unusable || rf_device_is_lost(device)) return;
+    if (rf_timeline_replace(&queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT)))
+        rf_device_note(device, RF_LOG_ERROR, "the stream of the failed recording '%s' could not be replaced: %s",
+                       name, rf_error_text());
+    else
+        rf_device_note(device, RF_LOG_WARN, "recording '%s' failed; its queue goes on with another stream", name);
+}
+
 rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording **out) {
     struct rf_entry entry;
     rf_status status = rf_object_check(queue, RF_OBJECT_QUEUE, "rf_queue_record_end: queue");
@@ -147,7 +161,10 @@ rf_status rf_queue_record_end(struct rf_queue *queue, struct rf_recording **out)
     rf_error_save(&saved);
     if (graph && !rf_device_is_lost(device))
         rf_device_result(device, device->driver->graph_destroy(graph), "graph_destroy", recording->name);
-    if (status) discard(device, recording);
+    if (status) {
+        renew_stream(queue, recording->name);
+        discard(device, recording);
+    }
     rf_error_restore(&saved);
     if (!status) {
         rf_object_init(&recording->object, RF_OBJECT_RECORDING, device);

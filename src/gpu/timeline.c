@@ -30,7 +30,8 @@ rf_status rf_timeline_begin(struct rf_timeline *line, int64_t deadline_ns) {
             return rf_fail(RF_E_TIMEOUT, "queue: another thread kept it until the deadline");
         if (line->unusable) {
             pthread_mutex_unlock(&line->mutex);
-            return rf_fail(RF_E_DRIVER, "queue: the driver did not end its last recording; make another queue");
+            return rf_fail(RF_E_DRIVER,
+                           "queue: its last recording failed, and the driver keeps its stream; make another queue");
         }
         if (atomic_load(&device->gate_closed)) {
             pthread_mutex_unlock(&line->mutex);
@@ -109,8 +110,8 @@ rf_status rf_timeline_capture_begin(struct rf_timeline *line, struct rf_recordin
     return status;
 }
 
-/* A capture that was spoilt ends with an error, as it should. After any other code the stream may still be capturing.
- * The capture is then ended once more, and if that does not help, the stream can take no more work. */
+/* A capture is ended once, whatever the driver answers: HIP before 7.14 keeps a capture that failed on its stream,
+ * refuses everything that is submitted to it from then on, and crashes if the capture is ended again. */
 rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph) {
     struct rf_device *device = line->device;
     const struct rf_driver *driver = device->driver;
@@ -118,18 +119,44 @@ rf_status rf_timeline_capture_end(struct rf_timeline *line, void **graph) {
     pthread_mutex_lock(&line->mutex);
     const char *name = rf_timeline_recording(line)->name;
     atomic_store(&line->recording, NULL);
-    for (int attempt = 0; attempt < 2 && !rf_device_is_lost(device); attempt++) {
-        int code = driver->capture_end(line->stream, graph), capturing = code != RF_DRV_CAPTURE_INVALIDATED;
-        if (attempt && code == RF_DRV_OK) break; /* it ended, but the first code stands */
-        status = rf_device_result(device, code, "capture_end", name);
-        if (!status || rf_device_is_lost(device)) break;
-        if (driver->is_capturing && driver->is_capturing(line->stream, &capturing) != RF_DRV_OK) capturing = true;
-        line->unusable = capturing && attempt;
-        if (!capturing) break;
+    if (!rf_device_is_lost(device))
+        status = rf_device_result(device, driver->capture_end(line->stream, graph), "capture_end", name);
+    if (status) *graph = NULL; /* HIP may have put anything there */
+    if (status && !rf_device_is_lost(device)) {
+        int capturing = 1;
+        line->unusable =
+            !driver->is_capturing || driver->is_capturing(line->stream, &capturing) != RF_DRV_OK || capturing;
     }
     if (rf_device_is_lost(device)) status = rf_device_lost_status(device);
     pthread_mutex_unlock(&line->mutex);
     return status;
+}
+
+rf_status rf_timeline_replace(struct rf_timeline **pointer, int64_t deadline_ns) {
+    struct rf_timeline *old = *pointer, *line = NULL;
+    struct rf_device *device = old->device;
+    rf_status status = rf_timeline_open(device, old->priority == device->priority_high, &line);
+    if (status) return status;
+    if (!rf_timeline_passed(old, rf_timeline_submitted(old))) {
+        status = rf_timeline_begin(line, deadline_ns);
+        if (!status) {
+            /* Nobody else locks two timelines, and nobody who holds the old one knows the new one. */
+            pthread_mutex_lock(&old->mutex);
+            rf_assert(everything_is_marked(old));
+            unsigned last = (old->mark_first + old->mark_count - 1) % RF_MARKS_MAX;
+            int code = old->mark_count ? device->driver->stream_wait_event(line->stream, old->marks[last].event, 0)
+                                       : RF_DRV_OK;
+            pthread_mutex_unlock(&old->mutex);
+            status = rf_timeline_end(line, code, "stream_wait_event", "wait for the work before a recording", NULL);
+        }
+    }
+    if (status) {
+        rf_timeline_release(line);
+        return status;
+    }
+    *pointer = line;
+    rf_timeline_release(old);
+    return RF_OK;
 }
 
 uint64_t rf_timeline_submitted(struct rf_timeline *line) {

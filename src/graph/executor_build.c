@@ -381,7 +381,7 @@ static rf_status make_actions(struct rf_assembly *assembly) {
 }
 
 /* Records the nodes of actions first to last, all on one place. Without a recording they are executed one by one,
- * which is also what happens where the driver cannot record or has no memory for it. */
+ * which is also what happens where the driver cannot record, fails to, or has no memory for it. */
 static rf_status record(struct rf_assembly *assembly, size_t first, size_t last, void **recording) {
     int place = assembly->actions[first].place;
     struct rf_backend *backend = rf_assembly_backend(assembly, place);
@@ -399,6 +399,7 @@ static rf_status record(struct rf_assembly *assembly, size_t first, size_t last,
 
 static rf_status make_recordings(struct rf_assembly *assembly) {
     size_t kept = 0;
+    bool works = true;
     assembly->segments = calloc(assembly->action_count + 1, sizeof *assembly->segments);
     if (!assembly->segments)
         return rf_fail(RF_E_NO_MEMORY, "graph '%s': no host memory for recordings", assembly->plan->graph->name);
@@ -411,8 +412,9 @@ static rf_status make_recordings(struct rf_assembly *assembly) {
                    assembly->actions[last + 1].place == action.place)
                 last++;
         void *recording = NULL;
-        rf_status status = last > i ? record(assembly, i, last, &recording) : RF_OK;
+        rf_status status = works && last > i ? record(assembly, i, last, &recording) : RF_OK;
         if (status == RF_E_DEVICE_LOST) return status;
+        if (status == RF_E_DRIVER) works = false; /* a failed recording may cost a stream: it is tried once */
         if (recording) {
             assembly->segments[assembly->segment_count] = (struct rf_segment){action.place, recording};
             assembly->actions[kept++] =

@@ -49,12 +49,16 @@ rf_status rf_operand_check_output(const char *op, const struct rf_head_operand *
     return RF_OK;
 }
 
-rf_status rf_count_blocks(const char *op, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t *blocks) {
-    uint64_t all;
-    if (rf_mul_overflows(a, b, &all) || rf_mul_overflows(all, c, &all) || rf_mul_overflows(all, d, &all) ||
-        all > INT32_MAX)
-        return rf_fail(RF_E_UNSUPPORTED, "%s: too large for one launch: %llu x %llu x %llu x %llu blocks", op,
-                       (unsigned long long)a, (unsigned long long)b, (unsigned long long)c, (unsigned long long)d);
+/* HIP takes no grid with more than 2^32 - 1 threads in x. */
+rf_status rf_count_blocks(const char *op, const uint64_t factors[4], uint32_t threads, uint32_t *blocks) {
+    uint64_t all = 1;
+    bool fits = true;
+    for (size_t i = 0; i < 4; i++) fits = !rf_mul_overflows(all, factors[i], &all) && fits;
+    if (!fits || all > RF_MIN(INT32_MAX, UINT32_MAX / threads))
+        return rf_fail(RF_E_UNSUPPORTED,
+                       "%s: too large for one launch: %llu x %llu x %llu x %llu blocks of %u threads", op,
+                       (unsigned long long)factors[0], (unsigned long long)factors[1], (unsigned long long)factors[2],
+                       (unsigned long long)factors[3], threads);
     *blocks = (uint32_t)all;
     return RF_OK;
 }
@@ -92,8 +96,9 @@ static rf_status product(struct rf_queue *queue, const char *op, bool weighted, 
     RF_TRY(rf_operand_check_heads(op, &right, dtype, 1));
     const struct rf_named_operand inputs[] = {left.operand, right.operand};
     RF_TRY(rf_operand_check_output(op, &out, inputs, 2));
-    RF_TRY(rf_count_blocks(op, rf_ceil_div(out_columns, RF_PRODUCT_TILE), rf_ceil_div(a->q_rows, RF_PRODUCT_TILE),
-                           a->heads_q, a->batch, &blocks));
+    const uint64_t factors[4] = {rf_ceil_div(out_columns, RF_PRODUCT_TILE), rf_ceil_div(a->q_rows, RF_PRODUCT_TILE),
+                                 a->heads_q, a->batch};
+    RF_TRY(rf_count_blocks(op, factors, RF_PRODUCT_THREADS, &blocks));
     const struct rf_arg args[] = {rf_operand_arg(to.at), rf_operand_arg(from.at), rf_operand_arg(with.at),
                                   rf_arg_struct(a, sizeof *a)};
     snprintf(kernel, sizeof kernel, "%s_%s", op, rf_dtype_name(dtype));

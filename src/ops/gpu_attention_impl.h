@@ -31,8 +31,9 @@ rf_status rf_operand_check_heads(const char *op, struct rf_head_operand *heads, 
 rf_status rf_operand_check_output(const char *op, const struct rf_head_operand *out,
                                   const struct rf_named_operand *inputs, size_t count);
 
-/* Sets *blocks to a * b * c * d, a number of blocks in x. */
-rf_status rf_count_blocks(const char *op, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t *blocks);
+/* Sets *blocks to the product of the factors, a number of blocks in x of so many threads each. RF_E_UNSUPPORTED: a
+ * grid cannot have so many. */
+rf_status rf_count_blocks(const char *op, const uint64_t factors[4], uint32_t threads, uint32_t *blocks);
 
 /* ---- kernels on matrix units (gpu_flash.c) ---- */
 

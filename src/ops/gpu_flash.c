@@ -89,8 +89,9 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
     if (masked) RF_TRY(rf_operand_check_heads(op, &mask, RF_F32, 4));
     const struct rf_named_operand inputs[] = {q.operand, k.operand, v.operand, mask.operand};
     RF_TRY(rf_operand_check_output(op, &out, inputs, RF_COUNT(inputs)));
-    RF_TRY(rf_count_blocks(op, rf_ceil_div(a->q_rows, choice.use ? choice.queries : RF_ATTENTION_TILE), a->heads_q,
-                           a->batch, 1, &blocks));
+    const uint64_t factors[4] = {rf_ceil_div(a->q_rows, choice.use ? choice.queries : RF_ATTENTION_TILE), a->heads_q,
+                                 a->batch, 1};
+    RF_TRY(rf_count_blocks(op, factors, choice.use ? choice.threads : RF_ATTENTION_THREADS, &blocks));
     const struct rf_arg args[] = {rf_operand_arg(l->out), rf_operand_arg(l->q),    rf_operand_arg(l->k),
                                   rf_operand_arg(l->v),   rf_operand_arg(l->mask), rf_arg_struct(a, sizeof *a)};
     if (!choice.use) {

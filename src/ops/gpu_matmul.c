@@ -94,7 +94,9 @@ static rf_status tiled(struct rf_queue *queue, const struct matmul *m) {
     struct rf_arg args[] = {rf_operand_arg(call->out),  rf_operand_arg(call->weights),  rf_operand_arg(call->x),
                             rf_operand_arg(call->bias), rf_operand_arg(call->residual), rf_arg_struct(a, sizeof *a)};
     if (a->m > Y_MAX * side || a->n > X_MAX * side)
-        return rf_fail(RF_E_UNSUPPORTED, "matmul: more than %llu rows", (unsigned long long)(Y_MAX * side));
+        return rf_fail(RF_E_UNSUPPORTED, "matmul: %llu x %llu outputs are more than %llu x %llu",
+                       (unsigned long long)a->m, (unsigned long long)a->n, (unsigned long long)(Y_MAX * side),
+                       (unsigned long long)(X_MAX * side));
     uint32_t grid[2] = {blocks_for(a->n, side, X_MAX), blocks_for(a->m, side, Y_MAX)};
     return rf_op_launch(queue, name, rf_grid_plane(grid, RF_MATMUL_THREADS, 0), args, RF_COUNT(args));
 }
@@ -261,7 +263,7 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
     uint32_t stages, shared_bytes;
     char name[64];
     RF_TRY(find_matrix_kernel(queue, &x, true, name, &stages, &shared_bytes));
-    if (a->m > Y_MAX * (uint64_t)RF_MATMUL_TILE_ROWS || a->n / RF_MATMUL_TILE_NARROW >= RF_MATMUL_TILE_BLOCKS_MAX ||
+    if (a->m > Y_MAX * (uint64_t)RF_MATMUL_TILE_ROWS || a->n / RF_MATMUL_TILE_NARROW >= X_MAX ||
         (a->m / RF_MATMUL_TILE_ROWS + 1) * (a->n / RF_MATMUL_TILE_NARROW + 1) > RF_MATMUL_TILE_BLOCKS_MAX)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: %llu x %llu outputs are more than the matrix units' grid has",
                        (unsigned long long)a->m, (unsigned long long)a->n);

@@ -48,7 +48,7 @@ static inline rf_status need_queue(const char *op, struct rf_queue *queue) {
 static inline uint32_t blocks_for(uint64_t work, uint64_t each, uint32_t most) {
     return (uint32_t)RF_MAX(1, RF_MIN(rf_ceil_div(work, each), most));
 }
-#define X_MAX 0x7fffffffu
+#define X_MAX (UINT32_MAX / RF_MATMUL_THREADS) /* HIP takes no grid with more than 2^32 - 1 threads in x */
 #define Y_MAX 65535u
 #define ROUND_X 65536u /* enough blocks for any device if kernels loop */
 

@@ -134,11 +134,14 @@ static rf_status decode(struct rf_queue *queue, const struct rf_paged_attention_
     const struct rf_paged_attention_args *a = &l->args;
     struct split split = choose_split(a);
     struct decode_choice choice;
-    uint32_t blocks = 0;
+    uint32_t blocks = 0, combine_blocks = 0;
     char kernel[64];
     RF_TRY(choose_decode(queue, l, &choice));
     uint64_t tiles = rf_ceil_div(a->heads_q / a->heads_kv, choice.heads);
-    RF_TRY(rf_count_blocks(op, tiles, split.splits, a->heads_kv, a->batch, &blocks));
+    const uint64_t factors[4] = {tiles, split.splits, a->heads_kv, a->batch};
+    const uint64_t combine_factors[4] = {a->heads_q, a->batch, 1, 1};
+    RF_TRY(rf_count_blocks(op, factors, choice.threads, &blocks));
+    RF_TRY(rf_count_blocks(op, combine_factors, RF_COMBINE_THREADS, &combine_blocks));
     plan.chunk = split.chunk;
     plan.splits = split.splits;
     const struct rf_arg args[] = {
@@ -152,8 +155,7 @@ static rf_status decode(struct rf_queue *queue, const struct rf_paged_attention_
     const struct rf_arg combine[] = {rf_operand_arg(l->out), rf_operand_arg(workspace), rf_arg_struct(a, sizeof *a),
                                      rf_arg_struct(&plan, sizeof plan)};
     snprintf(kernel, sizeof kernel, "paged_attention_combine_%s", rf_dtype_name(l->dtype));
-    return rf_op_launch(queue, kernel, rf_grid_line((uint32_t)(a->batch * a->heads_q), RF_COMBINE_THREADS), combine,
-                        RF_COUNT(combine));
+    return rf_op_launch(queue, kernel, rf_grid_line(combine_blocks, RF_COMBINE_THREADS), combine, RF_COUNT(combine));
 }
 
 /* ---- prefill ---- */
@@ -164,8 +166,9 @@ static rf_status prefill(struct rf_queue *queue, const struct rf_paged_attention
     const char *type = rf_dtype_name(l->cache_dtype);
     uint32_t blocks = 0;
     char kernel[64];
-    RF_TRY(rf_count_blocks(op, rf_ceil_div(a->q_rows, choice->use ? choice->queries : RF_ATTENTION_TILE), a->heads_q,
-                           a->batch, 1, &blocks));
+    const uint64_t factors[4] = {rf_ceil_div(a->q_rows, choice->use ? choice->queries : RF_ATTENTION_TILE),
+                                 a->heads_q, a->batch, 1};
+    RF_TRY(rf_count_blocks(op, factors, choice->use ? choice->threads : RF_ATTENTION_THREADS, &blocks));
     const struct rf_arg args[] = {rf_operand_arg(l->out),      rf_operand_arg(l->q),
                                   rf_operand_arg(l->k),        rf_operand_arg(l->v),
                                   rf_operand_arg(l->table),    rf_operand_arg(l->lengths),

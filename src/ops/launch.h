@@ -25,8 +25,9 @@ static inline struct rf_grid rf_grid_space(const uint32_t blocks[3], const uint3
                             .threads = {threads[0], threads[1], threads[2]}};
 }
 
-/* The most blocks that a launcher asks for; kernels loop over the rest of the work. */
-#define RF_GRID_X_MAX (1u << 30)
+/* The most blocks that a launcher asks for; kernels loop over the rest of the work. HIP takes no grid with more than
+ * 2^32 - 1 threads in x, and no block has more than 1024. */
+#define RF_GRID_X_MAX (UINT32_MAX / 1024)
 #define RF_GRID_YZ_MAX 65535u
 /* Returns value, but at least 1 and at most `most`. */
 static inline uint32_t rf_grid_clamp(uint64_t value, uint32_t most) {

@@ -212,6 +212,11 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
         device->units = (int)number;
         return true;
     }
+    if (strcmp(key, "wgp") == 0) {
+        if (strcmp(value, "0") && strcmp(value, "1") && strcmp(value, "plain")) return false;
+        device->wgp = *value == '0' ? SIM_WGP_NONE : *value == '1' ? SIM_WGP_BOTH : SIM_WGP_PLAIN;
+        return true;
+    }
     if (strcmp(key, "late") == 0) {
         if (!parse_u64(value, &number) || number > 3600000) return false;
         device->late_ns = (int64_t)number * 1000000;
@@ -333,6 +338,7 @@ static bool apply_global(struct parser *parser, const char *key, char *value, bo
         config->version = (int)number;
         return true;
     }
+    if (strcmp(key, "stale") == 0) return parse_flag(value, &config->stale);
     if (strcmp(key, "trap") == 0) {
         if (strcmp(value, "abort") && strcmp(value, "error")) return false;
         config->trap_abort = *value == 'a';

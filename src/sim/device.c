@@ -112,6 +112,11 @@ hipError_t hipGetDevice(int *index) {
     return SIM_OK;
 }
 
+/* In WGP mode HIP counts pairs of compute units. */
+static int counted_units(const struct sim_device_config *config) {
+    return config->wgp ? config->units / 2 : config->units;
+}
+
 static int attribute_value(const struct sim_device *device, int attribute, int *value) {
     const struct sim_device_config *config = device->config;
     int version = sim_arch_version(config->arch);
@@ -139,7 +144,8 @@ static int attribute_value(const struct sim_device *device, int attribute, int *
         {SIM_ATTR_THREADS_PER_UNIT, 2048},
         {SIM_ATTR_BUS_BITS, 320},
         {SIM_ATTR_MEMORY_KHZ, 1249000},
-        {SIM_ATTR_UNITS, config->units},
+        {SIM_ATTR_UNITS, counted_units(config)},
+        {SIM_ATTR_PHYSICAL_UNITS, config->wgp == SIM_WGP_PLAIN ? config->units : counted_units(config)},
         {SIM_ATTR_PCI_BUS, (int)device->pci_bus},
         {SIM_ATTR_PCI_DEVICE, (int)device->pci_device},
         {SIM_ATTR_PCI_DOMAIN, (int)device->pci_domain},
@@ -201,7 +207,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t *out, int index) {
     put_int(properties, SIM_PROP5_MAX_THREADS, SIM_MAX_THREADS);
     put_int(properties, SIM_PROP5_MAJOR, version / 10000);
     put_int(properties, SIM_PROP5_MAJOR + 4, version / 100 % 100);
-    put_int(properties, SIM_PROP5_UNITS, config->units);
+    put_int(properties, SIM_PROP5_UNITS, counted_units(config));
     put_int(properties, SIM_PROP5_PCI_DOMAIN, (int)device->pci_domain);
     put_int(properties, SIM_PROP5_PCI_DOMAIN + 4, (int)device->pci_bus);
     put_int(properties, SIM_PROP5_PCI_DOMAIN + 8, (int)device->pci_device);
@@ -228,7 +234,7 @@ hipError_t hipGetDevicePropertiesR0600(void *out, int index) {
     put_int(properties, SIM_PROP6_MAX_THREADS, SIM_MAX_THREADS);
     put_int(properties, SIM_PROP6_MAJOR, version / 10000);
     put_int(properties, SIM_PROP6_MAJOR + 4, version / 100 % 100);
-    put_int(properties, SIM_PROP6_UNITS, config->units);
+    put_int(properties, SIM_PROP6_UNITS, counted_units(config));
     put_int(properties, SIM_PROP6_INTEGRATED, config->integrated);
     put_int(properties, SIM_PROP6_PCI_BUS, (int)device->pci_bus);
     put_int(properties, SIM_PROP6_PCI_BUS + 4, (int)device->pci_device);
@@ -247,6 +253,7 @@ static const struct {
     {SIM_INVALID_VALUE, "hipErrorInvalidValue", "invalid argument"},
     {SIM_OUT_OF_MEMORY, "hipErrorOutOfMemory", "out of memory"},
     {SIM_NOT_INITIALIZED, "hipErrorNotInitialized", "initialization error"},
+    {SIM_INVALID_CONFIGURATION, "hipErrorInvalidConfiguration", "invalid configuration argument"},
     {SIM_NO_DEVICE, "hipErrorNoDevice", "no ROCm-capable device is detected"},
     {SIM_INVALID_DEVICE, "hipErrorInvalidDevice", "invalid device ordinal"},
     {SIM_INVALID_IMAGE, "hipErrorInvalidImage", "device kernel image is invalid"},

@@ -3,7 +3,8 @@
  *
  * Invariants
  *   1. A stream with a capture queues nothing; ending the capture, or destroying the stream, takes it away.
- *   2. A capture that was spoilt by a forbidden call keeps refusing (901) until it is ended, which then says 901 too.
+ *   2. A capture that was spoilt by a forbidden call keeps refusing (901) until it is ended, which then says 901 too;
+ *      with stale=1 until its stream is destroyed.
  *   3. Nodes never change after the capture ended; graph and executable graphs share them by reference.
  *   4. An executable graph that is destroyed while it runs goes when it has run.
  * 1 is asserted where a stream gets work, 2 where a capture ends, 3 and 4 by the counts of references.
@@ -12,6 +13,7 @@
 #include "sim/sim.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ struct sim_capture {
     pthread_t thread;
     int mode;
     bool spoilt;
+    bool ended; /* with stale=1: it ended with an error and is still on its stream */
     struct sim_work *first, *last;
     size_t count;
     uint64_t serial;
@@ -161,9 +164,27 @@ static struct sim_graph *make_graph(uint32_t magic, struct sim_device *device) {
     return graph;
 }
 
+/* With stale=1: a capture that ended with an error stays, spoilt, on its stream. Ending it once more crashes, as it
+ * does in HIP, which then removes the stream from a list that it is not in. */
+static void keep_stale(struct sim_stream *stream) {
+    if (!sim.config.stale || !stream || !stream->capture) return;
+    if (stream->capture->ended) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    stream->capture->spoilt = stream->capture->ended = true;
+}
+
 hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
     int code = sim_enter(SIM_ENTRY_hipStreamEndCapture);
-    if (code) return code;
+    if (code) {
+        if (sim.config.stale && handle) {
+            sim_lock(&sim.lock);
+            keep_stale(sim_stream_of(handle));
+            sim_unlock(&sim.lock);
+        }
+        return code;
+    }
     if (!out) return SIM_INVALID_VALUE;
     struct sim_stream *stream = handle ? sim_stream_of(handle) : NULL;
     if (handle && !stream) return SIM_INVALID_HANDLE;
@@ -173,7 +194,11 @@ hipError_t hipStreamEndCapture(hipStream_t handle, hipGraph_t *out) {
         code = SIM_ILLEGAL_STATE;
     else if (capture->mode != SIM_CAPTURE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
         code = SIM_CAPTURE_WRONG_THREAD;
-    else {
+    else if (sim.config.stale && capture->spoilt) {
+        keep_stale(stream);
+        code = SIM_CAPTURE_INVALIDATED;
+        *out = NULL;
+    } else {
         rf_assert(capture->stream == stream);
         struct sim_graph *graph = capture->spoilt ? NULL : make_graph(GRAPH_MAGIC, stream->device);
         if (graph) {

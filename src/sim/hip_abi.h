@@ -36,6 +36,7 @@ enum sim_code {
     SIM_INVALID_VALUE = 1,
     SIM_OUT_OF_MEMORY = 2,
     SIM_NOT_INITIALIZED = 3,
+    SIM_INVALID_CONFIGURATION = 9,
     SIM_NO_DEVICE = 100,
     SIM_INVALID_DEVICE = 101,
     SIM_INVALID_IMAGE = 200,
@@ -92,6 +93,7 @@ enum sim_device_attribute {
     SIM_ATTR_CONSTANT_BYTES = 83,
     SIM_ATTR_UNIFIED = 85,
     SIM_ATTR_WARP = 87,
+    SIM_ATTR_PHYSICAL_UNITS = 10015,
 };
 
 enum sim_function_attribute {
@@ -140,7 +142,8 @@ enum {
     SIM_PROP6_ARCH = 1160,
 };
 
-/* Every entry point that the vendor's 5.2 header declares: result, name, parameters. */
+/* Every entry point that the vendor's 5.2 header declares: result, name, parameters. The header has no const in the
+ * copies from the host until HIP 7. */
 #define SIM_PROTOTYPES(X)                                                                                            \
     X(hipError_t, hipInit, (unsigned int flags))                                                                     \
     X(hipError_t, hipDriverGetVersion, (int *version))                                                               \
@@ -160,7 +163,7 @@ enum {
     X(hipError_t, hipFree, (void *pointer))                                                                          \
     X(hipError_t, hipHostMalloc, (void **pointer, size_t bytes, unsigned int flags))                                 \
     X(hipError_t, hipHostFree, (void *pointer))                                                                      \
-    X(hipError_t, hipMemcpyHtoDAsync, (hipDeviceptr_t to, void *from, size_t bytes, hipStream_t stream))             \
+    X(hipError_t, hipMemcpyHtoDAsync, (hipDeviceptr_t to, const void *from, size_t bytes, hipStream_t stream))       \
     X(hipError_t, hipMemcpyDtoHAsync, (void *to, hipDeviceptr_t from, size_t bytes, hipStream_t stream))             \
     X(hipError_t, hipMemcpyDtoDAsync, (hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes, hipStream_t stream))    \
     X(hipError_t, hipMemsetD8Async, (hipDeviceptr_t to, unsigned char value, size_t bytes, hipStream_t stream))      \
@@ -203,7 +206,7 @@ enum {
     X(hipError_t, hipDevicePrimaryCtxReset, (hipDevice_t device))                                                    \
     X(hipError_t, hipEventSynchronize, (hipEvent_t event))                                                           \
     X(hipError_t, hipMemcpy, (void *to, const void *from, size_t bytes, hipMemcpyKind kind))                         \
-    X(hipError_t, hipMemcpyHtoD, (hipDeviceptr_t to, void *from, size_t bytes))                                      \
+    X(hipError_t, hipMemcpyHtoD, (hipDeviceptr_t to, const void *from, size_t bytes))                                \
     X(hipError_t, hipMemcpyDtoH, (void *to, hipDeviceptr_t from, size_t bytes))                                      \
     X(hipError_t, hipMemset, (void *to, int value, size_t bytes))
 

@@ -291,7 +291,7 @@ static int copy(void *to, const void *from, size_t bytes, struct sim_stream *str
     return sim_submit(stream, work, wait);
 }
 
-hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, void *from, size_t bytes, hipStream_t handle) {
+hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, const void *from, size_t bytes, hipStream_t handle) {
     int code = sim_enter(SIM_ENTRY_hipMemcpyHtoDAsync);
     if (code) return code;
     struct sim_stream *stream = sim_stream_of(handle);

@@ -315,6 +315,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
     if (!gx || !gy || !gz || !threads || bx > SIM_MAX_THREADS || by > SIM_MAX_THREADS || bz > SIM_MAX_THREADS ||
         threads > SIM_MAX_THREADS || gy > 65535 || gz > 65535 || gx > INT32_MAX || shared_bytes > SIM_SHARED_BYTES)
         return SIM_INVALID_VALUE;
+    if ((uint64_t)gx * bx > UINT32_MAX) return SIM_INVALID_CONFIGURATION; /* y and z cannot be that large here */
     if (threads > kernel->max_threads) {
         sim_message("kernel %s takes at most %u threads per block, not %llu", kernel->name, kernel->max_threads,
                     (unsigned long long)threads);

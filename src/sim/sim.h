@@ -139,9 +139,12 @@ struct sim_desktop_step {
     uint64_t bytes;
 };
 
+/* Whether HIP counts pairs of compute units: not; as multiprocessors only; as "physical" ones too, as HIP does. */
+enum sim_wgp { SIM_WGP_NONE, SIM_WGP_PLAIN, SIM_WGP_BOTH };
 struct sim_device_config {
     char name[128], arch[16], pci[32];
     int wave, units;
+    enum sim_wgp wgp;
     uint64_t vram, desktop, context, grows, granularity;
     uint64_t graph; /* bytes per node of an executable graph */
     int64_t late_ns;
@@ -164,6 +167,7 @@ struct sim_config {
     uint64_t delay_seed, delay_max_ns; /* 0: none */
     uint64_t pending_limit;            /* launches on a stream before the next one blocks */
     bool trap_abort;
+    bool stale; /* a capture that ended with an error stays on its stream, as in HIP before 7.14 */
     int version;
     char shared[512], sysfs[512], kernels[1024], report[512];
 };

@@ -80,6 +80,7 @@ RF_TEST(options, wrong_values_are_refused) {
     refuse("RF_CHECK=guard,", "guard|poison|handle|launch");
     refuse("RF_CHECK=guard;poison", "RF_CHECK");
     refuse("RF_LOG=verbose", "none|error|warn|info|debug");
+    refuse("RF_REPLAY=no", "on|off");
     refuse("RF_NOTHING=1", "RF_NOTHING");
     refuse("RF_BUDGET", "NAME=VALUE");
     refuse("=1", "unknown");

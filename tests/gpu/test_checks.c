@@ -149,6 +149,19 @@ RF_TEST(bad_input, launches_are_checked, .gpu = true) {
     bad.shared_bytes = 1u << 30;
     RF_EXPECT_STATUS(rf_queue_launch(gpu.queue, &bad), RF_E_INVALID);
     bad = good;
+    bad.grid[0] = 1u << 26; /* with 64 threads each, one thread more than HIP takes in x */
+    RF_PARAMS(struct rf_device_info, info);
+    RF_ASSERT_OK(rf_device_get_info(gpu.device, &info));
+    uint64_t asked = gpu_sim_entry_calls("hipModuleLaunchKernel");
+    if (info.vendor == RF_VENDOR_AMD) {
+        RF_EXPECT_STATUS(rf_queue_launch(gpu.queue, &bad), RF_E_INVALID);
+        RF_ASSERT_CONTAINS(rf_error_text(),
+                           "67108864 blocks of 64 threads in x are 4294967296 threads, the driver takes "
+                           "4294967295; launch fewer blocks");
+        RF_EXPECT(strchr(rf_error_text(), '\n') == NULL);
+    }
+    RF_EXPECT_UINT(gpu_sim_entry_calls("hipModuleLaunchKernel"), asked); /* the driver was not asked */
+    bad = good;
     bad.kernel = NULL;
     RF_EXPECT_STATUS(rf_queue_launch(gpu.queue, &bad), RF_E_INVALID);
     struct rf_arg wrong[] = {rf_arg_buffer(buffer), rf_arg_i32(64)};

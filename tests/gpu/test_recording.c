@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { COUNT = 5000 };
@@ -393,6 +394,103 @@ RF_TEST(recording, a_failed_one_leaves_the_queue_usable) {
     }
     RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
     RF_ASSERT_OK(rf_recording_destroy(&recording));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* HIP before 7.14 keeps a capture that failed on its stream. Each of these costs a stream, and the queue goes on. */
+RF_TEST(recording, a_capture_that_the_driver_keeps_costs_a_stream) {
+    enum { ROUNDS = 3 };
+    gpu_need_simulated("stale=1,fault=hipStreamEndCapture:1+:901");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    uint64_t streams = gpu_sim_entry_calls("hipStreamCreateWithPriority");
+    for (int i = 0; i < ROUNDS; i++) {
+        struct rf_recording *recording = NULL;
+        unsigned char seen[2] = {0};
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4096, 1));
+        RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "tried"));
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 0x77));
+        RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_DRIVER);
+        RF_ASSERT_CONTAINS(rf_error_text(), "capture_end");
+        RF_EXPECT(recording == NULL);
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 1, 1, (unsigned char)(0x40 + i)));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, seen, buffer, 0, 2));
+        RF_EXPECT_INT(seen[0], 1); /* what was recorded did not run */
+        RF_EXPECT_INT(seen[1], 0x40 + i);
+        RF_EXPECT_UINT(gpu_sim_entry_calls("hipStreamCreateWithPriority"), streams + (uint64_t)i + 1);
+    }
+    RF_EXPECT_CONTAINS(gpu_log(), "recording 'tried' failed; its queue goes on with another stream");
+    RF_EXPECT_UINT(gpu_sim_entry_calls("hipStreamEndCapture"), ROUNDS); /* ending one again would crash */
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* What the queue does on its new stream comes after what it did on the old one. */
+RF_TEST(recording, a_new_stream_keeps_the_order) {
+    gpu_need_simulated("stale=1,fault=hipStreamEndCapture:1:901,fault=hipMemsetD8Async:1:work/hang");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recording = NULL;
+    unsigned char seen = 0;
+    bool idle = false;
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1)); /* does not end until it is released */
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, NULL));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 0x77));
+    RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_DRIVER);
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 2));
+    for (int i = 0; i < 20; i++) {
+        RF_ASSERT_OK(rf_queue_idle(gpu.queue, &idle));
+        RF_ASSERT(!idle);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    gpu_sim_release_hangs();
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &seen, buffer, 0, 1));
+    RF_EXPECT_INT(seen, 2);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* Where there is no other stream either, the queue says so; another queue may work later. */
+RF_TEST(recording, a_capture_that_the_driver_keeps_without_another_stream) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, NULL);
+    RF_ASSERT(rf_gpu_available(gpu.runtime));
+    gpu_set_sim("stale=1,fault=hipStreamEndCapture:1:901,fault=hipStreamCreateWithPriority:3:2");
+    gpu_open(&gpu, NULL); /* the second stream is the queue's */
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    struct rf_recording *recording = NULL;
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "tried"));
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1));
+    RF_EXPECT_STATUS(rf_queue_record_end(gpu.queue, &recording), RF_E_DRIVER);
+    RF_EXPECT_STATUS(rf_fill(gpu.queue, buffer, 0, 8, 1), RF_E_DRIVER);
+    RF_ASSERT_CONTAINS(rf_error_text(), "make another queue");
+    struct rf_queue *other = NULL;
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &other));
+    RF_ASSERT_OK(rf_fill(other, buffer, 0, 8, 1));
+    RF_ASSERT_OK(rf_queue_wait(other, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_queue_destroy(&other));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+RF_TEST(recording, can_be_switched_off) {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    gpu.modules = "copy";
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_REPLAY=off", NULL});
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 64);
+    RF_EXPECT_STATUS(rf_queue_record_begin(gpu.queue, NULL), RF_E_UNSUPPORTED);
+    RF_ASSERT_CONTAINS(rf_error_text(), "RF_REPLAY=off");
+    RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 64, 5));
+    RF_EXPECT_UINT(gpu_sim_entry_calls("hipStreamBeginCapture"), 0);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     gpu_close(&gpu);
 }

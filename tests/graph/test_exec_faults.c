@@ -4,6 +4,7 @@
 #include "exec_testing.h"
 
 #include "../refused_memory.h"
+#include "graph/executor_impl.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -114,6 +115,52 @@ RF_TEST(exec_faults, a_run_allocates_nothing) {
     RF_ASSERT_OK(rf_executor_destroy(&executor));
     rf_graph_destroy(&graph);
     exec_close(&gpus);
+}
+
+/* ---- recordings that fail ---- */
+
+/* HIP before 7.14 keeps a capture that failed on its stream. The executor goes on, without a replay, on another one.
+ */
+RF_TEST(exec_faults, a_recording_that_fails_costs_the_replay_only, .timeout_ms = 60000) {
+    static const char *const settings[] = {"stale=1,fault=hipStreamEndCapture:1+:901",
+                                           "fault=hipStreamEndCapture:1+:1",
+                                           "fault=hipGraphInstantiateWithFlags:1+:1", ""};
+    static const char *const off[] = {"RF_REPLAY=off", NULL};
+    for (size_t i = 0; i < RF_COUNT(settings); i++) {
+        pid_t child = fork(); /* the driver reads its settings once */
+        RF_ASSERT(child >= 0);
+        if (child == 0) {
+            struct exec_block block = EXEC_SMALL_BLOCK;
+            block.loose = true;
+            struct rf_graph *graph = exec_block_graph(&block);
+            struct exec_gpus gpus = {0};
+            exec_open(&gpus, 1, settings[i], NULL, settings[i][0] ? NULL : off);
+            struct rf_executor_params params = exec_params(graph, &gpus);
+            struct exec_results plain = {0}, got = {0};
+            struct rf_executor *executor = NULL;
+            struct exec_split places = {SEED, 1}; /* several runs of nodes on the device, with the CPU in between */
+            params.place = exec_split_place;
+            params.user = &places;
+            bool good = exec_run(&params, SEED, 3, &plain) == RF_OK;
+            params.replay = true;
+            good = good && exec_run(&params, SEED, 3, &got) == RF_OK && !exec_difference(&plain, &got, 0);
+            good = good && rf_executor_create(&params, &executor) == RF_OK && !executor->assembly.segment_count;
+            good = good && !gpu_sim_entry_calls("hipGraphLaunch");
+            /* One attempt for each of the two executors, or none where recordings are off. */
+            good = good && gpu_sim_entry_calls("hipStreamBeginCapture") == (settings[i][0] ? 2 : 0);
+            if (!good) fprintf(stderr, "%s: %s\n", settings[i], rf_error_text());
+            rf_executor_destroy(&executor);
+            exec_results_free(&plain);
+            exec_results_free(&got);
+            rf_graph_destroy(&graph);
+            exec_close(&gpus);
+            _exit(good ? 0 : 1);
+        }
+        int status = 0;
+        RF_ASSERT(waitpid(child, &status, 0) == child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) RF_NOTE("with '%s'", settings[i]);
+        RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
 }
 
 /* ---- a fault at every driver call ---- */

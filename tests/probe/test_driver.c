@@ -83,6 +83,98 @@ RF_TEST(driver, refuses_a_foreign_or_damaged_library) {
     free(bytes);
 }
 
+/* ---- where the library is looked for ---- */
+
+static void put_folder(const char *root, const char *path, const char *library) {
+    char command[1024];
+    snprintf(command, sizeof command, "mkdir -p %s/%s/lib", root, path);
+    RF_ASSERT(system(command) == 0);
+    if (!library) return;
+    snprintf(command, sizeof command, "ln -s %s %s/%s/lib/librf-test-hip.so.6", HOSTILE("GOOD"), root, path);
+    RF_ASSERT(system(command) == 0);
+}
+
+static void remove_tree(const char *root) {
+    char command[512];
+    snprintf(command, sizeof command, "chmod -R u+rwx %s && rm -r %s", root, root);
+    RF_ASSERT(system(command) == 0);
+}
+
+RF_TEST(driver, folders_are_tried_newest_version_first) {
+    static const char *const expected[] = {"given/lib",
+                                           "opt/rocm/lib",
+                                           "opt/rocm/core/lib",
+                                           "opt/rocm/core-10.0/lib",
+                                           "opt/rocm/core-9.1/lib",
+                                           "opt/rocm/core-7.14.0/lib",
+                                           "opt/rocm-6.10.0/lib",
+                                           "opt/rocm-6.9.1/lib",
+                                           "opt/rocm-6.2.4/lib",
+                                           "opt/rocm-5.2/lib"};
+    static const char *const made[] = {"opt/rocm-5.2",      "opt/rocm-6.10.0", "opt/rocm-6.9.1",
+                                       "opt/rocm-6.2.4",    "opt/rocm-old",    "opt/rocm/core-10.0",
+                                       "opt/rocm/core-9.1", "opt/other-7.0",   "opt/rocm/core-7.14.0"};
+    char root[] = "/tmp/rf-driver-opt-XXXXXX", given[64], opt[64], folders[RF_FOLDERS_MAX][RF_FOLDER_BYTES];
+    RF_ASSERT(mkdtemp(root) != NULL);
+    for (size_t i = 0; i < RF_COUNT(made); i++) put_folder(root, made[i], NULL);
+    snprintf(given, sizeof given, "%s/given", root);
+    snprintf(opt, sizeof opt, "%s/opt", root);
+    struct rf_driver_places places = {.rocm_path = given, .opt = opt};
+    RF_ASSERT_INT(rf_hip_folders(&places, folders, RF_FOLDERS_MAX), RF_COUNT(expected));
+    for (size_t i = 0; i < RF_COUNT(expected); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", root, expected[i]);
+        RF_EXPECT_TEXT(folders[i], path);
+    }
+    RF_ASSERT_INT(rf_hip_folders(&places, folders, 5), 5); /* no more than there is room for */
+    places.rocm_path = "relative";                         /* the current folder is never looked at */
+    RF_ASSERT_INT(rf_hip_folders(&places, folders, RF_FOLDERS_MAX), RF_COUNT(expected) - 1);
+    places.rocm_path = NULL;
+    places.opt = "/nonexistent";
+    RF_ASSERT_INT(rf_hip_folders(&places, folders, RF_FOLDERS_MAX), 2);
+    remove_tree(root);
+}
+
+RF_TEST(driver, loads_from_the_folders) {
+    static const char *const names[] = {"libnonexistent-for-sure.so.9", "librf-test-hip.so.6", NULL};
+    static const char *const no_names[] = {"libnonexistent-for-sure.so.9", NULL};
+    char root[] = "/tmp/rf-driver-opt-XXXXXX", command[128];
+    struct rf_driver driver;
+    RF_ASSERT(mkdtemp(root) != NULL);
+    struct rf_driver_places places = {.names = no_names, .opt = root};
+    RF_EXPECT_STATUS(rf_driver_load_from(RF_DRIVER_HIP, &places, &driver), RF_E_NO_DRIVER);
+    RF_ASSERT_CONTAINS(rf_error_text(),
+                       "libamdhip64.so (.10 to .5) not found, nor in $ROCM_PATH/lib or /opt/rocm*/lib");
+    RF_ASSERT_CONTAINS(rf_error_text(), "RF_HIP_LIBRARY");
+
+    put_folder(root, "rocm-6.9.0", "older");
+    put_folder(root, "rocm-6.10.0", NULL);
+    places.names = names;
+    RF_ASSERT_OK(rf_driver_load_from(RF_DRIVER_HIP, &places, &driver));
+    RF_ASSERT_CONTAINS(driver.path, "hostile-GOOD.so");
+    /* A file that is no library is passed over, and named if nothing else is found. */
+    snprintf(command, sizeof command, "echo no > %s/rocm-6.10.0/lib/librf-test-hip.so.6", root);
+    RF_ASSERT(system(command) == 0);
+    RF_ASSERT_OK(rf_driver_load_from(RF_DRIVER_HIP, &places, &driver));
+    snprintf(command, sizeof command, "rm %s/rocm-6.9.0/lib/*", root);
+    RF_ASSERT(system(command) == 0);
+    RF_EXPECT_STATUS(rf_driver_load_from(RF_DRIVER_HIP, &places, &driver), RF_E_NO_DRIVER);
+    RF_ASSERT_CONTAINS(rf_error_text(), "rocm-6.10.0/lib/librf-test-hip.so.6 cannot be loaded");
+    remove_tree(root);
+}
+
+/* The names that are tried are those that any ROCm since 5 may have, the newest first. */
+RF_TEST(driver, names_of_the_hip_library) {
+    const char *const *names = rf_driver_vendor_hip.libraries;
+    for (int version = 10; version >= 5; version--) {
+        char name[32];
+        snprintf(name, sizeof name, "libamdhip64.so.%d", version);
+        RF_ASSERT_TEXT(*names++, name);
+    }
+    RF_ASSERT_TEXT(names[0], "libamdhip64.so");
+    RF_ASSERT(names[1] == NULL);
+}
+
 RF_TEST(driver, codes) {
     static const int fatal[] = {4,   214, 220, 226, 700, 702, 709, 710, 714,
                                 715, 716, 717, 718, 719, 721, 810, 911, 999};

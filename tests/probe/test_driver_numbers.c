@@ -61,6 +61,7 @@ RF_TEST(driver_numbers, hip) {
     RF_ASSERT_INT(have[RF_ATTR_MAX_SHARED_PER_BLOCK], hipDeviceAttributeMaxSharedMemoryPerBlock);
     RF_ASSERT_INT(have[RF_ATTR_WARP_SIZE], hipDeviceAttributeWarpSize);
     RF_ASSERT_INT(have[RF_ATTR_COMPUTE_UNITS], hipDeviceAttributeMultiprocessorCount);
+    RF_ASSERT_INT(have[RF_ATTR_PHYSICAL_COMPUTE_UNITS], hipDeviceAttributePhysicalMultiProcessorCount);
     RF_ASSERT_INT(have[RF_ATTR_INTEGRATED], hipDeviceAttributeIntegrated);
     RF_ASSERT_INT(have[RF_ATTR_COMPUTE_MAJOR], hipDeviceAttributeComputeCapabilityMajor);
     RF_ASSERT_INT(have[RF_ATTR_COMPUTE_MINOR], hipDeviceAttributeComputeCapabilityMinor);

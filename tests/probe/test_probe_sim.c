@@ -57,6 +57,83 @@ RF_TEST(simulated, four_devices_by_the_kernels_word) {
     RF_ASSERT(system(command) == 0);
 }
 
+/* The kernels are code objects that HIP reads from 5.2 on; the default of the simulated driver is 5.2. */
+RF_TEST(simulated, an_old_hip_is_refused) {
+    static const struct {
+        const char *version, *shown;
+        bool accepted;
+    } cases[] = {{"40500000", "4.5", false}, {"50013601", "5.0", false}, {"50120531", "5.1", false},
+                 {"50200000", "5.2", true},  {"60342134", "6.3", true},  {"100000000", "10.0", true}};
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        char configuration[128], text[128];
+        snprintf(configuration, sizeof configuration, "arch=%s,version=%s", built_arch("gfx"), cases[i].version);
+        struct rf_probe_result *result = probe_sim(configuration, NULL);
+        if (cases[i].accepted) {
+            RF_EXPECT_INT(result->status, RF_OK);
+            RF_EXPECT_INT(result->count, 1);
+            snprintf(text, sizeof text, "HIP %s (simulated)", cases[i].shown);
+            RF_EXPECT_TEXT(result->devices[0].driver, text);
+        } else {
+            RF_EXPECT_INT(result->status, RF_E_NO_DRIVER);
+            RF_EXPECT_INT(result->count, 0);
+            snprintf(text, sizeof text, "librfsim-hip.so is HIP %s, and HIP 5.2 is the oldest that can be used; ",
+                     cases[i].shown);
+            RF_EXPECT_CONTAINS(result->reason, text);
+            RF_EXPECT_CONTAINS(result->reason, "install a newer HIP or set RF_HIP_LIBRARY");
+            RF_EXPECT(strchr(result->reason, '\n') == NULL);
+        }
+        free(result);
+    }
+}
+
+/* HIP counts pairs of compute units in WGP mode. The kernel's files tell the units themselves. */
+RF_TEST(simulated, compute_units_of_a_gpu_in_wgp_mode) {
+    static const struct {
+        const char *units;
+        bool kernel; /* its files can be read */
+        int found;
+    } cases[] = {{"units=84", true, 84},          {"units=84,wgp=plain", false, 84}, {"units=84,wgp=1", false, 42},
+                 {"units=84,wgp=1", true, 84},    {"units=83,wgp=1", true, 83},      {"units=1,wgp=plain", true, 1},
+                 {"units=304,wave=64", true, 304}};
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        char folder[] = "/tmp/rf-probe-sysfs-XXXXXX", configuration[256], option[128], command[128];
+        RF_ASSERT(mkdtemp(folder) != NULL);
+        snprintf(configuration, sizeof configuration, "arch=%s,%s,sysfs=%s", built_arch("gfx"), cases[i].units,
+                 folder);
+        snprintf(option, sizeof option, "RF_SYSFS=%s", cases[i].kernel ? folder : "/nonexistent");
+        struct rf_probe_result *result = probe_sim(configuration, option);
+        RF_EXPECT_INT(result->status, RF_OK);
+        RF_EXPECT_INT(result->devices[0].compute_units, cases[i].found);
+        free(result);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        RF_ASSERT(system(command) == 0);
+    }
+}
+
+/* Where HIP's count is neither the kernel's nor half of it, units are masked for this process. */
+RF_TEST(simulated, masked_compute_units_are_not_counted) {
+    char folder[] = "/tmp/rf-probe-sysfs-XXXXXX", configuration[256], option[128], command[256];
+    RF_ASSERT(mkdtemp(folder) != NULL);
+    snprintf(command, sizeof command,
+             "mkdir -p %s/class/kfd/kfd/topology/nodes/1 && printf 'simd_count 192\nsimd_per_cu 2\n"
+             "gfx_target_version 110000\nlocation_id 768\ndomain 0\n' "
+             "> %s/class/kfd/kfd/topology/nodes/1/properties",
+             folder, folder);
+    RF_ASSERT(system(command) == 0);
+    snprintf(option, sizeof option, "RF_SYSFS=%s", folder);
+    static const struct {
+        int units, found;
+    } cases[] = {{20, 20}, {48, 96}, {96, 96}};
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        snprintf(configuration, sizeof configuration, "arch=%s,units=%d", built_arch("gfx"), cases[i].units);
+        struct rf_probe_result *result = probe_sim(configuration, option);
+        RF_EXPECT_INT(result->devices[0].compute_units, cases[i].found);
+        free(result);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    RF_ASSERT(system(command) == 0);
+}
+
 RF_TEST(simulated, faults) {
     static const struct {
         const char *fault, *reason;

@@ -1,6 +1,7 @@
 /* Compares src/sim/hip_abi.h with the vendor's public header: signatures, numbers, offsets. Built only where that
- * header is installed; it has no code, compiling it is the test. The properties of HIP 6 (R0600) are not in the
- * header of HIP 5; their offsets were computed from the HIP 6 header's declaration. */
+ * header is installed, once with it and once with what HIP 7 declares (hip7/); it has no code, compiling it is the
+ * test. The properties of HIP 6 (R0600) are not in the header of HIP 5; their offsets were computed from the HIP 6
+ * header's declaration. */
 #define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
 
@@ -8,6 +9,18 @@
 #include "sim/hip_abi.h"
 
 #include <stddef.h>
+
+/* HIP's headers have const here since version 7; the binary interface is the same. */
+#define COPIES_FROM_HOST(name, ...)                                                                                  \
+    _Static_assert(_Generic(name,                                                                                    \
+                       hipError_t(*)(hipDeviceptr_t, const void *, __VA_ARGS__): 1,                                  \
+                       hipError_t(*)(hipDeviceptr_t, void *, __VA_ARGS__): 1,                                        \
+                       default: 0),                                                                                  \
+                   #name " takes other parameters")
+COPIES_FROM_HOST(hipMemcpyHtoD, size_t);
+COPIES_FROM_HOST(hipMemcpyHtoDAsync, size_t, hipStream_t);
+#define hipMemcpyHtoD rf_compared_above
+#define hipMemcpyHtoDAsync rf_compared_above_async
 
 /* A redeclaration that differs from the vendor's does not compile, and says where. */
 #define REDECLARE(result, name, parameters) result name parameters;
@@ -18,6 +31,7 @@ SAME(SIM_OK, hipSuccess);
 SAME(SIM_INVALID_VALUE, hipErrorInvalidValue);
 SAME(SIM_OUT_OF_MEMORY, hipErrorOutOfMemory);
 SAME(SIM_NOT_INITIALIZED, hipErrorNotInitialized);
+SAME(SIM_INVALID_CONFIGURATION, hipErrorInvalidConfiguration);
 SAME(SIM_NO_DEVICE, hipErrorNoDevice);
 SAME(SIM_INVALID_DEVICE, hipErrorInvalidDevice);
 SAME(SIM_INVALID_IMAGE, hipErrorInvalidImage);
@@ -72,6 +86,7 @@ SAME(SIM_ATTR_PRIORITIES, hipDeviceAttributeStreamPrioritiesSupported);
 SAME(SIM_ATTR_CONSTANT_BYTES, hipDeviceAttributeTotalConstantMemory);
 SAME(SIM_ATTR_UNIFIED, hipDeviceAttributeUnifiedAddressing);
 SAME(SIM_ATTR_WARP, hipDeviceAttributeWarpSize);
+SAME(SIM_ATTR_PHYSICAL_UNITS, hipDeviceAttributePhysicalMultiProcessorCount);
 
 SAME(SIM_FUNC_MAX_THREADS, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 SAME(SIM_FUNC_SHARED_BYTES, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);

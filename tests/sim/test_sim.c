@@ -57,6 +57,8 @@ RF_TEST(sim_settings, malformed_ones_are_refused_by_name) {
         {"delay=5", "delay=5"},
         {"shuffle=x", "shuffle=x"},
         {"trap=maybe", "trap=maybe"},
+        {"stale=2", "stale=2"},
+        {"wgp=2", "wgp=2"},
         {"shared=/nonexistent/folder/file", "shared=/nonexistent"},
         {"sysfs=/proc/nowhere", "sysfs=/proc/nowhere"},
     };
@@ -107,6 +109,18 @@ RF_TEST(sim_settings, devices_are_as_configured) {
     RF_ASSERT_INT(hipDeviceGetUuid(&a, 0), 0);
     RF_ASSERT_INT(hipDeviceGetUuid(&b, 1), 0);
     RF_ASSERT(memcmp(a.bytes, b.bytes, 16) != 0);
+}
+
+RF_TEST(sim_settings, compute_units_in_wgp_mode) {
+    static const int plain[] = {21, 10, 10}, physical[] = {21, 21, 10};
+    sim_begin("devices=3,units=21,gpu1.wgp=plain,gpu2.wgp=1");
+    for (int i = 0; i < 3; i++) {
+        int value = 0;
+        RF_ASSERT_INT(hipDeviceGetAttribute(&value, SIM_ATTR_UNITS, i), 0);
+        RF_EXPECT_INT(value, plain[i]);
+        RF_ASSERT_INT(hipDeviceGetAttribute(&value, SIM_ATTR_PHYSICAL_UNITS, i), 0);
+        RF_EXPECT_INT(value, physical[i]);
+    }
 }
 
 RF_TEST(sim_settings, no_devices_at_all) {

@@ -3,6 +3,7 @@
 #include "sim_testing.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 static hipStream_t capture_stream;
@@ -150,4 +151,42 @@ RF_TEST(sim_graph, the_default_stream_and_a_blocking_capture_exclude_each_other)
     RF_ASSERT_INT(hipStreamDestroy(blocking), 0);
     RF_EXPECT_INT(increment(NULL), 0);
     RF_EXPECT_INT(first_word(NULL), 4);
+}
+
+/* ---- as in HIP before 7.14 ---- */
+
+static void child_ends_twice(void) {
+    hipGraph_t graph = NULL;
+    hipStream_t stream = NULL;
+    SIM_NEED(hipInit(0) == 0 && hipStreamCreateWithPriority(&stream, SIM_STREAM_NON_BLOCKING, 0) == 0);
+    SIM_NEED(hipStreamBeginCapture(stream, SIM_CAPTURE_GLOBAL) == 0);
+    void *memory = NULL;
+    SIM_NEED(hipMalloc(&memory, 256) == SIM_CAPTURE_UNSUPPORTED);
+    SIM_NEED(hipStreamEndCapture(stream, &graph) == SIM_CAPTURE_INVALIDATED);
+    hipStreamEndCapture(stream, &graph);
+}
+
+RF_TEST(sim_graph, a_stale_capture_stays_on_its_stream) {
+    begin("stale=1,fault=hipStreamEndCapture:2:901");
+    for (int i = 0; i < 2; i++) { /* spoilt by a forbidden call; ended by an injected fault */
+        hipStream_t stream = sim_stream();
+        hipStreamCaptureStatus status = 0;
+        hipGraph_t graph = NULL;
+        void *memory = NULL;
+        RF_ASSERT_INT(hipStreamBeginCapture(stream, i ? SIM_CAPTURE_RELAXED : SIM_CAPTURE_GLOBAL), 0);
+        if (!i) RF_EXPECT_INT(hipMalloc(&memory, 256), SIM_CAPTURE_UNSUPPORTED);
+        RF_EXPECT_INT(hipStreamEndCapture(stream, &graph), SIM_CAPTURE_INVALIDATED);
+        RF_ASSERT_INT(hipStreamIsCapturing(stream, &status), 0);
+        RF_EXPECT_INT(status, 2);
+        RF_EXPECT_INT(increment(stream), SIM_CAPTURE_INVALIDATED);
+        RF_EXPECT_INT(hipMemsetD8Async(words, 0, 4, stream), SIM_CAPTURE_INVALIDATED);
+        RF_ASSERT_INT(hipStreamDestroy(stream), 0);
+    }
+    RF_ASSERT_INT(increment(capture_stream), 0); /* other streams do not mind */
+    hipGraphExec_t executable = captured(1);
+    RF_ASSERT_INT(hipGraphExecDestroy(executable), 0);
+}
+
+RF_TEST(sim_graph, ending_a_stale_capture_again_crashes) {
+    sim_expect_signal(sim_child("stale=1", child_ends_twice), SIGSEGV);
 }

@@ -93,6 +93,15 @@ RF_TEST(sim_kernel, barriers_and_shared_memory_shuffled) {
     check_sums();
 }
 
+RF_TEST(sim_kernel, a_grid_has_less_than_2_to_the_32_threads) {
+    sim_begin("");
+    hipFunction_t function = sim_function("gfx1100", "sim_block_sum");
+    void *out = device_memory(64), *args[] = {&out};
+    RF_EXPECT_INT(hipModuleLaunchKernel(function, 1u << 26, 1, 1, 64, 1, 1, 0, sim_stream(), args, NULL),
+                  SIM_INVALID_CONFIGURATION);
+    RF_EXPECT_TEXT(hipGetErrorName(SIM_INVALID_CONFIGURATION), "hipErrorInvalidConfiguration");
+}
+
 RF_TEST(sim_kernel, shared_memory_is_fresh_in_every_block) {
     sim_begin("");
     uint32_t words[4];
