@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,6 +258,22 @@ RF_TEST(left, process) {
         pause_ms(3600000);
         _exit(0);
     }
+}
+/* Once killed, it needs a processor to end, and gets nearly nothing of the one that LOADED_CPU names. */
+RF_TEST(left, process_that_dies_slowly) {
+    const char *text = getenv("LOADED_CPU");
+    if (!text) RF_SKIP("LOADED_CPU is not set");
+    pid_t child = fork();
+    if (child == 0)
+        for (;;) pause_ms(3600000);
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET((size_t)atoi(text), &cpu);
+    RF_ASSERT(sched_setaffinity(child, sizeof cpu, &cpu) == 0);
+    RF_ASSERT(sched_setscheduler(child, SCHED_IDLE, &(struct sched_param){0}) == 0);
+    char pid[32];
+    snprintf(pid, sizeof pid, "%d\n", (int)child);
+    append("slow", pid);
 }
 RF_TEST(left, daemon) {
     /* out of the group and the session, its parent gone */

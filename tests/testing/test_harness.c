@@ -107,7 +107,7 @@ RF_TEST(harness, nothing_is_left_running) {
     RF_ASSERT(left != NULL);
     int pid = atoi(left + strlen("| left "));
     RF_ASSERT(pid > 1);
-    expect_gone(pid);
+    RF_EXPECT(is_gone(pid));
 }
 
 RF_TEST(harness, options) {

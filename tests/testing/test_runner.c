@@ -2,10 +2,13 @@
  * input. Each test runs a sample executable and reads what the runner says. */
 #include "runner_testing.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A folder of the test's own, history included; no GPU. */
@@ -135,19 +138,55 @@ RF_TEST(runner, rerun_failed, ENTER) {
 
 /* ---- left behind ---- */
 
+static int pid_in(const char *name) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    int pid = 0;
+    RF_ASSERT(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
+    fclose(file);
+    return pid;
+}
+
 RF_TEST(runner, processes_left_behind_fail_and_die, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "left.process"), 1);
     RF_EXPECT_CONTAINS(report, "left a process behind: ");
     RF_ASSERT_INT(run(SAMPLE, "left.daemon"), 1);
     RF_EXPECT_CONTAINS(report, "left a process behind: ");
-    char path[300];
-    snprintf(path, sizeof path, "%s/daemon", folder);
-    FILE *file = fopen(path, "r");
-    int pid = 0;
-    RF_ASSERT(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
-    fclose(file);
-    expect_gone(pid);
+    RF_EXPECT(is_gone(pid_in("daemon")));
     RF_ASSERT_INT(run(SAMPLE, "left.child_that_ends"), 0);
+}
+
+/* Keeps the last processor that this process may use busy, until killed. */
+static pid_t start_busy_loop(void) {
+    cpu_set_t cpus;
+    RF_ASSERT(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    size_t cpu = CPU_SETSIZE - 1;
+    while (!CPU_ISSET(cpu, &cpus)) cpu--;
+    char text[16];
+    snprintf(text, sizeof text, "%zu", cpu);
+    setenv("LOADED_CPU", text, 1);
+    pid_t loop = fork();
+    RF_ASSERT(loop >= 0);
+    if (loop) return loop;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
+    for (volatile unsigned long i = 0;; i++) continue;
+}
+
+/* The runner says that it was killed when it is dead, not when it has been sent the signal. */
+RF_TEST(runner, a_left_process_is_dead_before_the_run_ends, ENTER) {
+    pid_t loop = start_busy_loop();
+    int status = run(SAMPLE, "left.process_that_dies_slowly");
+    bool dead = is_gone(pid_in("slow"));
+    kill(loop, SIGKILL);
+    waitpid(loop, NULL, 0);
+    RF_EXPECT_INT(status, 1);
+    RF_EXPECT_CONTAINS(report, "left a process behind: ");
+    RF_EXPECT_CONTAINS(report, "it was killed\n");
+    RF_EXPECT(dead);
 }
 
 RF_TEST(runner, threads_left_running_fail, ENTER) {
