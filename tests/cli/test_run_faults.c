@@ -391,7 +391,6 @@ RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 120000) {
     snprintf(errors, sizeof errors, "%s/cut-errors", command_folder());
     setenv("RF_DRIVER", "sim", 1);
     setenv("RFSIM", "", 1);
-    setenv("RF_LEASE_DIR", scratch_path("leases"), 1);
     for (size_t i = 0; i < RF_COUNT(places); i++) {
         RF_TRACE("--device %s", places[i]);
         snprintf(model, sizeof model, "%s", infer_model(&letters, "letters.gguf"));
@@ -454,7 +453,6 @@ static struct process start_chat(char model[512], const char *name, const char *
     snprintf(model, 512, "%s/%s", command_folder(), name);
     setenv("RF_DRIVER", "sim", 1);
     setenv("RFSIM", rfsim, 1);
-    setenv("RF_LEASE_DIR", scratch_path("leases"), 1);
     const char *arguments[] = {"rocmforge", "run", "-m", model, "--chat", "--ctx", "60000", NULL};
     return process_start(arguments);
 }

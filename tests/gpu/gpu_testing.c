@@ -117,11 +117,8 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
     const char *asked = getenv("RF_DRIVER");
     snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
-    /* On a simulated GPU a test has its own lease folder; on a real one it uses the runner's. */
-    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s",
-             gpu_simulated() ? gpu_folder()
-             : other_leases  ? other_leases
-                             : "");
+    /* The leases of a simulated GPU are the process's own; on a real one the runner's folder is used. */
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() || !other_leases ? "" : other_leases);
     if (gpu_simulated() && !getenv("RFSIM")) gpu_set_sim("");
     for (; options && *options && count < 31; options++) {
         /* A later value of the same option replaces an earlier one. */

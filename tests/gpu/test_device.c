@@ -40,11 +40,10 @@ RF_TEST(device, a_log_callback_may_use_the_library) {
     gpu_make_runtime(&gpu, NULL);
     struct rf_runtime *runtime = NULL;
     RF_PARAMS(struct rf_runtime_params, params);
-    char leases[400], helper[600], library[600];
-    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_folder());
+    char helper[600], library[600];
     snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", rf_runtime_option(gpu.runtime, "RF_PROBE_HELPER"));
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s", rf_runtime_option(gpu.runtime, "RF_HIP_LIBRARY"));
-    const char *options[] = {"RF_DRIVER=sim", "RF_LOG=debug", leases, helper, library, NULL};
+    const char *options[] = {"RF_DRIVER=sim", "RF_LOG=debug", helper, library, NULL};
     params.log = open_from_callback;
     params.log_user = &runtime;
     params.options = options;
