@@ -112,7 +112,7 @@ static int find_process(void) {
 
 void command_expect_nothing_left(void) {
     int pid = 0;
-    for (int i = 0; i < 1000 && (pid = find_process()); i++) nanosleep(&(struct timespec){0, 10000000}, NULL);
+    for (int i = 0; i < 6000 && (pid = find_process()); i++) nanosleep(&(struct timespec){0, 10000000}, NULL);
     RF_EXPECT_INT(pid, 0);
 }
 

@@ -248,6 +248,29 @@ void gpu_sim_release_hangs(void) {
     if (release) release();
 }
 
+void gpu_hold_prepare(struct gpu *gpu, struct gpu_hold *hold) {
+    *hold = (struct gpu_hold){.flag = gpu_buffer(gpu, 4), .outcome = gpu_buffer(gpu, 4)};
+    RF_ASSERT_OK(rf_queue_create(gpu->device, NULL, &hold->other));
+    RF_ASSERT_OK(rf_fill(hold->other, hold->flag, 0, 4, 0));
+    RF_ASSERT_OK(rf_queue_wait(hold->other, RF_MS(60000)));
+}
+
+rf_status gpu_hold_launch(struct gpu *gpu, const struct gpu_hold *hold, struct rf_queue *queue) {
+    return GPU_LAUNCH(queue, gpu_kernel(gpu, "spin_forever_flag"), 1, rf_arg_buffer(hold->flag),
+                      rf_arg_buffer(hold->outcome), rf_arg_i64(gpu_simulated() ? INT64_MAX : RF_MS(9000)));
+}
+
+void gpu_hold_end(struct gpu *gpu, const struct gpu_hold *hold) {
+    RF_ASSERT_OK(GPU_LAUNCH(hold->other, gpu_kernel(gpu, "set_flag"), 1, rf_arg_buffer(hold->flag), rf_arg_u32(1)));
+    RF_ASSERT_OK(rf_queue_wait(hold->other, RF_MS(60000)));
+}
+
+void gpu_hold_finish(struct gpu_hold *hold) {
+    RF_ASSERT_OK(rf_buffer_destroy(&hold->flag));
+    RF_ASSERT_OK(rf_buffer_destroy(&hold->outcome));
+    RF_ASSERT_OK(rf_queue_destroy(&hold->other));
+}
+
 int64_t gpu_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
