@@ -22,13 +22,15 @@ struct row {
     enum kind kind;
     const char *words; /* separated by '|' */
     int64_t low, high;
+    const char *simulated; /* the default with RF_DRIVER=sim; NULL: the same default */
 };
 
-#define TEXT_ROW(name, value, help) {{name, value, help}, TEXT, NULL, 0, 0}
-#define CHOICE_ROW(name, value, words, help) {{name, value, help}, CHOICE, words, 0, 0}
-#define LIST_ROW(name, value, words, help) {{name, value, help}, LIST, words, 0, 0}
-#define NUMBER_ROW(name, value, low, high, help) {{name, value, help}, NUMBER, NULL, low, high}
-#define FOREIGN_ROW(name, value, help) {{name, value, help}, FOREIGN, NULL, 0, 0}
+#define TEXT_ROW(name, value, help) {{name, value, help}, TEXT, NULL, 0, 0, NULL}
+#define CHOICE_ROW(name, value, words, help) {{name, value, help}, CHOICE, words, 0, 0, NULL}
+#define LIST_ROW(name, value, words, help) {{name, value, help}, LIST, words, 0, 0, NULL}
+#define NUMBER_ROW(name, value, low, high, help) {{name, value, help}, NUMBER, NULL, low, high, NULL}
+#define DEADLINE_ROW(name, value, simulated, help) {{name, value, help}, NUMBER, NULL, 1, 3600000, simulated}
+#define FOREIGN_ROW(name, value, help) {{name, value, help}, FOREIGN, NULL, 0, 0, NULL}
 
 /* clang-format off */
 static const struct row table[] = {
@@ -40,8 +42,11 @@ static const struct row table[] = {
     TEXT_ROW("RF_BUDGET", "70%",
         "GPU memory to take at most: 70% (of what is free), 12GiB, keep=2GiB, keep=30%, or several with commas"),
     TEXT_ROW("RF_HOST_BUDGET", "60%", "host memory to take at most, of what is available; written as RF_BUDGET"),
-    NUMBER_ROW("RF_TIMEOUT_MS", "10000", 1, 3600000, "deadline of waits that name none, in milliseconds"),
-    NUMBER_ROW("RF_PROBE_TIMEOUT_MS", "10000", 1, 3600000, "deadline for finding the GPUs, in milliseconds"),
+    /* The simulated driver computes on the host, at the pace that the host's other work leaves it. */
+    DEADLINE_ROW("RF_TIMEOUT_MS", "10000", "200000",
+        "deadline of waits that name none, in milliseconds; with RF_DRIVER=sim 200000 unless it is given"),
+    DEADLINE_ROW("RF_PROBE_TIMEOUT_MS", "10000", "200000",
+        "deadline for finding the GPUs, in milliseconds; with RF_DRIVER=sim 200000 unless it is given"),
     TEXT_ROW("RF_PROBE_HELPER", "", "path of the probe helper; empty: found beside the library"),
     LIST_ROW("RF_CHECK", "", "guard|poison|handle|launch",
         "checks that cost time, with commas: guard (bands around allocations), poison (fresh and freed memory is "
@@ -110,6 +115,13 @@ static void describe_allowed(const struct row *row, char *text, size_t size) {
         snprintf(text, size, "%s%s", row->kind == LIST ? "with commas, some of " : "one of ", row->words);
 }
 
+enum { DRIVER_ROW = 0 }; /* RF_DRIVER comes first: other defaults depend on it */
+
+static const char *default_of(const struct row *row, const struct rf_options *options) {
+    bool simulated = row->simulated && strcmp(options->values[DRIVER_ROW], "sim") == 0;
+    return simulated ? row->simulated : row->shown.default_value;
+}
+
 static rf_status check_value(const struct row *row, const char *value) {
     int64_t number = 0;
     bool valid = true;
@@ -159,7 +171,7 @@ rf_status rf_options_create(const char *const *overrides, struct rf_options **ou
     if (!options) return rf_fail(RF_E_NO_MEMORY, "no memory for the options");
     for (size_t i = 0; i < RF_COUNT(table); i++) {
         const char *value = given[i] ? given[i] : getenv(table[i].shown.name);
-        if (!value || !*value) value = table[i].shown.default_value;
+        if (!value || !*value) value = default_of(&table[i], options);
         status = check_value(&table[i], value);
         if (status == RF_OK && !(options->values[i] = strdup(value)))
             status = rf_fail(RF_E_NO_MEMORY, "no memory for the options");

@@ -43,6 +43,7 @@ struct rf_lease;
 struct rf_lease_params {
     const char *dir;  /* NULL: $XDG_RUNTIME_DIR/rocmforge, else a private folder of this user */
     const char *uuid; /* of the GPU */
+    bool own;         /* the GPU is this process's own, so its leases are: no folder is used */
     struct rf_budget_spec spec;
     /* Measures live free memory; called with the lease table locked. */
     rf_status (*live_free)(void *user, uint64_t *free_bytes);
@@ -85,8 +86,9 @@ struct rf_lease_entry {
     bool part; /* of another process's lease */
     bool mine;
 };
-/* Visits all live leases on a GPU; for doctor and tests. */
-rf_status rf_lease_survey(const char *dir, const char *uuid,
+/* Visits all live leases on a GPU; for doctor and tests. own: as in struct rf_lease_params; only those of this
+ * process and of processes that use parts of them are found. */
+rf_status rf_lease_survey(const char *dir, const char *uuid, bool own,
                           bool (*visit)(void *user, const struct rf_lease_entry *entry), void *user);
 
 #endif

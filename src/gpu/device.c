@@ -164,21 +164,22 @@ static rf_status read_limits(struct rf_device *device) {
                             "stream_priorities", NULL);
 }
 
-const char *rf_lease_key(const struct rf_device_info *info) {
-    return info->uuid[0] ? info->uuid : info->pci[0] ? info->pci : info->name;
+void rf_lease_place(struct rf_runtime *runtime, int index, const struct rf_device_info *info,
+                    struct rf_lease_params *place) {
+    const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
+    *place = (struct rf_lease_params){.dir = dir && *dir ? dir : NULL};
+    place->uuid = info->uuid[0] ? info->uuid : info->pci[0] ? info->pci : info->name;
+    place->own = !place->dir && rf_gpu_probe(runtime)->source[index].own;
 }
 
 static rf_status open_lease(struct rf_device *device, const struct rf_budget_spec *spec) {
     struct rf_runtime *runtime = device->runtime;
-    const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
-    struct rf_lease_params lease = {
-        .dir = dir && *dir ? dir : NULL,
-        .uuid = rf_lease_key(&device->info),
-        .spec = *spec,
-        .live_free = live_free_for_lease,
-        .user = device,
-        .timeout_ns = runtime->timeout_ns,
-    };
+    struct rf_lease_params lease;
+    rf_lease_place(runtime, device->info.index, &device->info, &lease);
+    lease.spec = *spec;
+    lease.live_free = live_free_for_lease;
+    lease.user = device;
+    lease.timeout_ns = runtime->timeout_ns;
     rf_status status = rf_lease_open(&lease, &device->lease, &device->terms);
     if (status || device->terms.promised_bytes) return status;
     char limit[32];

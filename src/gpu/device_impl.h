@@ -484,8 +484,11 @@ static inline bool rf_device_is_lost(const struct rf_device *device) {
 rf_status rf_device_mark_lost(struct rf_device *device, const char *format, ...) RF_PRINTF(2, 3);
 rf_status rf_device_lost_status(struct rf_device *device);
 void rf_device_note(struct rf_device *device, enum rf_log_level level, const char *format, ...) RF_PRINTF(3, 4);
-/* The key under which a GPU's leases are recorded. */
-const char *rf_lease_key(const struct rf_device_info *info);
+/* Sets dir, uuid and own: where the leases of a GPU are recorded. A simulated GPU that no other process shares has
+ * leases that no other process shares either, unless RF_LEASE_DIR names a folder for them. info: borrowed by place.
+ */
+void rf_lease_place(struct rf_runtime *runtime, int index, const struct rf_device_info *info,
+                    struct rf_lease_params *place);
 /* Closes everything that is open, for rf_runtime_destroy, and frees the struct. */
 void rf_device_free(struct rf_device *device);
 

@@ -60,17 +60,33 @@ static void settle(const struct rf_lease *lease, const struct rf_budget_spec *sp
 static rf_status attach(struct rf_lease *lease, const struct rf_budget_spec *spec, const struct view *view);
 static rf_status occupy(struct rf_lease *lease, const struct view *view, const struct rf_lease_terms *terms);
 static rf_status check_owner(const struct rf_lease *lease, const char *what);
+static rf_status refuse_part(const char *id);
 
 static uint64_t add_saturate(uint64_t a, uint64_t b) {
     uint64_t sum;
     return rf_add_overflows(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+/* A part is found where its id says that it was lent, whatever else the parameters say. */
+static rf_status acquire(const struct rf_lease_params *params, struct rf_lease_table **table) {
+    int pid, fd, end = 0;
+    unsigned slot;
+    unsigned long long generation;
+    if (!params->spec.has_part)
+        return params->own ? rf_lease_table_acquire_own(params->uuid, true, table)
+                           : rf_lease_table_acquire(params->dir, params->uuid, true, table);
+    const char *id = params->spec.part_id;
+    if (sscanf(id, "%d-%u-%16llx-fd%d%n", &pid, &slot, &generation, &fd, &end) != 4 || id[end])
+        return rf_lease_table_acquire(params->dir, params->uuid, true, table);
+    rf_status status = rf_lease_table_acquire_lent(pid, fd, params->uuid, table);
+    return status == RF_E_NOT_FOUND ? refuse_part(id) : status;
+}
+
 /* Acquires and locks the table; the file may have been replaced since it was last opened. */
-static rf_status enter(struct rf_lease *lease, const char *dir, const char *uuid, struct view *view) {
+static rf_status enter(struct rf_lease *lease, const struct rf_lease_params *params, struct view *view) {
     int64_t deadline_ns = rf_deadline_after(lease->timeout_ns);
     for (int tries = 0;; tries++) {
-        rf_status status = rf_lease_table_acquire(dir, uuid, true, &lease->table);
+        rf_status status = acquire(params, &lease->table);
         if (status) return status;
         status = rf_lease_table_lock(lease->table, deadline_ns);
         bool replaced = false;
@@ -97,7 +113,7 @@ rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **
         lease->live_free = params->live_free;
         lease->user = params->user;
         lease->timeout_ns = params->timeout_ns;
-        status = enter(lease, params->dir, params->uuid, view);
+        status = enter(lease, params, view);
     }
     if (!status) {
         if (params->spec.has_part) status = attach(lease, &params->spec, view);
@@ -344,17 +360,28 @@ static rf_status check_owner(const struct rf_lease *lease, const char *what) {
 /* ---- parts ---- */
 
 /* Writes "PID-SLOT-GENERATION": the pid is for people to read, the generation prevents guessing. */
-static void write_id(const struct rf_lease_slot *slot, uint32_t index, char *id, size_t size) {
-    snprintf(id, size, "%d-%u-%016llx", (int)slot->owner.pid, (unsigned)index, (unsigned long long)slot->generation);
+/* own_fd: the lender's descriptor of a table that is in no folder, by which others find it; -1: it is in a folder. */
+static void write_id(const struct rf_lease_slot *slot, uint32_t index, int own_fd, char *id, size_t size) {
+    int length = snprintf(id, size, "%d-%u-%016llx", (int)slot->owner.pid, (unsigned)index,
+                          (unsigned long long)slot->generation);
+    if (own_fd >= 0) snprintf(id + length, size - (size_t)length, "-fd%d", own_fd);
 }
 
+static rf_status refuse_part(const char *id) {
+    return rf_fail(RF_E_NOT_FOUND,
+                   "part=%s is not lent on this GPU: its lender ended or took it back; unset RF_BUDGET or ask anew",
+                   id);
+}
+
+/* What follows the generation in an id is the lender's descriptor, which only the lender knows. */
 static bool find_lent(struct rf_lease_table *table, const struct view *view, const char *id, uint32_t *index) {
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
         const struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
         char found[64];
         if (!view->live[i] || slot->kind != RF_LEASE_LENT) continue;
-        write_id(slot, i, found, sizeof found);
-        if (strcmp(found, id) == 0) {
+        write_id(slot, i, -1, found, sizeof found);
+        size_t length = strlen(found);
+        if (strncmp(found, id, length) == 0 && (!id[length] || id[length] == '-')) {
             *index = i;
             return true;
         }
@@ -382,11 +409,7 @@ static bool in_use(struct rf_lease_table *table, const struct view *view, uint64
 
 static rf_status attach(struct rf_lease *lease, const struct rf_budget_spec *spec, const struct view *view) {
     uint32_t index;
-    if (!find_lent(lease->table, view, spec->part_id, &index))
-        return rf_fail(
-            RF_E_NOT_FOUND,
-            "part=%s is not lent on this GPU: its lender ended or took it back; unset RF_BUDGET or ask anew",
-            spec->part_id);
+    if (!find_lent(lease->table, view, spec->part_id, &index)) return refuse_part(spec->part_id);
     const struct rf_lease_slot *record = rf_lease_table_slot(lease->table, index);
     uint32_t above = record->parent.slot;
     if (above >= RF_LEASE_SLOTS || !view->live[above] ||
@@ -434,7 +457,7 @@ static rf_status lend_locked(struct rf_lease *lease, uint64_t bytes, const struc
     if (status) return status;
     struct rf_lease_slot *record = rf_lease_table_slot(lease->table, index);
     char id[64], text[128];
-    write_id(record, index, id, sizeof id);
+    write_id(record, index, rf_lease_table_own_fd(lease->table), id, sizeof id);
     int length = snprintf(text, sizeof text, "part=%s:%llu", id, (unsigned long long)bytes);
     if ((size_t)length >= size) {
         rf_lease_slot_give_up(lease->table, index);
@@ -506,14 +529,15 @@ rf_status rf_lease_reclaim(struct rf_lease *lease, const char *spec, uint64_t *b
 /* ---- for doctor and tests ---- */
 
 /* The entries are copied under the lock and shown without it, so visit may call anything. */
-rf_status rf_lease_survey(const char *dir, const char *uuid,
+rf_status rf_lease_survey(const char *dir, const char *uuid, bool own,
                           bool (*visit)(void *user, const struct rf_lease_entry *entry), void *user) {
     if (!uuid || !uuid[0] || !visit)
         return rf_fail(RF_E_INVALID, "rf_lease_survey needs the GPU's uuid and a function to call");
     struct rf_lease_table *table;
     struct rf_saved_error saved;
     rf_error_save(&saved);
-    rf_status status = rf_lease_table_acquire(dir, uuid, false, &table);
+    rf_status status =
+        own ? rf_lease_table_acquire_own(uuid, false, &table) : rf_lease_table_acquire(dir, uuid, false, &table);
     if (status == RF_E_NOT_FOUND) {
         rf_error_restore(&saved);
         return RF_OK;

@@ -1,6 +1,8 @@
 /* The lease table: what lease.c and lease_table.c share.
  *
- * One file per GPU in a folder of this user's, mapped by every process that holds a lease on that GPU. lease_table.c
+ * One file per GPU in a folder of this user's, mapped by every process that holds a lease on that GPU. The table of a
+ * GPU that is one process's own (a simulated one) is a memfd of that process; a process that was lent a part of such
+ * a lease opens it through /proc/PID/fd, which the part's id names, and it goes with the last of them. lease_table.c
  * knows files, locks and which processes are alive; lease.c knows what a promise is.
  *
  * Invariants
@@ -71,6 +73,7 @@ struct rf_lease_table { /* used by lease_table.c only; here for the tests of rf_
     int references; /* under the registry's mutex */
     dev_t device;
     ino_t inode;
+    char *own_uuid; /* owned; a memfd: the GPU that it is for. NULL: a file in a folder */
     int fd;
     unsigned char *map;
     pthread_mutex_t mutex; /* recursive; this process's side of the table lock */
@@ -82,6 +85,12 @@ struct rf_lease_table { /* used by lease_table.c only; here for the tests of rf_
 /* Opens the table of a GPU, or finds it among the tables that this process has open. create false: RF_E_NOT_FOUND
  * where there is none yet. Each acquire needs a release. */
 rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out);
+/* The table of a GPU that is this process's own: the memfd that this process made or was lent a part of. */
+rf_status rf_lease_table_acquire_own(const char *uuid, bool create, struct rf_lease_table **out);
+/* The table in the memfd that another process (or this one) has open as this descriptor. */
+rf_status rf_lease_table_acquire_lent(int pid, int fd, const char *uuid, struct rf_lease_table **out);
+/* This process's descriptor of the table, for others to find it by; -1 where it is a file in a folder. */
+int rf_lease_table_own_fd(const struct rf_lease_table *table);
 void rf_lease_table_release(struct rf_lease_table *table);
 /* True if the process that this one was forked from made the table; it must not be touched then. Makes no system
  * call. */

@@ -22,7 +22,8 @@ rf_status rf_device_leases(struct rf_runtime *runtime, int index,
     RF_PARAMS(struct rf_device_info, info);
     rf_status status = rf_device_info_at(runtime, index, &info);
     if (status != RF_OK) return status;
-    const char *dir = rf_runtime_option(runtime, "RF_LEASE_DIR");
     struct survey survey = {visit, user};
-    return rf_lease_survey(dir && *dir ? dir : NULL, rf_lease_key(&info), pass_on, &survey);
+    struct rf_lease_params place;
+    rf_lease_place(runtime, index, &info, &place);
+    return rf_lease_survey(place.dir, place.uuid, place.own, pass_on, &survey);
 }

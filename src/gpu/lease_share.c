@@ -34,11 +34,12 @@ static rf_status live_free(void *user, uint64_t *free_bytes) {
     return RF_OK;
 }
 
-static rf_status take_turn(struct rf_share *share, const char *dir, const char *key, int64_t deadline_ns) {
+static rf_status take_turn(struct rf_share *share, const struct rf_lease_params *place, int64_t deadline_ns) {
     struct rf_backoff backoff;
     int holder = 0;
     bool said = false;
-    rf_status status = rf_lease_table_acquire(dir, key, true, &share->turn);
+    rf_status status = place->own ? rf_lease_table_acquire_own(place->uuid, true, &share->turn)
+                                  : rf_lease_table_acquire(place->dir, place->uuid, true, &share->turn);
     if (status) return status;
     rf_backoff_begin(&backoff);
     while (!rf_lease_table_take_turn(share->turn, &holder)) {
@@ -69,22 +70,23 @@ rf_status rf_share_create(struct rf_runtime *runtime, const struct rf_share_para
     share->free_bytes = params->free_bytes;
     share->info.struct_size = sizeof share->info;
     const char *budget = params->budget ? params->budget : rf_options_get(runtime->options, "RF_BUDGET");
-    const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
     const char *sysfs = rf_options_get(runtime->options, "RF_SYSFS");
     const char *nvml = rf_options_get(runtime->options, "RF_NVML_LIBRARY");
-    if (!*dir) dir = NULL;
-    struct rf_lease_params lease = {
-        .dir = dir, .live_free = live_free, .user = share, .timeout_ns = runtime->timeout_ns};
     status = rf_device_info_at(runtime, params->index, &share->info);
-    if (!status) status = rf_budget_parse(budget, &lease.spec);
     if (status) goto fail;
-    lease.uuid = rf_lease_key(&share->info);
+    struct rf_lease_params lease;
+    rf_lease_place(runtime, params->index, &share->info, &lease);
+    lease.live_free = live_free;
+    lease.user = share;
+    lease.timeout_ns = runtime->timeout_ns;
+    status = rf_budget_parse(budget, &lease.spec);
+    if (status) goto fail;
     if (share->info.simulated && !strcmp(sysfs, "/sys")) sysfs = "/dev/null";
     status = rf_witness_create_with((enum rf_driver_kind)rf_gpu_probe(runtime)->source[params->index].kind, sysfs,
                                     *nvml ? nvml : NULL, share->info.pci, share->info.uuid, &share->witness);
     if (!status && params->exclusive)
         status = take_turn(
-            share, dir, lease.uuid,
+            share, &lease,
             rf_deadline_after(params->timeout_ns == RF_TIMEOUT_DEFAULT ? runtime->timeout_ns : params->timeout_ns));
     if (!status) status = rf_lease_open(&lease, &share->lease, &share->terms);
     if (status) goto fail;

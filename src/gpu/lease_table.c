@@ -209,6 +209,7 @@ static rf_status repair(struct rf_lease_table *table) {
 
 bool rf_lease_table_replaced(const struct rf_lease_table *table) {
     struct stat at_path;
+    if (table->own_uuid) return false;
     return lstat(table->path, &at_path) < 0 || at_path.st_dev != table->device || at_path.st_ino != table->inode;
 }
 
@@ -335,44 +336,34 @@ static struct rf_lease_table *find_table(const struct rf_lease_registry *registr
     return table;
 }
 
-/* The registry must be locked. It looks before it opens the file: see invariant 4 in lease_impl.h. */
-static rf_status open_table(struct rf_lease_registry *registry, int folder, const char *name, const char *path,
-                            bool create, struct rf_lease_table **out) {
+/* The registry must be locked. Takes the descriptor over, on failure too, except for RF_E_BUSY: a descriptor of a
+ * table that is in use must stay open; at most one descriptor is ever kept open like this. */
+static rf_status add_table(struct rf_lease_registry *registry, int fd, const char *path, const char *own_uuid,
+                           struct rf_lease_table **out) {
     struct stat file;
-    if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0) {
-        struct rf_lease_table *found = find_table(registry, &file);
-        if (found) {
-            found->references++;
-            *out = found;
-            return RF_OK;
-        }
-    } else if (!create && errno == ENOENT) {
-        return rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
-    }
-    struct rf_lease_table *table = calloc(1, sizeof *table + strlen(path) + 1);
-    if (!table) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease table %s", path);
     rf_status status = RF_OK;
-    table->map = MAP_FAILED;
-    table->fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
-    if (table->fd < 0 || fstat(table->fd, &file) < 0)
-        status =
-            rf_fail(RF_E_IO, "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
+    unsigned char *map = MAP_FAILED;
+    struct rf_lease_table *table = calloc(1, sizeof *table + strlen(path) + 1);
+    char *uuid = own_uuid ? strdup(own_uuid) : NULL;
+    if (!table || (own_uuid && !uuid))
+        status = rf_fail(RF_E_NO_MEMORY, "no memory for the lease table %s", path);
+    else if (fstat(fd, &file) < 0)
+        status = rf_fail(RF_E_IO, "looking at %s failed: %s", path, strerror(errno));
     else if (!S_ISREG(file.st_mode) || file.st_uid != geteuid() || (file.st_mode & 022))
         status = rf_fail(RF_E_IO, "%s is not a private file of this user; remove it", path);
-    else if ((table->map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, table->fd, 0)) == MAP_FAILED)
+    else if ((map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
         status = rf_fail(RF_E_IO, "mapping %s failed: %s", path, strerror(errno));
     else if (find_table(registry, &file)) /* an open table's file was moved here between the two looks */
         status = rf_fail(RF_E_BUSY, "%s is being replaced; try again", path);
     if (status) {
-        /* A descriptor of a table that is in use must stay open; at most one descriptor is ever kept open like this.
-         */
-        if (table->fd >= 0 && status != RF_E_BUSY) close(table->fd);
-        if (table->map != MAP_FAILED) munmap(table->map, TABLE_BYTES);
+        if (status != RF_E_BUSY) close(fd);
+        if (map != MAP_FAILED) munmap(map, TABLE_BYTES);
+        free(uuid);
         free(table);
         return status;
     }
     if (!(file.st_mode & S_ISVTX))
-        (void)fchmod(table->fd, S_ISVTX | 0600); /* keeps programs that clean runtime folders by age away */
+        (void)fchmod(fd, S_ISVTX | 0600); /* keeps programs that clean runtime folders by age away */
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
@@ -382,11 +373,36 @@ static rf_status open_table(struct rf_lease_registry *registry, int folder, cons
     table->references = 1;
     table->device = file.st_dev;
     table->inode = file.st_ino;
+    table->fd = fd;
+    table->map = map;
+    table->own_uuid = uuid;
     memcpy(table->path, path, strlen(path) + 1);
     table->next = registry->tables;
     registry->tables = table;
     *out = table;
     return RF_OK;
+}
+
+static bool refer(struct rf_lease_table *found, struct rf_lease_table **out) {
+    if (!found) return false;
+    found->references++;
+    *out = found;
+    return true;
+}
+
+/* The registry must be locked. It looks before it opens the file: see invariant 4 in lease_impl.h. */
+static rf_status open_table(struct rf_lease_registry *registry, int folder, const char *name, const char *path,
+                            bool create, struct rf_lease_table **out) {
+    struct stat file;
+    if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0) {
+        if (refer(find_table(registry, &file), out)) return RF_OK;
+    } else if (!create && errno == ENOENT) {
+        return rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
+    }
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
+    if (fd < 0)
+        return rf_fail(RF_E_IO, "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
+    return add_table(registry, fd, path, NULL, out);
 }
 
 rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out) {
@@ -403,6 +419,61 @@ rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create,
     pthread_mutex_unlock(&registry->mutex);
     close(folder);
     return status;
+}
+
+/* The name of a GPU's memfd, which readlink shows with this in front. */
+#define OWN_PREFIX "/memfd:rocmforge-leases-"
+
+static rf_status make_own(struct rf_lease_registry *registry, const char *uuid, struct rf_lease_table **out) {
+    char name[160], path[64];
+    snprintf(name, sizeof name, "%s%.100s", OWN_PREFIX + strlen("/memfd:"), uuid);
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0 || fchmod(fd, 0600) < 0) {
+        rf_status status = rf_fail(RF_E_IO, "no memory file for this process's leases: %s", strerror(errno));
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)registry->pid, fd);
+    return add_table(registry, fd, path, uuid, out);
+}
+
+rf_status rf_lease_table_acquire_own(const char *uuid, bool create, struct rf_lease_table **out) {
+    struct rf_lease_registry *registry = get_registry();
+    if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
+    pthread_mutex_lock(&registry->mutex);
+    struct rf_lease_table *found = registry->tables;
+    while (found && (!found->own_uuid || strcmp(found->own_uuid, uuid) != 0)) found = found->next;
+    rf_status status = RF_OK;
+    if (!refer(found, out))
+        status = create ? make_own(registry, uuid, out)
+                        : rf_fail(RF_E_NOT_FOUND, "this process has no lease on its GPU %s", uuid);
+    pthread_mutex_unlock(&registry->mutex);
+    return status;
+}
+
+rf_status rf_lease_table_acquire_lent(int pid, int fd, const char *uuid, struct rf_lease_table **out) {
+    char path[64], target[256], wanted[160];
+    struct stat file;
+    struct rf_lease_registry *registry = get_registry();
+    if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    int length = snprintf(wanted, sizeof wanted, "%s%.100s ", OWN_PREFIX, uuid); /* " (deleted)" follows */
+    /* The pid may be another process's by now: only a file with the right name is opened. */
+    if (readlink(path, target, sizeof target) < length || memcmp(target, wanted, (size_t)length) != 0)
+        return rf_fail(RF_E_NOT_FOUND, "%s is not the lease table of a GPU %s", path, uuid);
+    pthread_mutex_lock(&registry->mutex);
+    rf_status status = RF_OK;
+    if (stat(path, &file) < 0 || !refer(find_table(registry, &file), out)) {
+        int mine = open(path, O_RDWR | O_CLOEXEC);
+        status = mine < 0 ? rf_fail(RF_E_NOT_FOUND, "opening %s failed: %s", path, strerror(errno))
+                          : add_table(registry, mine, path, uuid, out);
+    }
+    pthread_mutex_unlock(&registry->mutex);
+    return status;
+}
+
+int rf_lease_table_own_fd(const struct rf_lease_table *table) {
+    return table->own_uuid ? table->fd : -1;
 }
 
 void rf_lease_table_release(struct rf_lease_table *table) {
@@ -422,6 +493,7 @@ void rf_lease_table_release(struct rf_lease_table *table) {
     pthread_mutex_unlock(&registry->mutex);
     if (last) {
         pthread_mutex_destroy(&table->mutex);
+        free(table->own_uuid);
         free(table);
     }
 }

@@ -17,7 +17,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Another process holds the lock for a short time while it decides; a process that is stopped must not stop us. */
+/* Another process holds the lock for a short time while it decides; a process that is stopped must not stop us. With
+ * a deadline of more than 10 s the patience is a fifth of it. */
 #define LEASE_PATIENCE_NS RF_MS(2000)
 #define FLOOR_LOOK_EVERY_NS RF_MS(100)
 #define DRIVER_GROWTH_BYTES ((uint64_t)32 << 20) /* at most, beyond what was measured at its start */
@@ -36,7 +37,8 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
         status = rf_host_charge(&runtime->host, bytes, false);
         if (status) return status;
     }
-    status = rf_lease_lock(device->lease, rf_deadline_after(RF_MIN(runtime->timeout_ns, LEASE_PATIENCE_NS)));
+    int64_t patience_ns = RF_MIN(runtime->timeout_ns, RF_MAX(LEASE_PATIENCE_NS, runtime->timeout_ns / 5));
+    status = rf_lease_lock(device->lease, rf_deadline_after(patience_ns));
     if (status) goto release;
     status = decide(device, bytes);
     if (!status) {

@@ -460,7 +460,7 @@ static void add_device(const struct asked *asked, const struct rf_probe_device *
     copy_printable(info->pci, sizeof info->pci, device->pci);
     copy_printable(info->driver, sizeof info->driver, report->label);
     info->vendor = report->kind == RF_DRIVER_CUDA ? RF_VENDOR_NVIDIA : RF_VENDOR_AMD;
-    info->simulated = report->simulated;
+    info->simulated = report->simulated != RF_PROBE_NOT_SIMULATED;
     info->integrated = device->integrated;
     info->display = (enum rf_tristate)device->display;
     info->total_bytes = device->total_bytes;
@@ -472,6 +472,7 @@ static void add_device(const struct asked *asked, const struct rf_probe_device *
     info->max_shared_bytes_per_block = device->max_shared_bytes_per_block;
     result->source[result->count].kind = (int)report->kind;
     result->source[result->count].ordinal = device->ordinal;
+    result->source[result->count].own = report->simulated == RF_PROBE_SIMULATED;
     snprintf(result->source[result->count].library, sizeof result->source[0].library, "%s", report->library);
 
     info->usable = rf_probe_device_plausible(report->kind, device, info->reason, sizeof info->reason);

@@ -20,6 +20,7 @@ struct rf_probe_result {
     struct {
         int kind; /* enum rf_driver_kind */
         int ordinal;
+        bool own; /* other processes that use this driver do not see this device but one of their own */
         char library[512];
     } source[RF_MAX_DEVICES];
 };

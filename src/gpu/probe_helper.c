@@ -9,6 +9,7 @@
 #include "gpu/budget.h"
 #include "gpu/device_nodes.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +21,12 @@
 
 static void say_step(int fd, const char *format, ...) RF_PRINTF(2, 3);
 static bool write_all(int fd, const char *text, size_t length);
+static bool is_shared(const struct rf_driver *driver) {
+    int (*shared)(void) = NULL;
+    *(void **)&shared = dlsym(driver->library, "rfsim_shared");
+    return shared && shared();
+}
+
 static void ask_driver(int fd, const struct rf_options *options, struct rf_probe_report *report);
 static void be_expendable(const struct rf_options *options);
 static void forget_environment(void);
@@ -90,7 +97,7 @@ static void ask_driver(int fd, const struct rf_options *options, struct rf_probe
         keep_reason(report, status);
         return;
     }
-    report->simulated = driver.simulated;
+    report->simulated = driver.simulated ? RF_PROBE_SIMULATED : RF_PROBE_NOT_SIMULATED;
     snprintf(report->library, sizeof report->library, "%s", driver.path);
     say_step(fd, "initialising %s", driver.path);
     status = rf_driver_init(&driver);
@@ -105,6 +112,7 @@ static void ask_driver(int fd, const struct rf_options *options, struct rf_probe
             add_device_nodes(report, rf_options_get(options, "RF_DEV"));
         return;
     }
+    if (driver.simulated && is_shared(&driver)) report->simulated = RF_PROBE_SIMULATED_SHARED;
     /* A simulated GPU is not in the real kernel's figures. */
     if (driver.simulated && sysfs && strcmp(sysfs, "/sys") == 0) sysfs = NULL;
     for (int i = 0; i < report->count; i++) {

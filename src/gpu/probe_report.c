@@ -90,7 +90,7 @@ size_t rf_probe_report_write(const struct rf_probe_report *report, char *text, s
     if (report->count < 0 || report->count > RF_MAX_DEVICES) return 0;
     put(&sink, "begin\n", 6);
     put_text(&sink, "driver", report->kind == RF_DRIVER_CUDA ? "cuda" : "hip");
-    put_int(&sink, "simulated", report->simulated);
+    put_int(&sink, "simulated", (int)report->simulated);
     put_text(&sink, "library", report->library);
     put_text(&sink, "label", report->label);
     put_int(&sink, "status", (int)report->status);
@@ -229,7 +229,8 @@ static rf_status parse_body(struct cursor *cursor, struct rf_probe_report *repor
         if (taken != RF_OK) return taken;
     }
     if (strcmp(driver, "hip") != 0 && strcmp(driver, "cuda") != 0) return malformed(cursor, "no such driver", driver);
-    if (simulated != 0 && simulated != 1) return malformed(cursor, "not a value for", "simulated");
+    if (simulated < RF_PROBE_NOT_SIMULATED || simulated > RF_PROBE_SIMULATED_SHARED)
+        return malformed(cursor, "not a value for", "simulated");
     if (status != RF_OK && status != RF_E_NO_DRIVER && status != RF_E_NO_DEVICE && status != RF_E_DRIVER)
         return malformed(cursor, "not a value for", "status");
     if (report->count < 0 || report->count > RF_MAX_DEVICES) return malformed(cursor, "not a value for", "devices");
@@ -237,7 +238,7 @@ static rf_status parse_body(struct cursor *cursor, struct rf_probe_report *repor
         return malformed(cursor, "status, reason and devices contradict each other", NULL);
     if (status == RF_OK && report->library[0] != '/') return malformed(cursor, "not a value for", "library");
     report->kind = strcmp(driver, "cuda") == 0 ? RF_DRIVER_CUDA : RF_DRIVER_HIP;
-    report->simulated = simulated;
+    report->simulated = (enum rf_probe_simulated)simulated;
     report->status = (rf_status)status;
 
     for (int i = 0; i < report->count; i++) {

@@ -30,9 +30,15 @@ struct rf_probe_device {
     char fault[160]; /* what went wrong while asking; empty if nothing did */
 };
 
+enum rf_probe_simulated {
+    RF_PROBE_NOT_SIMULATED,
+    RF_PROBE_SIMULATED,        /* each process has devices of its own */
+    RF_PROBE_SIMULATED_SHARED, /* processes share the devices: RFSIM has shared= */
+};
+
 struct rf_probe_report {
     enum rf_driver_kind kind;
-    bool simulated;
+    enum rf_probe_simulated simulated;
     char library[512]; /* absolute path of what was loaded; empty if nothing was */
     char label[64];
     rf_status status;

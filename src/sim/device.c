@@ -60,12 +60,13 @@ hipError_t hipDeviceTotalMem(size_t *bytes, hipDevice_t index) {
     return SIM_OK;
 }
 
-/* The same device of the same configuration has the same name in every process. */
+/* The same device of the same configuration has the same UUID in every process; one that processes share (shared=)
+ * has another UUID for each path. */
 static void make_uuid(const struct sim_device *device, char bytes[16]) {
     char text[17];
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const char *parts[] = {device->config->name, device->config->arch, device->config->pci};
-    for (size_t i = 0; i < 3; i++)
+    const char *parts[] = {device->config->name, device->config->arch, device->config->pci, sim.config.shared};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         for (const char *c = parts[i]; *c; c++) hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
     hash += (uint64_t)device->index;
     snprintf(text, sizeof text, "%016llx", (unsigned long long)sim_random(&hash));

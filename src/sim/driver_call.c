@@ -280,6 +280,10 @@ const char *rfsim_version(void) {
     return "1";
 }
 
+int rfsim_shared(void) {
+    return sim.config.shared[0] != 0;
+}
+
 void rfsim_stats(struct rfsim_stats *stats) {
     size_t size = stats->struct_size < sizeof *stats ? stats->struct_size : sizeof *stats;
     sim_lock(&sim.lock);

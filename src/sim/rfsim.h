@@ -29,6 +29,8 @@ struct rfsim_stats {
 #define RFSIM_EXPORT __attribute__((visibility("default")))
 
 RFSIM_EXPORT const char *rfsim_version(void); /* a loader recognises the simulated driver by this symbol */
+RFSIM_EXPORT int
+rfsim_shared(void); /* 1: the devices' memory is shared with other processes (shared=); 0: it is not */
 RFSIM_EXPORT void rfsim_stats(struct rfsim_stats *stats);
 RFSIM_EXPORT uint64_t rfsim_call_count(void);
 RFSIM_EXPORT uint64_t rfsim_entry_count(const char *entry); /* calls of "hipMalloc"; UINT64_MAX: no such entry */

@@ -1,10 +1,14 @@
 /* A child process that may do anything: its record, its output, its deadline, and what it leaves behind.
  *
- * Invariants: this code never blocks on a child; the memory for what a child writes is bounded; past its deadline a
- * child is asked to end (SIGTERM), then killed; when it has ended, its whole process group and every descendant that
- * can be found are killed before it is reaped, while its pid cannot belong to another process. The bounds and the
- * order of asking, killing and reaping are asserted. Must not wait for the end of a pipe: a process that the child
- * left behind may hold it open. */
+ * Invariants: this code never blocks on a child, except that rf_test_child_finish waits a bounded time for the death
+ * of what it killed; the memory for what a child writes is bounded; past its deadline a child is asked to end
+ * (SIGTERM), then killed; when it has ended, its whole process group and every descendant that can be found are
+ * killed, and are dead or named as not dead, before it is reaped, while its pid cannot belong to another process. The
+ * bounds and the order of asking, killing and reaping are asserted. Must not wait for the end of a pipe: a process
+ * that the child left behind may hold it open.
+ *
+ * A busy machine must not change a verdict. So a process that sleeps is given a second to end, and one that works (it
+ * runs, or waits for a processor or a disk) is given much longer. */
 #include "runner_impl.h"
 
 #include <errno.h>
@@ -15,15 +19,18 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HEAD_BYTES ((size_t)64 << 10)
 #define TAIL_BYTES ((size_t)64 << 10)
 #define RECORD_BYTES ((size_t)1 << 20)
-#define TICK_MS 20                    /* if the kernel provides no pid descriptor */
-#define LINGER_TICK_MS 5              /* while the child's own children get time to end */
-#define LINGER_NS INT64_C(1000000000) /* for this long */
-#define ASK_NS INT64_C(1000000000)    /* between SIGTERM and SIGKILL */
+#define TICK_MS 20                      /* if the kernel provides no pid descriptor, or a child is overdue */
+#define LINGER_TICK_MS 5                /* while the child's own children get time to end */
+#define LINGER_NS INT64_C(1000000000)   /* for this long, if they sleep */
+#define ASK_NS INT64_C(1000000000)      /* between SIGTERM and SIGKILL, if the child sleeps */
+#define WORKING_NS INT64_C(20000000000) /* both, for one that works */
+#define DEATH_NS INT64_C(20000000000)   /* between SIGKILL and giving up on a death */
 
 extern char **environ;
 
@@ -188,10 +195,39 @@ static void press(struct rf_test_child *child, int64_t now) {
         child->timed_out = true;
         child->asked_ns = now;
         kill(-child->pid, SIGTERM);
-    } else if (child->timed_out && !child->killed && now >= child->asked_ns + ASK_NS) {
+    } else if (child->timed_out && !child->killed && now >= child->asked_ns + ASK_NS &&
+               (now >= child->asked_ns + WORKING_NS || !rf_test_process_works(child->pid))) {
         child->killed = true;
         kill(-child->pid, SIGKILL);
     }
+}
+
+/* The child is dead but not yet reaped, so its pid is still its own. Processes that it left behind may be about to
+ * end by themselves; after a while they are killed. True: they are dead, or will not die. */
+static bool end_what_is_left(struct rf_test_child *child, int64_t now) {
+    char left[sizeof child->left_behind];
+    bool works;
+    int count = rf_test_orphans_of(child, child->left_killed_ns != 0, left, sizeof left, &works);
+    if (!count) return true;
+    if (!child->left_killed_ns) {
+        if (!child->timed_out && now < child->ended_ns + (works ? WORKING_NS : LINGER_NS)) return false;
+        if (count < 0) return true;
+        memcpy(child->left_behind, left, sizeof left);
+        child->left_killed_ns = now;
+        rf_test_orphans_of(child, true, left, sizeof left, &works);
+        return false;
+    }
+    if (now < child->left_killed_ns + DEATH_NS) return false;
+    if (count > 0) memcpy(child->undead, left, sizeof left);
+    return true;
+}
+
+void rf_test_child_describe_left(const struct rf_test_child *child, char *text, size_t size) {
+    if (child->undead[0])
+        snprintf(text, size, "left a process behind: %s; it was killed, but %s had not ended %d s later",
+                 child->left_behind, child->undead, (int)(DEATH_NS / 1000000000));
+    else
+        snprintf(text, size, "left a process behind: %s; it was killed", child->left_behind);
 }
 
 static void look_after(struct rf_test_child *child) {
@@ -206,15 +242,7 @@ static void look_after(struct rf_test_child *child) {
         child->leader_ended = true;
         child->ended_ns = now;
     }
-    /* It is dead but not yet reaped, so its pid is still its own. Processes that it left behind may be about to end
-     * by themselves. */
-    char left[sizeof child->left_behind];
-    int count = rf_test_orphans_of(child, false, left, sizeof left);
-    if (count && !child->timed_out && now < child->ended_ns + LINGER_NS) return;
-    if (count > 0) {
-        memcpy(child->left_behind, left, sizeof left);
-        rf_test_orphans_of(child, true, left, sizeof left);
-    }
+    if (!end_what_is_left(child, now)) return;
     rf_assert(child->leader_ended && child->pid > 1); /* not reaped: the pid is its own */
     kill(-child->pid, SIGKILL);
     drain(child, &child->record_fd, true);
@@ -233,8 +261,9 @@ void rf_test_children_serve(struct rf_test_child *const *children, size_t count,
         const struct rf_test_child *child = children[i];
         if (child->ended) continue;
         int64_t next = child->timed_out ? child->asked_ns + ASK_NS : child->deadline_ns;
-        if (next < until && !child->killed && !child->leader_ended) until = next;
-        tick |= child->pid_fd < 0;
+        bool overdue = child->timed_out && rf_test_now_ns() >= next; /* it was asked to end, and works */
+        if (next < until && !child->killed && !child->leader_ended && !overdue) until = next;
+        tick |= child->pid_fd < 0 || overdue;
         linger |= child->leader_ended;
         /* The pid descriptor of an ended child stays readable and would cut every wait short. */
         int fds[] = {child->leader_ended ? -1 : child->pid_fd, child->record_fd, child->output_fd};
@@ -253,10 +282,15 @@ void rf_test_children_serve(struct rf_test_child *const *children, size_t count,
 void rf_test_child_finish(struct rf_test_child *child) {
     if (child->pid > 0 && !child->ended) {
         char left[160];
-        rf_test_orphans_of(child, true, left, sizeof left);
+        bool works;
         kill(-child->pid, SIGKILL);
-        while (waitpid(child->pid, &child->wait_status, 0) < 0 && errno == EINTR) {
+        for (int64_t until = rf_test_now_ns() + DEATH_NS; rf_test_now_ns() < until;) {
+            siginfo_t info = {0};
+            bool dead = !waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid;
+            if (!rf_test_orphans_of(child, true, left, sizeof left, &works) && dead) break;
+            nanosleep(&(struct timespec){0, LINGER_TICK_MS * 1000000}, NULL);
         }
+        waitpid(child->pid, &child->wait_status, WNOHANG);
     }
     close_fd(&child->pid_fd);
     close_fd(&child->record_fd);

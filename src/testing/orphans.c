@@ -71,10 +71,9 @@ static bool each_listed(void (*visit)(void *user, pid_t pid), void *user) {
     return listed;
 }
 
-/* The state and parent in /proc/PID/stat; the name before them may hold anything. */
-static bool read_stat(pid_t pid, char *state, pid_t *parent, char name[32]) {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+/* The state, the parent and the name in /proc/PID/stat; the name may hold anything. */
+static bool read_stat(const char *path, char *state, pid_t *parent, char name[32]) {
+    char text[512];
     if (read_small(path, text, sizeof text) <= 0) return false;
     char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
     int above = 0;
@@ -89,8 +88,9 @@ static void each_scanned(void (*visit)(void *user, pid_t pid), void *user) {
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
         pid_t pid = (pid_t)atoi(entry->d_name), parent;
-        char state, name[32];
-        if (pid > 0 && read_stat(pid, &state, &parent, name) && parent == getpid()) visit(user, pid);
+        char state, name[32], path[64];
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        if (pid > 0 && read_stat(path, &state, &parent, name) && parent == getpid()) visit(user, pid);
     }
     if (processes) closedir(processes);
 }
@@ -114,11 +114,28 @@ static bool has_key(pid_t pid, const char *key) {
     return found;
 }
 
+bool rf_test_process_works(pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    bool works = false;
+    for (struct dirent *entry; tasks && !works && (entry = readdir(tasks));) {
+        char state, name[32], task[96];
+        pid_t parent;
+        if (!isdigit((unsigned char)entry->d_name[0])) continue;
+        snprintf(task, sizeof task, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
+        works = read_stat(task, &state, &parent, name) && (state == 'R' || state == 'D');
+    }
+    if (tasks) closedir(tasks);
+    return works;
+}
+
 struct search {
     const struct rf_test_child *child;
     bool end;
     bool again; /* one has ended: what it left became our child after the list was read */
     bool dying; /* one has threads that have not ended yet, and what it left stays their child until then */
+    bool works; /* one that was found does not sleep: it may be about to end */
     int count;
     char *text;
     size_t size;
@@ -128,20 +145,19 @@ static void judge_one(void *user, pid_t pid) {
     struct search *search = user;
     const struct rf_test_child *child = search->child;
     if (pid == child->pid) return;
-    char state, name[32];
+    char state, name[32], path[64];
     pid_t parent;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     bool ours =
         getpgid(pid) == child->pid || has_key(pid, child->key); /* a dead process has no environment to read */
-    bool there = read_stat(pid, &state, &parent, name), dead = there && (state == 'Z' || state == 'X');
+    bool there = read_stat(path, &state, &parent, name), dead = there && (state == 'Z' || state == 'X');
     search->again |= !there || dead;
     siginfo_t info = {0};
     if (dead && (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || !info.si_pid)) search->dying = true;
     if (ours && dead) waitpid(pid, NULL, WNOHANG);
     if (!ours || !there || dead) return;
-    if (search->end) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, WNOHANG);
-    }
+    if (search->end) kill(pid, SIGKILL);
+    search->works |= rf_test_process_works(pid);
     size_t used = strlen(search->text);
     search->count++;
     if (search->count <= 4)
@@ -150,7 +166,7 @@ static void judge_one(void *user, pid_t pid) {
         snprintf(search->text + used, search->size - used, " and more");
 }
 
-int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size) {
+int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size, bool *works) {
     enum { LOOKS_MAX = 4 };
     struct search search = {.child = child, .end = end, .text = text, .size = size, .again = true};
     text[0] = 0;
@@ -158,5 +174,6 @@ int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, 
         search.again = search.dying = false;
         if (!each_listed(judge_one, &search)) each_scanned(judge_one, &search);
     }
+    *works = search.works || search.dying;
     return !search.count && search.dying ? -1 : search.count;
 }

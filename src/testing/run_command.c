@@ -104,8 +104,11 @@ static int run_command(const struct rf_test_settings *settings, struct rf_test_g
     while (!child.ended && !rf_test_interrupted) rf_test_children_serve(children, 1, INT64_C(1000000000));
     int status = child.wait_status;
     bool ended = child.ended, timed_out = child.timed_out;
-    if (child.left_behind[0])
-        rf_test_remark("the command left a process behind: %s; it was killed", child.left_behind);
+    if (child.left_behind[0]) {
+        char text[480];
+        rf_test_child_describe_left(&child, text, sizeof text);
+        rf_test_remark("the command %s", text);
+    }
     rf_test_child_finish(&child);
     if (terminal) tcsetpgrp(0, getpgrp());
     signal(SIGTTOU, old_ttou);

@@ -195,7 +195,11 @@ static void judge_end(struct one_child *t) {
         rf_test_report_trouble("the end of the process", died ? text : record.message, t->tally);
     else if (WEXITSTATUS(t->child.wait_status) != 0)
         rf_test_report_trouble("the end of the process", "it exited with a status other than 0", t->tally);
-    if (t->child.left_behind[0]) rf_test_report_trouble("left a process behind", t->child.left_behind, t->tally);
+    if (t->child.left_behind[0]) {
+        char left[480];
+        rf_test_child_describe_left(&t->child, left, sizeof left);
+        rf_test_report_trouble("the end of the process", left, t->tally);
+    }
     rf_test_record_finish(&record);
 }
 

@@ -153,7 +153,7 @@ static void add_line(char **message, const char *text) {
 void rf_test_judge(struct rf_test_child *child, int timeout_ms, struct rf_test_attempt *attempt,
                    uint64_t *peak_bytes) {
     struct rf_test_record record;
-    char nothing[1] = "", text[400] = "";
+    char nothing[1] = "", text[480] = "";
     rf_test_record_parse(child->record ? child->record : nothing, &record);
     const char *so_far = record.verdict == RF_TEST_NONE ? "" : ", after the test itself had ended";
     int code = WIFEXITED(child->wait_status) ? WEXITSTATUS(child->wait_status) : -1;
@@ -174,7 +174,7 @@ void rf_test_judge(struct rf_test_child *child, int timeout_ms, struct rf_test_a
     attempt->clean = !text[0] && !record.leak_seen && !child->left_behind[0];
     if (text[0]) add_line(&record.message, text);
     if (child->left_behind[0]) {
-        snprintf(text, sizeof text, "left a process behind: %s; it was killed", child->left_behind);
+        rf_test_child_describe_left(child, text, sizeof text);
         add_line(&record.message, text);
     }
     if (text[0]) record.verdict = RF_TEST_FAILED;

@@ -51,12 +51,14 @@ struct rf_test_child {
     void (*on_output)(void *user, const char *data, size_t length); /* may be NULL */
     void *user;
     int64_t started_ns, deadline_ns, asked_ns, ended_ns;
+    int64_t left_killed_ns; /* when what it left behind was first sent SIGKILL; 0: not yet */
     bool timed_out, killed; /* past its deadline it got SIGTERM, then SIGKILL */
     bool leader_ended;      /* its process has ended; what it left behind is being examined */
     bool ended;
     int wait_status;             /* once ended */
     char key[RF_TEST_KEY_BYTES]; /* RF_TEST_KEY in its environment */
     char left_behind[160];       /* processes that outlived it; empty if none */
+    char undead[160];            /* those of them that did not die in time after SIGKILL; empty if none */
 };
 
 struct rf_test_spawn {
@@ -84,9 +86,15 @@ void rf_test_orphans_begin(void);
 void rf_test_orphans_end(void);
 /* The next value of RF_TEST_KEY: the key of this runner, then a number. */
 void rf_test_orphans_key(char key[RF_TEST_KEY_BYTES]);
-/* How many live processes the child left behind, with their names in text; dead ones are reaped. end: kills them. -1:
- * none, but a process is still ending and may leave one, so look again. */
-int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size);
+/* How many live processes the child left behind, with their names in text; dead ones are reaped. end: sends them
+ * SIGKILL, which they outlive for a moment, so look until there are none. -1: none, but a process is still ending and
+ * may leave one, so look again. *works: one of them does not sleep, see below, or is ending. */
+int rf_test_orphans_of(const struct rf_test_child *child, bool end, char *text, size_t size, bool *works);
+/* Whether a thread of the process is running, waits for a processor or for a disk. A process that is about to end
+ * does one of these, however long a busy machine takes over it; one that sleeps will not end by itself. */
+bool rf_test_process_works(pid_t pid);
+/* "left a process behind: …" and what became of it; size: at least 480. */
+void rf_test_child_describe_left(const struct rf_test_child *child, char *text, size_t size);
 
 /* ---- settings.c ---- */
 

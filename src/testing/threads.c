@@ -1,10 +1,11 @@
 /* Threads that a test started and left running: they would run into the next test, or keep the process from ending.
  *
  * Drivers and libraries keep threads of their own; those are not leaks. A thread counts as one of the test if it did
- * not exist before, still runs after a moment, has no name of its own (drivers name theirs, the simulated one too),
- * and began in the code of the executable: the bottom of its stack then holds an address in the executable. If the
- * stack cannot be found (the thread runs rather than waits), it counts only if no GPU driver is loaded. A sanitizer
- * starts every thread in the code of the executable: there the name decides.
+ * not exist before, still runs after a moment (longer where it works and gets no processor), has no name of its own
+ * (drivers name theirs, the simulated one too), and began in the code of the executable: the bottom of its stack then
+ * holds an address in the executable. If the stack cannot be found (the thread runs rather than waits), it counts
+ * only if no GPU driver is loaded. A sanitizer starts every thread in the code of the executable: there the name
+ * decides.
  *
  * Must not stop or signal a thread: it may belong to a driver. */
 #include "testing_impl.h"
@@ -21,6 +22,7 @@
 
 #define MOMENT_NS INT64_C(1000000000)
 #define UNSURE_NS INT64_C(200000000)
+#define WORKING_NS INT64_C(20000000000) /* for a thread that does not get a processor */
 #define BOTTOM_BYTES 16384 /* bytes of a stack that are read: the thread's own data and its first frames */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -152,24 +154,37 @@ static enum origin judge(int id, char name[32]) {
     return origin != UNKNOWN || driver ? origin : OURS;
 }
 
-/* Counts the threads of the test that still run, with a line about the first ones; unsure: those that cannot be told
- * yet. */
-static size_t find_left(char *text, size_t size, size_t *unsure) {
+/* Whether it runs, or waits for a processor or a disk. */
+static bool works(int id) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+    const char *end = read_line(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    return end && end[1] && (end[2] == 'R' || end[2] == 'D');
+}
+
+struct left {
+    size_t count;   /* threads of the test that still run */
+    size_t unsure;  /* threads that cannot be told yet */
+    bool works;     /* one of all these works: it may end, or show where it began, once it gets a processor */
+    char text[400]; /* the first ones */
+};
+
+static struct left find_left(void) {
     struct threads now = list_threads();
-    size_t left = 0, length = 0;
-    text[0] = 0;
-    *unsure = 0;
+    struct left left = {0};
+    size_t length = 0;
     for (size_t i = 0; i < now.count; i++) {
         char name[32] = "?";
         if (has(&before, now.ids[i])) continue;
         enum origin origin = judge(now.ids[i], name);
         if (origin == OURS && !has(&ours, now.ids[i])) add(&ours, now.ids[i]);
         if (origin == UNKNOWN && has(&ours, now.ids[i])) origin = OURS;
-        *unsure += origin == UNKNOWN;
+        left.unsure += origin == UNKNOWN;
+        left.works |= origin != THEIRS && works(now.ids[i]);
         if (origin != OURS) continue;
-        if (left++ < 8 && length < size)
-            length +=
-                (size_t)snprintf(text + length, size - length, "%s%d '%s'", left > 1 ? ", " : "", now.ids[i], name);
+        if (left.count++ < 8 && length < sizeof left.text)
+            length += (size_t)snprintf(left.text + length, sizeof left.text - length, "%s%d '%s'",
+                                       left.count > 1 ? ", " : "", now.ids[i], name);
     }
     forget(&now);
     return left;
@@ -188,18 +203,28 @@ void rf_test_threads_before(void) {
     before = list_threads();
 }
 
+/* Processor time of this process. */
+static int64_t spent_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 void rf_test_threads_after(const struct rf_test *test) {
-    char text[400];
-    int64_t started = rf_test_now_ns();
-    size_t unsure, left = find_left(text, sizeof text, &unsure);
+    int64_t started = rf_test_now_ns(), started_spent = spent_ns();
+    struct left left = find_left();
     /* A thread that was joined may be listed a moment longer; one that just began is running, and shows its stack as
-     * soon as it waits for something. */
-    while (rf_test_now_ns() - started < (left ? MOMENT_NS : unsure ? UNSURE_NS : 0)) {
+     * soon as it waits for something. On a busy machine that moment is counted in processor time. */
+    for (;;) {
+        int64_t passed = rf_test_now_ns() - started;
+        bool soon = passed < (left.count ? MOMENT_NS : left.unsure ? UNSURE_NS : 0);
+        if (!soon && (!left.works || passed >= WORKING_NS || spent_ns() - started_spent >= MOMENT_NS)) break;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-        left = find_left(text, sizeof text, &unsure);
+        left = find_left();
     }
-    if (left && rf_test_verdict_so_far() == RF_TEST_PASSED)
-        rf_test_fail(test->file, test->line, false, "left %zu thread%s running: %s", left, left > 1 ? "s" : "", text);
+    if (left.count && rf_test_verdict_so_far() == RF_TEST_PASSED)
+        rf_test_fail(test->file, test->line, false, "left %zu thread%s running: %s", left.count,
+                     left.count > 1 ? "s" : "", left.text);
     forget(&before);
     forget(&ours);
 }

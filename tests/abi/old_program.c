@@ -13,14 +13,14 @@ int main(int argc, char **argv) {
     extern void *const functions_0_1_0[];
     for (size_t i = 0; functions_0_1_0[i]; i++) CHECK(functions_0_1_0[i] != (void *)runtime);
     const char *part = argc > 1 ? argv[1] : "";
-    static const char *const options[] = {"RF_LOG=debug", "RF_TIMEOUT_MS=20000", NULL};
+    static const char *const options[] = {"RF_LOG=debug", "RF_TIMEOUT_MS=600000", NULL};
     RF_PARAMS(struct rf_runtime_params, params);
     params.log = keep_line;
     params.log_user = &runtime;
     params.options = options;
     CHECK(strcmp(rf_version(), "") != 0);
     OK(rf_runtime_create(&params, &runtime));
-    CHECK(!strcmp(rf_runtime_option(runtime, "RF_TIMEOUT_MS"), "20000"));
+    CHECK(!strcmp(rf_runtime_option(runtime, "RF_TIMEOUT_MS"), "600000"));
     CHECK(rf_option_count() && rf_option_at(0)->name && rf_option_at(0)->help);
     if (!strcmp(part, "devices"))
         use_devices();

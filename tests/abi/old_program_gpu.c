@@ -80,7 +80,7 @@ void use_memory(void) {
     RF_PARAMS(struct rf_queue_params, queue_params);
     struct rf_queue *queue = NULL;
     queue_params.high_priority = true;
-    queue_params.timeout_ns = RF_MS(5000);
+    queue_params.timeout_ns = RF_MS(60000);
     queue_params.label = "old queue";
     OK(rf_queue_create(device, &queue_params, &queue));
 
@@ -122,7 +122,7 @@ void use_memory(void) {
     SIZED(struct rf_sweep, sweep);
     int shown = 0;
     sweep.it.mark = mark;
-    sweep.it.timeout_ns = RF_MS(5000);
+    sweep.it.timeout_ns = RF_MS(60000);
     sweep.it.visit = find_allocation;
     sweep.it.user = &shown;
     OK(rf_device_sweep(device, &sweep.it));

@@ -130,7 +130,7 @@ void use_graphs(void) {
     params.graph = graph;
     params.cpu_threads = 2;
     params.cpu_simd = "scalar";
-    params.timeout_ns = RF_MS(20000);
+    params.timeout_ns = RF_MS(600000);
     params.stop = never;
     params.stop_user = &params;
     run(&params, x, y, z);

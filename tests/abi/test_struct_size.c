@@ -162,7 +162,7 @@ static rf_status call_rf_share_create(void *given) {
 static rf_status call_rf_device_sweep(void *given) {
     struct rf_sweep *sweep = given;
     sweep->mark = rf_device_mark(world.gpu.device);
-    sweep->timeout_ns = RF_MS(5000);
+    sweep->timeout_ns = RF_MS(60000);
     return rf_device_sweep(world.gpu.device, sweep);
 }
 static rf_status call_rf_device_info_at(void *given) {

@@ -60,6 +60,13 @@ RF_TEST(options, overrides_win_over_the_environment) {
     options = create("RF_DRIVER=hip", "RF_DRIVER=sim");
     RF_ASSERT_TEXT(rf_options_get(options, "RF_DRIVER"), "sim");
     rf_options_destroy(&options);
+    options = create("RF_DRIVER=sim", NULL); /* the simulated driver takes longer on a busy host */
+    RF_ASSERT_INT(rf_options_int(options, "RF_TIMEOUT_MS"), 9);
+    RF_ASSERT_INT(rf_options_int(options, "RF_PROBE_TIMEOUT_MS"), 200000);
+    rf_options_destroy(&options);
+    options = create("RF_DRIVER=sim", "RF_TIMEOUT_MS=");
+    RF_ASSERT_INT(rf_options_int(options, "RF_TIMEOUT_MS"), 200000);
+    rf_options_destroy(&options);
     options = create("RF_TIMEOUT_MS=", NULL); /* an empty override puts the default back */
     RF_ASSERT_INT(rf_options_int(options, "RF_TIMEOUT_MS"), 10000);
     rf_options_destroy(&options);

@@ -135,7 +135,7 @@ static bool count(void *user, const struct rf_lease_entry *entry) {
 struct survey survey(const char *dir) {
     struct survey found = {0};
     rf_status status;
-    while ((status = rf_lease_survey(dir, TEST_UUID, count, &found)) ==
+    while ((status = rf_lease_survey(dir, TEST_UUID, false, count, &found)) ==
            RF_E_BUSY) { /* a crowd; nothing was visited */
     }
     RF_ASSERT_OK(status);

@@ -153,7 +153,7 @@ RF_TEST(lease, a_measure_that_fails_leaves_nothing) {
     RF_ASSERT_STATUS(rf_lease_open(NULL, &lease, NULL), RF_E_INVALID);
     RF_ASSERT(lease == NULL);
     RF_ASSERT_INT(survey(stage.dir).leases, 0);
-    RF_ASSERT_STATUS(rf_lease_survey(stage.dir, "", NULL, NULL), RF_E_INVALID);
+    RF_ASSERT_STATUS(rf_lease_survey(stage.dir, "", false, NULL, NULL), RF_E_INVALID);
     RF_ASSERT(access(stage.table, F_OK) != 0); /* looking creates nothing */
     stage_close(&stage);
 }

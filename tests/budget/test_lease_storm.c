@@ -115,7 +115,7 @@ RF_TEST(lease_storm, two_hundred_processes, .timeout_ms = 300000, .tags = "stres
                                      .spec = {.has_percent = true, .percent = 70},
                                      .live_free = fake_gpu_free,
                                      .user = gpu,
-                                     .timeout_ns = RF_MS(5000)};
+                                     .timeout_ns = PATIENCE_NS};
     RF_ASSERT_OK(rf_lease_open(&params, &lease, &terms));
     RF_ASSERT_INT(terms.promised_bytes, LIMIT);
     rf_lease_close(&lease);

@@ -57,10 +57,8 @@ static size_t read_all(FILE *file, char *to, size_t size) {
 
 int command_run(const char *environment, const char *arguments) {
     char command[4096];
-    const char *folder = command_folder();
-    snprintf(command, sizeof command,
-             "cd %s && exec 2>errors && env -u RF_DRIVER -u RF_BUDGET -u RFSIM RF_LEASE_DIR=%s/leases %s '%s' %s",
-             folder, folder, environment, ROCMFORGE, arguments);
+    snprintf(command, sizeof command, "cd %s && exec 2>errors && env -u RF_DRIVER -u RF_BUDGET -u RFSIM %s '%s' %s",
+             command_folder(), environment, ROCMFORGE, arguments);
     FILE *pipe = popen(command, "r");
     command_output_bytes = read_all(pipe, command_output, sizeof command_output);
     int status = pclose(pipe);
@@ -114,7 +112,7 @@ static int find_process(void) {
 
 void command_expect_nothing_left(void) {
     int pid = 0;
-    for (int i = 0; i < 1000 && (pid = find_process()); i++) nanosleep(&(struct timespec){0, 10000000}, NULL);
+    for (int i = 0; i < 6000 && (pid = find_process()); i++) nanosleep(&(struct timespec){0, 10000000}, NULL);
     RF_EXPECT_INT(pid, 0);
 }
 

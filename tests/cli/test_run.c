@@ -96,7 +96,6 @@ RF_TEST_LABELLED_CASES(run_command, interrupting_an_answer, struct interrupted, 
     int status;
     snprintf(model, sizeof model, "%s/endless.gguf", command_folder());
     setenv("RF_DRIVER", c->driver, 1);
-    setenv("RF_LEASE_DIR", scratch_path("leases"), 1);
     const char *chat[] = {"rocmforge", "run", "-m", model, "--chat", "--device", c->device, "--ctx", "60000", NULL};
     struct process process = process_start(chat);
     for (int turn = 0; turn < 2; turn++) { /* the answer ends, the program does not */

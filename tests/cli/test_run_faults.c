@@ -200,7 +200,7 @@ static void run_with_fault(struct expected *expected, uint64_t seed, struct tall
     uint64_t opened = anywhere ? 0 : launches->opened;
     unsigned long long nth = opened + 1 + (random >> 6) % (launches->done - opened);
     snprintf(environment, sizeof environment, PLAIN_CRASHES "RF_DRIVER=sim %sRFSIM=fault=%s:%llu:%s",
-             strstr(kind, "hang") ? "RF_TIMEOUT_MS=500 " : "", entries[entry], nth, kind);
+             strstr(kind, "hang") ? "RF_TIMEOUT_MS=2000 " : "", entries[entry], nth, kind);
     RF_TRACE("seed %llu: %s", (unsigned long long)seed, environment);
     RF_EXPECT_INT(command_run(environment, no_replay ? LETTERS "--no-replay" : LETTERS), 0);
     size_t from_gpu = TOKENS;
@@ -391,7 +391,6 @@ RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 120000) {
     snprintf(errors, sizeof errors, "%s/cut-errors", command_folder());
     setenv("RF_DRIVER", "sim", 1);
     setenv("RFSIM", "", 1);
-    setenv("RF_LEASE_DIR", scratch_path("leases"), 1);
     for (size_t i = 0; i < RF_COUNT(places); i++) {
         RF_TRACE("--device %s", places[i]);
         snprintf(model, sizeof model, "%s", infer_model(&letters, "letters.gguf"));
@@ -454,7 +453,6 @@ static struct process start_chat(char model[512], const char *name, const char *
     snprintf(model, 512, "%s/%s", command_folder(), name);
     setenv("RF_DRIVER", "sim", 1);
     setenv("RFSIM", rfsim, 1);
-    setenv("RF_LEASE_DIR", scratch_path("leases"), 1);
     const char *arguments[] = {"rocmforge", "run", "-m", model, "--chat", "--ctx", "60000", NULL};
     return process_start(arguments);
 }
@@ -499,7 +497,7 @@ RF_TEST(run_faults, a_worker_that_hangs_is_interrupted, .timeout_ms = 120000) {
     for (int round = 0; round < 20 && times < 2; round++) {
         RF_ASSERT_INT(write(process.in, "hi\n", 3), 3);
         process_hear(&process, 1);
-        nanosleep(&(struct timespec){0, 300000000}, NULL);
+        rf_sleep_ns(RF_MS(300) * (round + 1)); /* longer, where the launch was not reached */
         for (times = 0; !process.line_ended; times++) {
             RF_ASSERT_INT(kill(-process.pid, SIGINT), 0);
             while (process_hear_some(&process, 3000) && !process.line_ended) continue;

@@ -117,11 +117,8 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s/librfsim-hip.so", folder);
     const char *asked = getenv("RF_DRIVER");
     snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
-    /* On a simulated GPU a test has its own lease folder; on a real one it uses the runner's. */
-    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s",
-             gpu_simulated() ? gpu_folder()
-             : other_leases  ? other_leases
-                             : "");
+    /* The leases of a simulated GPU are the process's own; on a real one the runner's folder is used. */
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() || !other_leases ? "" : other_leases);
     if (gpu_simulated() && !getenv("RFSIM")) gpu_set_sim("");
     for (; options && *options && count < 31; options++) {
         /* A later value of the same option replaces an earlier one. */
@@ -249,6 +246,29 @@ void gpu_sim_release_hangs(void) {
     void *symbol = sim_symbol("rfsim_release_hangs");
     memcpy(&release, &symbol, sizeof release);
     if (release) release();
+}
+
+void gpu_hold_prepare(struct gpu *gpu, struct gpu_hold *hold) {
+    *hold = (struct gpu_hold){.flag = gpu_buffer(gpu, 4), .outcome = gpu_buffer(gpu, 4)};
+    RF_ASSERT_OK(rf_queue_create(gpu->device, NULL, &hold->other));
+    RF_ASSERT_OK(rf_fill(hold->other, hold->flag, 0, 4, 0));
+    RF_ASSERT_OK(rf_queue_wait(hold->other, RF_MS(60000)));
+}
+
+rf_status gpu_hold_launch(struct gpu *gpu, const struct gpu_hold *hold, struct rf_queue *queue) {
+    return GPU_LAUNCH(queue, gpu_kernel(gpu, "spin_forever_flag"), 1, rf_arg_buffer(hold->flag),
+                      rf_arg_buffer(hold->outcome), rf_arg_i64(gpu_simulated() ? INT64_MAX : RF_MS(9000)));
+}
+
+void gpu_hold_end(struct gpu *gpu, const struct gpu_hold *hold) {
+    RF_ASSERT_OK(GPU_LAUNCH(hold->other, gpu_kernel(gpu, "set_flag"), 1, rf_arg_buffer(hold->flag), rf_arg_u32(1)));
+    RF_ASSERT_OK(rf_queue_wait(hold->other, RF_MS(60000)));
+}
+
+void gpu_hold_finish(struct gpu_hold *hold) {
+    RF_ASSERT_OK(rf_buffer_destroy(&hold->flag));
+    RF_ASSERT_OK(rf_buffer_destroy(&hold->outcome));
+    RF_ASSERT_OK(rf_queue_destroy(&hold->other));
 }
 
 int64_t gpu_now_ns(void) {

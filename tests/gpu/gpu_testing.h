@@ -54,6 +54,19 @@ rf_status gpu_launch(struct rf_queue *queue, const struct rf_kernel *kernel, uin
     gpu_launch((queue), (kernel), (threads), (const struct rf_arg[]){__VA_ARGS__},                                   \
                sizeof((const struct rf_arg[]){__VA_ARGS__}) / sizeof(struct rf_arg))
 
+/* Work that ends when the test says so, for tests that look at a device while it is busy: on a loaded machine work of
+ * any length may be over before the test looks. On a real GPU it ends by itself after nine seconds. */
+struct gpu_hold {
+    struct rf_buffer *flag, *outcome;
+    struct rf_queue *other;
+};
+void gpu_hold_prepare(struct gpu *gpu, struct gpu_hold *hold);
+/* Submits it, under the name of its kernel, "spin_forever_flag"; once for each gpu_hold_prepare. */
+rf_status gpu_hold_launch(struct gpu *gpu, const struct gpu_hold *hold, struct rf_queue *queue);
+void gpu_hold_end(struct gpu *gpu, const struct gpu_hold *hold); /* does not wait for the queue */
+/* When the queue has ended it. */
+void gpu_hold_finish(struct gpu_hold *hold);
+
 /* The simulated driver's figures; 0 if the driver is real. */
 uint64_t gpu_sim_calls(void);
 uint64_t gpu_sim_traps(void);

@@ -40,11 +40,10 @@ RF_TEST(device, a_log_callback_may_use_the_library) {
     gpu_make_runtime(&gpu, NULL);
     struct rf_runtime *runtime = NULL;
     RF_PARAMS(struct rf_runtime_params, params);
-    char leases[400], helper[600], library[600];
-    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_folder());
+    char helper[600], library[600];
     snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", rf_runtime_option(gpu.runtime, "RF_PROBE_HELPER"));
     snprintf(library, sizeof library, "RF_HIP_LIBRARY=%s", rf_runtime_option(gpu.runtime, "RF_HIP_LIBRARY"));
-    const char *options[] = {"RF_DRIVER=sim", "RF_LOG=debug", leases, helper, library, NULL};
+    const char *options[] = {"RF_DRIVER=sim", "RF_LOG=debug", helper, library, NULL};
     params.log = open_from_callback;
     params.log_user = &runtime;
     params.options = options;
@@ -226,6 +225,8 @@ RF_TEST(queue, events_time_and_order, .gpu = true) {
     gpu_open(&gpu, NULL);
     struct rf_queue *second = NULL;
     struct rf_event *start = NULL, *end = NULL;
+    struct gpu_hold hold;
+    gpu_hold_prepare(&gpu, &hold);
     RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &second));
     RF_ASSERT_OK(rf_event_create(gpu.device, true, &start));
     RF_ASSERT_OK(rf_event_create(gpu.device, true, &end));
@@ -238,11 +239,13 @@ RF_TEST(queue, events_time_and_order, .gpu = true) {
     const struct rf_kernel *pattern = gpu_kernel(&gpu, "write_pattern"), *increment = gpu_kernel(&gpu, "increment");
     RF_ASSERT_OK(rf_event_record(start, gpu.queue));
     RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_ns"), 1, rf_arg_i64(SPIN_NS)));
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
     RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, pattern, COUNT, rf_arg_buffer(buffer), rf_arg_u32(3), rf_arg_i64(COUNT)));
     RF_ASSERT_OK(rf_event_record(end, gpu.queue));
     RF_ASSERT_OK(rf_queue_after(second, gpu.queue));
     RF_ASSERT_OK(GPU_LAUNCH(second, increment, COUNT, rf_arg_buffer(buffer), rf_arg_i64(COUNT)));
     RF_EXPECT_STATUS(rf_event_elapsed(start, end, &elapsed), RF_E_BUSY);
+    gpu_hold_end(&gpu, &hold);
     RF_ASSERT_OK(rf_queue_after_event(gpu.queue, end));
     uint32_t *got = malloc(COUNT * 4);
     RF_ASSERT_OK(rf_copy_from_device_safe(second, got, buffer, 0, COUNT * 4));
@@ -254,6 +257,7 @@ RF_TEST(queue, events_time_and_order, .gpu = true) {
     RF_ASSERT_OK(rf_event_elapsed(start, end, &elapsed));
     RF_EXPECT(elapsed >= SPIN_NS / 2);
     free(got);
+    gpu_hold_finish(&hold);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_ASSERT_OK(rf_event_destroy(&start));
     RF_ASSERT_OK(rf_event_destroy(&end));

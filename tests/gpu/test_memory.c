@@ -229,9 +229,11 @@ RF_TEST(pool, reuses_in_queue_order, .gpu = true) {
     params.bytes = 3 * MIB;
     params.queue = gpu.queue;
     struct rf_buffer *buffer = NULL;
+    struct gpu_hold hold;
+    gpu_hold_prepare(&gpu, &hold);
     RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
     uint64_t address = rf_buffer_address(buffer), held = gpu_memory(&gpu).held_bytes;
-    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, gpu_kernel(&gpu, "spin_ns"), 1, rf_arg_i64(100000000)));
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
     RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 3 * MIB, 1));
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     /* The same queue may reuse it at once, another queue only when the work is done. */
@@ -244,7 +246,9 @@ RF_TEST(pool, reuses_in_queue_order, .gpu = true) {
     params.queue = gpu.queue;
     RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
     RF_EXPECT(rf_buffer_address(buffer) == address);
+    gpu_hold_end(&gpu, &hold);
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    gpu_hold_finish(&hold);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_ASSERT_OK(rf_buffer_destroy(&other));
     RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
@@ -304,16 +308,16 @@ RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 120000) {
 }
 
 RF_TEST(pool, is_trimmed_when_a_desktop_takes_the_floor) {
-    /* The desktop grows by the clock while the pool holds idle memory; the next call notices. */
-    gpu_need_simulated("vram=4GiB,context=0,desktop=0,desktop@1500ms=3GiB");
+    /* The desktop grows while the pool holds idle memory; the next call notices. */
+    gpu_need_simulated("vram=4GiB,context=0,desktop=0");
     struct gpu gpu = {0};
-    int64_t started = gpu_now_ns();
     gpu_open(&gpu, "70%");
     struct rf_buffer *buffers[8], *small = gpu_buffer(&gpu, 100);
     for (int i = 0; i < 8; i++) buffers[i] = gpu_buffer(&gpu, 32 * MIB);
     for (int i = 0; i < 8; i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
     RF_EXPECT(gpu_memory(&gpu).pool_bytes >= 200 * MIB);
-    while (gpu_now_ns() - started < 2000000000) usleep(20000);
+    gpu_sim_set_desktop(3 * GIB);
+    usleep(150000); /* calls look at the floor every 100 ms */
     RF_ASSERT_OK(rf_buffer_destroy(&small));
     struct rf_memory_info info = gpu_memory(&gpu);
     RF_EXPECT(info.free_bytes < info.floor_bytes);

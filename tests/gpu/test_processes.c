@@ -18,6 +18,58 @@ enum { PROCESSES = 200, AT_ONCE = 8 };
 
 extern char **environ;
 
+/* ---- a process that opens the device: this executable again, with OPEN_CHILD set to the budget ---- */
+
+/* It exits with the status of opening. */
+static void opener_main(void) {
+    struct gpu gpu = {0};
+    gpu_use_folder(getenv("OPEN_FOLDER"));
+    rf_status status = gpu_try_open(&gpu, getenv("OPEN_CHILD"));
+    if (status) fprintf(stderr, "another process: %s\n", rf_error_text());
+    _exit((int)status);
+}
+
+static rf_status open_in_another_process(const char *budget) {
+    pid_t pid;
+    int status;
+    setenv("OPEN_CHILD", budget, 1);
+    char *argv[] = {(char *)"opener", NULL};
+    RF_ASSERT(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+    unsetenv("OPEN_CHILD");
+    RF_ASSERT(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    return (rf_status)WEXITSTATUS(status);
+}
+
+/* This process takes 70% of the simulated GPU and another one wants as much; what does the other one get? */
+static rf_status seventy_percent_twice(const char *rfsim) {
+    struct gpu gpu = {0};
+    gpu_need_simulated(rfsim);
+    setenv("OPEN_FOLDER", gpu_folder(), 1);
+    setenv("XDG_RUNTIME_DIR", gpu_folder(), 1);
+    gpu_open(&gpu, "70%");
+    RF_EXPECT_STATUS(open_in_another_process("part=1-0-00000000000000ff-fd3:4096"), RF_E_NOT_FOUND);
+    rf_status status = open_in_another_process("70%");
+    char part[128];
+    RF_ASSERT_OK(rf_device_lend(gpu.device, 512 * MIB, part, sizeof part));
+    RF_EXPECT_OK(open_in_another_process(part));
+    RF_EXPECT_OK(open_in_another_process(part)); /* the first one gave it back */
+    RF_ASSERT_OK(rf_device_reclaim(gpu.device, part));
+    RF_EXPECT_STATUS(open_in_another_process(part), RF_E_NOT_FOUND);
+    gpu_close(&gpu);
+    return status;
+}
+
+/* Each simulated process has a GPU of its own; a part that a process lends is of the lender's. */
+RF_TEST(processes, simulated_gpus_of_two_processes_have_leases_of_their_own) {
+    RF_EXPECT_OK(seventy_percent_twice(""));
+}
+
+RF_TEST(processes, a_simulated_gpu_that_processes_share_has_shared_leases) {
+    char rfsim[700];
+    snprintf(rfsim, sizeof rfsim, "shared=%s/vram", gpu_folder());
+    RF_EXPECT_STATUS(seventy_percent_twice(rfsim), RF_E_BUDGET);
+}
+
 /* ---- a process of the storm: this executable again, with STORM_CHILD set ---- */
 
 static void child_main(void) {
@@ -61,6 +113,7 @@ static void child_main(void) {
 
 __attribute__((constructor)) static void maybe_child(void) {
     if (getenv("STORM_CHILD")) child_main();
+    if (getenv("OPEN_CHILD")) opener_main();
 }
 
 /* ---- the observer ---- */
@@ -129,7 +182,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 300000
             ended++;
         }
         struct sums sums = {0};
-        rf_status status = rf_lease_survey(leases, uuid, add_up, &sums);
+        rf_status status = rf_lease_survey(leases, uuid, false, add_up, &sums);
         if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
         RF_ASSERT(sums.promised <= BUDGET);
         if (sums.promised > most_promised) most_promised = sums.promised;
@@ -146,7 +199,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 300000
     RF_EXPECT(killed > 10);
     RF_EXPECT(most_used > 0);
     struct sums left = {0};
-    rf_status status = rf_lease_survey(leases, uuid, add_up, &left);
+    rf_status status = rf_lease_survey(leases, uuid, false, add_up, &left);
     if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
     RF_EXPECT_INT(left.count, 0);
     /* The next one gets the whole budget. */

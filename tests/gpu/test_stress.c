@@ -155,19 +155,23 @@ RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
     struct rf_queue *reader = NULL;
     RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &reader));
     struct rf_buffer *buffer = gpu_buffer(&gpu, 4);
-    const struct rf_kernel *increment = gpu_kernel(&gpu, "increment"), *spin = gpu_kernel(&gpu, "spin_ns");
+    const struct rf_kernel *increment = gpu_kernel(&gpu, "increment");
+    struct gpu_hold hold;
+    gpu_hold_prepare(&gpu, &hold);
     uint32_t seen = 9;
     RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4, 0));
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
-    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, spin, 1, rf_arg_i64(300000000)));
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
     RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, increment, 1, rf_arg_buffer(buffer), rf_arg_i64(1)));
 #ifndef UNDER_TSAN
     RF_ASSERT_OK(rf_copy_from_device_safe(reader, &seen, buffer, 0, 4));
     RF_EXPECT_INT(seen, 0);
 #endif
     RF_ASSERT_OK(rf_queue_after(reader, gpu.queue));
+    gpu_hold_end(&gpu, &hold);
     RF_ASSERT_OK(rf_copy_from_device_safe(reader, &seen, buffer, 0, 4));
     RF_EXPECT_INT(seen, 1);
+    gpu_hold_finish(&hold);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_ASSERT_OK(rf_queue_destroy(&reader));
     gpu_close(&gpu);

@@ -346,7 +346,10 @@ RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 120000) {
     RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT);
     RF_ASSERT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT); /* it waits for the first run, which still hangs */
     gpu_sim_release_hangs();
-    RF_ASSERT_OK(rf_executor_run(executor));
+    rf_status status;
+    do status = rf_executor_run(executor); /* on a loaded machine the end of the first run may take longer, too */
+    while (status == RF_E_TIMEOUT);
+    RF_ASSERT_OK(status);
     RF_ASSERT_OK(exec_read(executor, graph, &got));
     expect_right(&want, &got, "after the deadline", 0);
     RF_ASSERT_OK(rf_executor_destroy(&executor));

@@ -394,7 +394,7 @@ static const struct fault faults[] = {{"first_copy", "fault=hipMemcpyHtoDAsync:1
                                       {"pinning", "fault=hipHostMalloc:3:719", RF_E_DEVICE_LOST},
                                       {"hang", "fault=hipMemcpyHtoDAsync:6:work/hang", RF_E_TIMEOUT}};
 RF_TEST_LABELLED_CASES(load, a_device_that_fails, struct fault, faults, .gpu = true) {
-    const char *options[] = {"RF_TIMEOUT_MS=1000", NULL};
+    const char *options[] = {c->status == RF_E_TIMEOUT ? "RF_TIMEOUT_MS=1000" : NULL, NULL};
     struct scene scene;
     gpu_need_simulated(c->rfsim);
     scene_begin(&scene, options);

@@ -143,7 +143,7 @@ static void check_hostile(const struct hostile *hostile) {
     RF_ASSERT(list != NULL);
     while (fscanf(list, "%ld", &pid) == 1)
         for (int i = 0; !is_dead(pid); i++) {
-            if (i > 2000) RF_FAIL("process %ld is still there", pid);
+            if (i > 12000) RF_FAIL("process %ld is still there", pid);
             rf_sleep_ns(5000000);
         }
     fclose(list);

@@ -318,7 +318,7 @@ RF_TEST(host, death_of_the_host) {
         _exit(0);
     }
     long helper = 0;
-    for (int i = 0; !helper && i < 2000; i++) {
+    for (int i = 0; !helper && i < 8000; i++) {
         FILE *file = fopen(pids, "r");
         if (!file || fscanf(file, "%ld", &helper) != 1) helper = 0;
         if (file) fclose(file);
@@ -328,7 +328,7 @@ RF_TEST(host, death_of_the_host) {
     kill(host, SIGKILL);
     RF_ASSERT_INT(waitpid(host, NULL, 0), host);
     for (int i = 0; !is_dead(helper); i++) {
-        if (i > 2000) RF_FAIL("the helper %ld outlived its host", helper);
+        if (i > 12000) RF_FAIL("the helper %ld outlived its host", helper);
         rf_sleep_ns(5000000);
     }
     unlink(pids);

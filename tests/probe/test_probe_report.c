@@ -119,7 +119,7 @@ RF_TEST(report, refusals) {
     check_refusal("begin\n", "", "line 4: expected a step or begin");
     check_refusal("driver=cuda", "driver=vulkan", "no such driver vulkan");
     check_refusal("driver=cuda", "driver=metal-compute", "not a value for driver");
-    check_refusal("simulated=0", "simulated=2", "not a value for simulated");
+    check_refusal("simulated=0", "simulated=3", "not a value for simulated");
     check_refusal("library=/usr", "library=usr", "not a value for library");
     check_refusal("status=0", "status=5", "not a value for status");
     check_refusal("status=0", "status=11", "contradict");

@@ -31,7 +31,7 @@ static unsigned threads_of_process(void) {
 
 /* A thread that was joined can be listed a little longer: looked at until the number is right, or for long. */
 static void expect_threads(unsigned expected) {
-    int64_t deadline = rf_now_ns() + RF_MS(20000);
+    int64_t deadline = rf_now_ns() + RF_MS(60000);
     while (threads_of_process() != expected && rf_now_ns() < deadline) rf_sleep_ns(RF_MS(1));
     RF_EXPECT_UINT(threads_of_process(), expected);
 }

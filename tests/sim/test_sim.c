@@ -210,7 +210,7 @@ RF_TEST(sim_memory, sixteen_gigabytes_cost_nothing_until_written) {
 }
 
 RF_TEST(sim_memory, freed_memory_is_reported_late) {
-    sim_begin("vram=1GiB,context=0,late=400");
+    sim_begin("vram=1GiB,context=0,late=3000");
     size_t before = sim_free_bytes();
     void *pointer;
     RF_ASSERT_INT(hipMalloc(&pointer, 900 * MIB), 0);
@@ -353,7 +353,7 @@ RF_TEST(sim_shared, memory_of_ended_processes_comes_back_late) {
     char path[256], settings[400];
     temporary(path, sizeof path, "late");
     unlink(path);
-    snprintf(settings, sizeof settings, "vram=1GiB,context=0,late=300,shared=%s", path);
+    snprintf(settings, sizeof settings, "vram=1GiB,context=0,late=3000,shared=%s", path);
     sim_expect_exit(sim_child(settings, child_take_and_exit), 0);
     sim_begin(settings);
     RF_ASSERT_INT(sim_free_bytes(), 924 * MIB);

@@ -19,8 +19,8 @@ int run_command(const char *format, ...) RF_PRINTF(1, 2);
 const char *last_line(void);
 /* How often a text stands in the report. */
 int count_in_report(const char *part);
-/* A process that was killed already; who reaps it, and when, is the system's business. */
-void expect_gone(int pid);
+/* Whether the process has died. A zombie has: who reaps it, and when, is the system's business. */
+bool is_gone(int pid);
 /* The same environment for every GPU sample: the simulated driver, a lease folder of this process
  * alone (removed at its end), and these RFSIM settings. Static storage. */
 const char *simulated(const char *rfsim);

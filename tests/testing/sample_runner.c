@@ -2,14 +2,17 @@
  * RUNNER_FOLDER names a folder of the run's own. */
 #include <rocmforge/test.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,7 +39,7 @@ static void append(const char *file, const char *text) {
 
 static void meet(const char *own, const char *other) {
     append(own, "here\n");
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 10000; i++) {
         if (access(in_folder(other), F_OK) == 0) return;
         pause_ms(5);
     }
@@ -188,18 +191,47 @@ RF_TEST(order, k_hangs, .timeout_ms = 200) {
     for (;;) pause();
 }
 
-/* Holds a lock for a while, or fails where another holds it. */
+static off_t size_of(const char *name) {
+    struct stat file;
+    return stat(in_folder(name), &file) == 0 ? file.st_size : 0;
+}
+
+/* Whether the runner has a process that runs this test. */
+static bool is_running(const char *name) {
+    char path[64], text[16384];
+    DIR *processes = opendir("/proc");
+    bool found = false;
+    for (struct dirent *entry; processes && !found && (entry = readdir(processes));) {
+        int pid = atoi(entry->d_name), parent = 0;
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *file = pid > 0 && pid != (int)getpid() ? fopen(path, "r") : NULL;
+        if (!file) continue;
+        bool sibling = fscanf(file, "%*d (%*[^)]) %*c %d", &parent) == 1 && parent == (int)getppid();
+        fclose(file);
+        snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+        if (!sibling || !(file = fopen(path, "r"))) continue;
+        size_t length = fread(text, 1, sizeof text, file);
+        fclose(file);
+        found = memmem(text, length, name, strlen(name)) != NULL;
+    }
+    if (processes) closedir(processes);
+    return found;
+}
+
+/* Holds a lock until somebody has met it, or fails where another holds it. */
 RF_TEST(beside, holder) {
+    off_t met = size_of("met");
     int fd = open(in_folder("beside"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     RF_ASSERT(flock(fd, LOCK_EX | LOCK_NB) == 0);
-    pause_ms(800);
+    for (int i = 0; i < 10000 && size_of("met") == met; i++) pause_ms(5);
     close(fd);
 }
 RF_TEST(beside, meets_the_holder) {
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60 || (i < 10000 && is_running("beside.holder")); i++) {
         int fd = open(in_folder("beside"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0;
         close(fd);
+        if (taken) append("met", "x");
         if (taken) RF_FAIL("somebody holds it");
         pause_ms(5);
     }
@@ -214,6 +246,9 @@ RF_TEST(beside, every_third_fails) {
 }
 RF_TEST(beside, waits) {
     pause_ms(200);
+}
+RF_TEST(beside, waits_for_a_file) {
+    for (int i = 0; i < 10000 && access(in_folder("go"), F_OK) != 0; i++) pause_ms(5);
 }
 
 /* ---- left behind ---- */
@@ -258,6 +293,22 @@ RF_TEST(left, process) {
         _exit(0);
     }
 }
+/* Once killed, it needs a processor to end, and gets nearly nothing of the one that LOADED_CPU names. */
+RF_TEST(left, process_that_dies_slowly) {
+    const char *text = getenv("LOADED_CPU");
+    if (!text) RF_SKIP("LOADED_CPU is not set");
+    pid_t child = fork();
+    if (child == 0)
+        for (;;) pause_ms(3600000);
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET((size_t)atoi(text), &cpu);
+    RF_ASSERT(sched_setaffinity(child, sizeof cpu, &cpu) == 0);
+    RF_ASSERT(sched_setscheduler(child, SCHED_IDLE, &(struct sched_param){0}) == 0);
+    char pid[32];
+    snprintf(pid, sizeof pid, "%d\n", (int)child);
+    append("slow", pid);
+}
 RF_TEST(left, daemon) {
     /* out of the group and the session, its parent gone */
     if (fork() == 0) {
@@ -270,7 +321,7 @@ RF_TEST(left, daemon) {
         }
         _exit(0);
     }
-    for (int i = 0; i < 1000 && access(in_folder("daemon"), F_OK) != 0; i++) pause_ms(5);
+    for (int i = 0; i < 10000 && access(in_folder("daemon"), F_OK) != 0; i++) pause_ms(5);
 }
 RF_TEST(left, child_that_ends) {
     if (fork() == 0) {

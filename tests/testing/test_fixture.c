@@ -169,7 +169,7 @@ static void expect_lost_later(const char *environment, const char *culprit) {
 
 RF_TEST(lost, hang_is_bounded_and_stops_gpu_tests, .timeout_ms = 120000) {
     char environment[1200];
-    snprintf(environment, sizeof environment, "%s RF_TIMEOUT_MS=300", simulated(""));
+    snprintf(environment, sizeof environment, "%s RF_TIMEOUT_MS=2000", simulated(""));
     EXPECT(1, environment, "bad.hangs_the_gpu", "FAIL  bad.hangs_the_gpu", "the GPU was lost: ", "spin_forever_flag");
     EXPECT(1, environment, "'bad.hangs_the_gpu' 'later.*' --in-process", "FAIL  bad.hangs_the_gpu",
            "the GPU was lost: ", "1 passed, ", " 2 skipped\n");

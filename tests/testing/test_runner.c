@@ -2,10 +2,13 @@
  * input. Each test runs a sample executable and reads what the runner says. */
 #include "runner_testing.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A folder of the test's own, history included; no GPU. */
@@ -135,19 +138,55 @@ RF_TEST(runner, rerun_failed, ENTER) {
 
 /* ---- left behind ---- */
 
+static int pid_in(const char *name) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    int pid = 0;
+    RF_ASSERT(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
+    fclose(file);
+    return pid;
+}
+
 RF_TEST(runner, processes_left_behind_fail_and_die, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "left.process"), 1);
     RF_EXPECT_CONTAINS(report, "left a process behind: ");
     RF_ASSERT_INT(run(SAMPLE, "left.daemon"), 1);
     RF_EXPECT_CONTAINS(report, "left a process behind: ");
-    char path[300];
-    snprintf(path, sizeof path, "%s/daemon", folder);
-    FILE *file = fopen(path, "r");
-    int pid = 0;
-    RF_ASSERT(file && fscanf(file, "%d", &pid) == 1 && pid > 1);
-    fclose(file);
-    expect_gone(pid);
+    RF_EXPECT(is_gone(pid_in("daemon")));
     RF_ASSERT_INT(run(SAMPLE, "left.child_that_ends"), 0);
+}
+
+/* Keeps the last processor that this process may use busy, until killed. */
+static pid_t start_busy_loop(void) {
+    cpu_set_t cpus;
+    RF_ASSERT(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    size_t cpu = CPU_SETSIZE - 1;
+    while (!CPU_ISSET(cpu, &cpus)) cpu--;
+    char text[16];
+    snprintf(text, sizeof text, "%zu", cpu);
+    setenv("LOADED_CPU", text, 1);
+    pid_t loop = fork();
+    RF_ASSERT(loop >= 0);
+    if (loop) return loop;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    sched_setaffinity(0, sizeof cpus, &cpus);
+    for (volatile unsigned long i = 0;; i++) continue;
+}
+
+/* The runner says that it was killed when it is dead, not when it has been sent the signal. */
+RF_TEST(runner, a_left_process_is_dead_before_the_run_ends, ENTER) {
+    pid_t loop = start_busy_loop();
+    int status = run(SAMPLE, "left.process_that_dies_slowly");
+    bool dead = is_gone(pid_in("slow"));
+    kill(loop, SIGKILL);
+    waitpid(loop, NULL, 0);
+    RF_EXPECT_INT(status, 1);
+    RF_EXPECT_CONTAINS(report, "left a process behind: ");
+    RF_EXPECT_CONTAINS(report, "it was killed\n");
+    RF_EXPECT(dead);
 }
 
 RF_TEST(runner, threads_left_running_fail, ENTER) {
@@ -170,7 +209,7 @@ RF_TEST(runner, interrupt_stops_and_reports, ENTER) {
     snprintf(
         command, sizeof command,
         "%s %s --jobs 1 --no-rerun order.a_innocent stays.for_long ends.when_asked > '%s/out' 2>&1 & pid=$!; "
-        "for i in $(seq 1000); do [ -e '%s/began' ] && break; sleep 0.02; done; kill -INT $pid; wait $pid; echo $? "
+        "for i in $(seq 2500); do [ -e '%s/began' ] && break; sleep 0.02; done; kill -INT $pid; wait $pid; echo $? "
         ">> '%s/out'",
         environment, SAMPLE, folder, folder, folder);
     /* A shell starts background commands with SIGINT ignored: bash -m gives them their own group. */
@@ -250,13 +289,20 @@ RF_TEST(runner, live_line_on_a_terminal_only, ENTER) {
     FILE *script = fopen(path, "w");
     RF_ASSERT_NOT_NULL(script);
     fprintf(script,
-            "import os, pty, sys\nos.environ['TERM'] = 'xterm'\n"
-            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(['%s', 'prints.slowly', 'beside.waits'])))\n",
-            SAMPLE);
+            "import os, pty, sys\nos.environ['TERM'] = 'xterm'\nseen = b''\n"
+            "def read(fd):\n"
+            "    global seen\n"
+            "    data = os.read(fd, 1024)\n"
+            "    seen += data\n"
+            "    if b'[0/1] | ' in seen:\n"
+            "        open('%s/go', 'w').close()\n" /* the test ends when the line was seen */
+            "    return data\n"
+            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(['%s', 'beside.waits_for_a_file'], read)))\n",
+            folder, SAMPLE);
     fclose(script);
     RF_ASSERT_INT(run_report(environment, "python3", path), 0);
-    RF_EXPECT_CONTAINS(report, "\r\x1b[K[0/2] | ");
-    RF_EXPECT_CONTAINS(report, "\x1b[K2 passed, 0 failed, 0 skipped\r\n");
+    RF_EXPECT_CONTAINS(report, "\r\x1b[K[0/1] | ");
+    RF_EXPECT_CONTAINS(report, "\x1b[K1 passed, 0 failed, 0 skipped\r\n");
     RF_ASSERT_INT(run(SAMPLE, "prints.slowly beside.waits"), 0);
     RF_EXPECT(!strchr(report, '\x1b') && !strchr(report, '\r'));
 }

@@ -77,8 +77,8 @@ RF_TEST(share, runners_take_turns, ENTER) {
 RF_TEST(share, a_turn_that_does_not_come, ENTER) {
     char script[4096];
     snprintf(script, sizeof script,
-             "%s '%s' test -- sh -c 'touch %s/held; sleep 3' 2> /dev/null & "
-             "for i in $(seq 500); do [ -e '%s/held' ] && break; sleep 0.02; done; "
+             "%s '%s' test -- sh -c 'touch %s/held; sleep 600' 2> /dev/null & "
+             "for i in $(seq 3000); do [ -e '%s/held' ] && break; sleep 0.02; done; "
              "%s '%s' --gpu-wait 0.2 gpu.computes order.a_innocent; code=$?; kill $!; wait; exit $code",
              environment, ROCMFORGE, folder, folder, environment, SAMPLE);
     RF_ASSERT_INT(run_script(script), 1);
