@@ -19,6 +19,7 @@ struct command {
     struct selftest_findings findings;
     int64_t limit_s;
     bool json;
+    const char *items; /* names, separated by commas; NULL: all */
     FILE *report;
     const char *report_path;
 };
@@ -33,6 +34,29 @@ static int work(const char *name, int64_t index, bool quick, const char *budget)
     return selftest_work(item, index > DEVICES_MAX ? DEVICES_MAX : (int)index, quick, budget);
 }
 
+static bool is_wanted(const char *list, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (strcspn(at, ",") == length && !memcmp(at, name, length)) return true;
+    return !list;
+}
+
+/* Every name in the list is that of an item. */
+static int check_names(const char *list) {
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL) {
+        char name[64], known[512] = "";
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        const struct selftest_item *item = selftest_find(name);
+        if (item && !item->hidden) continue;
+        for (size_t i = 0; i < selftest_item_count; i++)
+            if (!selftest_items[i].hidden)
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "",
+                         selftest_items[i].name);
+        return cli_fail(CLI_USAGE, "selftest: there is no item \"%s\"; the items are %s", name, known);
+    }
+    return CLI_GO_ON;
+}
+
 int cmd_selftest(int argc, char **argv) {
     struct command selftest = {.limit_s = LIMIT_S};
     const char *device = "auto", *item = NULL, *lent = NULL;
@@ -41,6 +65,7 @@ int cmd_selftest(int argc, char **argv) {
         {0, "device", CLI_TEXT, &device, "D", "auto (the best GPU; the default), all, an index or part of a name"},
         {0, "quick", CLI_FLAG, &selftest.findings.quick, NULL,
          "fewer cases: under 20 seconds instead of two minutes"},
+        {0, "items", CLI_TEXT, &selftest.items, "LIST", "only these items: names as shown, separated by commas"},
         {0, "report", CLI_TEXT, &selftest.report_path, "FILE",
          "write a report to send: no names, paths, UUIDs or processes are in it"},
         {0, "json", CLI_FLAG, &selftest.json, NULL, "write JSON to standard output at the end"},
@@ -51,7 +76,7 @@ int cmd_selftest(int argc, char **argv) {
     };
     const struct cli_command command = {
         .name = "selftest",
-        .usage = "[--device D] [--quick] [--report FILE] [--json] [--limit S]",
+        .usage = "[--device D] [--quick] [--items LIST] [--report FILE] [--json] [--limit S]",
         .summary = "The first thing to run on a new GPU. Finds and opens it, compares every family of kernels with\n"
                    "the CPU, moves data, records and replays work, takes memory up to the budget and gives it back,\n"
                    "and runs the bundled model on the GPU and on the CPU. Shows one line per item. A driver that\n"
@@ -66,6 +91,8 @@ int cmd_selftest(int argc, char **argv) {
     if (selftest.limit_s < 1 || selftest.limit_s > 3600)
         return cli_fail(CLI_USAGE, "selftest: --limit %lld: must be from 1 to 3600 seconds",
                         (long long)selftest.limit_s);
+    code = check_names(selftest.items);
+    if (code != CLI_GO_ON) return code;
     if (selftest.report_path && !(selftest.report = fopen(selftest.report_path, "we")))
         return cli_fail(CLI_FAILED, "selftest: the report %s cannot be written: %s", selftest.report_path,
                         strerror(errno));
@@ -91,24 +118,23 @@ static void begin_line(const struct command *command, const char *name) {
     fflush(stdout);
 }
 
-static void keep_result(struct command *command, const struct selftest_result *result) {
+/* On the terminal a text is shown as it is; what is kept, for the report and the JSON, holds nothing private. */
+static void keep_result(struct command *command, struct selftest_result result) {
     struct selftest_findings *findings = &command->findings;
-    struct selftest_result *grown = realloc(findings->results, (findings->count + 1) * sizeof *findings->results);
-    if (grown) {
-        findings->results = grown;
-        grown[findings->count++] = *result;
-    }
-    findings->ok += result->mark == SELFTEST_OK;
-    findings->failed += result->mark == SELFTEST_FAILED;
-    findings->skipped += result->mark == SELFTEST_SKIPPED;
+    findings->ok += result.mark == SELFTEST_OK;
+    findings->failed += result.mark == SELFTEST_FAILED;
+    findings->skipped += result.mark == SELFTEST_SKIPPED;
     if (!command->json) {
-        printf("%-7s %6.2f s  %s\n", selftest_mark_name(result->mark), result->seconds, result->text);
+        printf("%-7s %6.2f s  %s\n", selftest_mark_name(result.mark), result.seconds, result.text);
         fflush(stdout);
     }
-    if (!command->report) return;
-    struct selftest_result clean = *result;
-    selftest_scrub(findings->runtime, clean.text, sizeof clean.text);
-    selftest_report_result(command->report, &clean);
+    selftest_scrub(findings->runtime, result.text, sizeof result.text);
+    struct selftest_result *grown = realloc(findings->results, (findings->count + 1) * sizeof *grown);
+    if (grown) {
+        findings->results = grown;
+        grown[findings->count++] = result;
+    }
+    if (command->report) selftest_report_result(command->report, &result);
 }
 
 /* ---- one item in its worker ---- */
@@ -204,7 +230,7 @@ static void skip(struct command *command, const struct selftest_item *item, int 
     struct selftest_result result = {.item = item, .device = device, .mark = SELFTEST_SKIPPED};
     snprintf(result.text, sizeof result.text, "%s", why);
     begin_line(command, item->name);
-    keep_result(command, &result);
+    keep_result(command, result);
 }
 
 /* Runs the items of the GPU, or of the CPU for -1. why_not: why all are skipped; NULL: they are not. */
@@ -215,13 +241,14 @@ static void test_items(struct command *command, int device, const char *why_not)
         const struct selftest_item *item = &selftest_items[i];
         struct selftest_result result, again;
         if (item->hidden || item->on_gpu != (device >= 0 || why_not)) continue;
+        if (!is_wanted(command->items, item->name)) continue;
         if (reason[0]) {
             skip(command, item, device, reason);
             continue;
         }
         begin_line(command, item->name);
         run_item(command, item, device, &result);
-        keep_result(command, &result);
+        keep_result(command, result);
         if (!item->on_gpu || result.mark != SELFTEST_FAILED || interrupted) continue;
         /* Where the device cannot be opened, the other items would only say so again, each after its deadline. */
         if (!strcmp(item->name, "open"))
@@ -247,7 +274,7 @@ static void test_device(struct command *command, int device) {
     struct selftest_result result = {.item = selftest_find("open"), .device = device, .mark = SELFTEST_FAILED};
     snprintf(result.text, sizeof result.text, "this GPU cannot be used: %s", info.reason);
     begin_line(command, result.item->name);
-    keep_result(command, &result);
+    keep_result(command, result);
 }
 
 /* Which devices to test. CLI_GO_ON, or the exit code of a device that does not exist. */
@@ -284,7 +311,8 @@ static rf_status why_no_device(struct rf_runtime *runtime) {
     return status;
 }
 
-static void show_probe(struct command *command, int64_t started_ns) {
+/* Returns why there is nothing to test, for the items that need a GPU. */
+static const char *show_probe(struct command *command, int64_t started_ns) {
     struct rf_runtime *runtime = command->findings.runtime;
     struct selftest_result result = {.device = -1};
     int found = rf_device_count(runtime);
@@ -301,7 +329,8 @@ static void show_probe(struct command *command, int64_t started_ns) {
     }
     result.seconds = (double)(selftest_now_ns() - started_ns) * 1e-9;
     begin_line(command, "probe");
-    keep_result(command, &result);
+    keep_result(command, result);
+    return result.mark == SELFTEST_FAILED ? "the probe failed" : "there is no GPU";
 }
 
 static void interrupt(int number) {
@@ -331,9 +360,9 @@ static int test_machine(struct command *command, const char *device, int64_t sta
         selftest_report_head(command->report, findings);
         fputc('\n', command->report);
     }
-    show_probe(command, probe_ns);
+    const char *why_none = show_probe(command, probe_ns);
     for (int i = 0; i < count && !interrupted; i++) test_device(command, devices[i]);
-    if (!count) test_items(command, -1, "there is no GPU");
+    if (!count) test_items(command, -1, why_none);
     if (!interrupted) {
         if (!command->json) printf("CPU: %u threads\n", rf_usable_cores());
         if (command->report) selftest_report_device(command->report, findings, -1);

@@ -99,7 +99,7 @@ struct selftest_findings {
 };
 
 /* Replaces what a report must not hold: paths outside the system's own folders, the home folder, the names of user
- * and host, and the UUIDs and PCI addresses of the GPUs. */
+ * and host, process ids, and the UUIDs and PCI addresses of the GPUs. */
 void selftest_scrub(struct rf_runtime *runtime, char *text, size_t size);
 
 /* The report grows with the results, so that what was done is there whatever ends the command. */

@@ -78,6 +78,19 @@ static void replace_paths(char *text) {
     *to = 0;
 }
 
+/* "pid 4711" becomes "pid N". */
+static void replace_pids(char *text) {
+    static const char *const words[] = {"pid ", "process "};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (char *at = text; (at = strstr(at, words[i]));) {
+            at += strlen(words[i]);
+            size_t digits = strspn(at, "0123456789");
+            if (!digits) continue;
+            *at = 'N';
+            memmove(at + 1, at + digits, strlen(at + digits) + 1);
+        }
+}
+
 void selftest_scrub(struct rf_runtime *runtime, char *text, size_t size) {
     char host[256] = "";
     const struct passwd *user = getpwuid(geteuid());
@@ -92,6 +105,7 @@ void selftest_scrub(struct rf_runtime *runtime, char *text, size_t size) {
     for (size_t i = 0; i < sizeof homes / sizeof homes[0]; i++)
         if (homes[i] && strlen(homes[i]) > 1) replace_word(text, size, homes[i], "~");
     replace_paths(text);
+    replace_pids(text);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i]) replace_word(text, size, names[i], "USER");
     if (gethostname(host, sizeof host - 1) == 0) {

@@ -20,11 +20,11 @@ const struct selftest_item selftest_items[] = {
     {.name = "elementwise",  .on_gpu = true, .checks = EVERY_CHECK, .ops = "fill copy add scale multiply activation"},
     {.name = "rows",         .on_gpu = true, .checks = EVERY_CHECK,
      .ops = "softmax softmax_mask rms_norm layer_norm add_norm"},
-    {.name = "moving data",  .on_gpu = true, .checks = EVERY_CHECK, .ops = "transpose concat embedding"},
+    {.name = "moving",       .on_gpu = true, .checks = EVERY_CHECK, .ops = "transpose concat embedding"},
     {.name = "quantization", .on_gpu = true, .checks = EVERY_CHECK, .ops = "quantize_q8 dequantize"},
     {.name = "products",     .on_gpu = true, .checks = EVERY_CHECK,
      .ops = "matmul matmul_gate matmul_q8 norm_qkv norm_gate cast_matmul"},
-    {.name = "KV cache",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "rope rope_append kv_append kv_replicate"},
+    {.name = "kv-cache",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "rope rope_append kv_append kv_replicate"},
     {.name = "attention",    .on_gpu = true, .checks = EVERY_CHECK,
      .ops = "qkt_matmul causal_mask weighted_matmul flash_attention paged_attention"},
     {.name = "sampling",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "argmax sample"},
@@ -35,8 +35,8 @@ const struct selftest_item selftest_items[] = {
     {.name = "leases",       .on_gpu = true, .checks = CHECKS_OF_HANDLES, .run = selftest_leases},
     {.name = "lent",         .on_gpu = true, .checks = CHECKS_OF_HANDLES, .run = selftest_lent, .hidden = true},
     {.name = "model",        .on_gpu = true, .checks = CHECKS_OF_MEMORY, .run = selftest_model},
-    {.name = "CPU ops",      .checks = CHECKS_OF_MEMORY, .ops = "*"},
-    {.name = "CPU model",    .checks = CHECKS_OF_MEMORY, .run = selftest_cpu_model},
+    {.name = "cpu-ops",      .checks = CHECKS_OF_MEMORY, .ops = "*"},
+    {.name = "cpu-model",    .checks = CHECKS_OF_MEMORY, .run = selftest_cpu_model},
 };
 /* clang-format on */
 const size_t selftest_item_count = sizeof selftest_items / sizeof selftest_items[0];
