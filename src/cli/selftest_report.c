@@ -51,28 +51,32 @@ static bool is_system_path(const char *path) {
     return false;
 }
 
-/* Replaces paths. A path begins with a slash that follows no letter or digit ("GB/s" is none), and ends at a space, a
- * quote, a bracket or another mark. Of a path outside the system's folders only the file's name is kept. */
+/* Replaces paths. A path begins with a slash that follows no letter or digit ("GB/s" is none), or with "~/". It ends
+ * at the quote if it is quoted, else at a space, a bracket or another mark. Of a path outside the system's folders
+ * only the file's name is kept. The text does not grow. */
 static void replace_paths(char *text) {
-    char *to = text;
-    for (char *at = text; *at;) {
-        bool begins = *at == '/' && (at == text || (!is_word_byte(at[-1]) && at[-1] != '.')) && at[1] > ' ';
+    static const char hidden[] = "…/";
+    const size_t hidden_length = sizeof hidden - 1;
+    char *to = text, previous = ' ';
+    for (const char *at = text; *at;) {
+        const char *slash = at + (*at == '~');
+        bool begins = *slash == '/' && !is_word_byte(previous) && previous != '.' && slash[1] > ' ';
         if (!begins) {
+            previous = *at;
             *to++ = *at++;
             continue;
         }
-        size_t length = strcspn(at, " \t'\"`()[]<>,;:");
-        if (is_system_path(at)) {
-            memmove(to, at, length);
-            to += length;
-        } else {
-            size_t name = length;
-            while (name > 0 && at[name - 1] != '/') name--;
-            memcpy(to, "…/", strlen("…/") < name ? strlen("…/") : 0);
-            if (strlen("…/") < name) to += strlen("…/");
-            memmove(to, at + name, length - name);
-            to += length - name;
+        const char quote[] = {previous, 0};
+        size_t length = strcspn(at, strchr("'\"`", previous) ? quote : " \t'\"`()[]<>,;:");
+        size_t name = is_system_path(at) ? 0 : length;
+        while (name > 0 && at[name - 1] != '/') name--;
+        previous = '/';
+        if (name >= hidden_length) {
+            memcpy(to, hidden, hidden_length);
+            to += hidden_length;
         }
+        memmove(to, at + name, length - name);
+        to += length - name;
         at += length;
     }
     *to = 0;
