@@ -267,14 +267,7 @@ static void test_device(struct command *command, int device) {
         printf("GPU %d: %s, %s, %s%s%s\n", device, info.name, info.arch, info.driver,
                info.kernel_target[0] ? ", kernels for " : "", info.kernel_target);
     if (command->report) selftest_report_device(command->report, &command->findings, device);
-    if (info.usable) {
-        test_items(command, device, NULL);
-        return;
-    }
-    struct selftest_result result = {.item = selftest_find("open"), .device = device, .mark = SELFTEST_FAILED};
-    snprintf(result.text, sizeof result.text, "this GPU cannot be used: %s", info.reason);
-    begin_line(command, result.item->name);
-    keep_result(command, result);
+    test_items(command, device, NULL);
 }
 
 /* Which devices to test. CLI_GO_ON, or the exit code of a device that does not exist. */

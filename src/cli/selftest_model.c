@@ -10,9 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOLERANCE 2e-3 /* relative squared error of the logits */
-#define PROMPT "Once upon a time"
-enum { CONTEXT = 128, STEPS_MAX = 24, QUICK_STEPS = 6 };
+/* The relative squared error of the logits. Activations are rounded to 8 bits, and where a rounding falls the other
+ * way the error is some 1e-5 (7e-5 was measured between CPU and simulated GPU, 4e-5 between two CPU levels). An
+ * attention scale that is wrong by half gives 1.3e-3 with this prompt; with one of five tokens it gave only 8e-5. */
+#define TOLERANCE 5e-4
+#define PROMPT "Once upon a time there was a young boy named Arthur. One day, Arthur was playing by the lake. There"
+enum { CONTEXT = 128, STEPS_MAX = 24, QUICK_STEPS = 4 };
 
 /* The model is installed in ../share/rocmforge/models beside the folder of the command; in a source tree it is in
  * ../models beside the build folder. */
