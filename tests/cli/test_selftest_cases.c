@@ -75,6 +75,25 @@ RF_TEST(selftest_cases, the_quick_form_uses_every_kernel_module, .timeout_ms = 3
     gpu_close(&gpu);
 }
 
+static bool choose_first(void *user, const char *op, const char *label) {
+    RF_ASSERT_TEXT(op, "softmax");
+    RF_ASSERT(label[0] != 0);
+    return ++*(size_t *)user == 1;
+}
+
+RF_TEST(selftest_cases, a_check_runs_only_what_is_chosen) {
+    struct rf_check_counts counts;
+    size_t asked = 0;
+    RF_PARAMS(struct rf_check_params, params);
+    params.op = "softmax";
+    params.choose = choose_first;
+    params.user = &asked;
+    RF_ASSERT_OK(rf_check_run(&params, &counts));
+    RF_EXPECT(asked > 50);
+    RF_EXPECT_UINT(counts.passed, 1);
+    RF_EXPECT_UINT(counts.failed + counts.skipped, 0);
+}
+
 /* ---- what is left out ---- */
 
 static const struct scrubbed {
