@@ -3,7 +3,7 @@
  *   cmd_selftest.c     the command: starts a worker for each item, shows the results, survives what the driver does
  *   selftest_report.c  the report file and the JSON, and what they must not hold
  *   selftest_worker.c  in the worker: opens the device, runs one item and says how it ended
- *   selftest_memory.c  items about devices, memory, transfers, waits and leases
+ *   selftest_device.c  items about the device itself: kernels, transfers, recordings, waits, memory and leases
  *   selftest_ops.c     items that compare ops with their references: which cases of which op
  *   selftest_model.c   items that run the bundled model
  *

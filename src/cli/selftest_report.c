@@ -143,6 +143,21 @@ static void line(FILE *to, const char *name, const char *format, ...) {
     fputc('\n', to);
 }
 
+/* The versions of the GPUs' kernel modules, where they have one. */
+static void report_kernel_drivers(FILE *to, const struct selftest_findings *findings) {
+    static const char *const modules[] = {"amdgpu", "nvidia"};
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
+        char path[512], version[64] = "";
+        snprintf(path, sizeof path, "%s/module/%s/version", rf_runtime_option(findings->runtime, "RF_SYSFS"),
+                 modules[i]);
+        FILE *file = fopen(path, "re");
+        if (!file) continue;
+        if (fgets(version, sizeof version, file)) version[strcspn(version, "\n")] = 0;
+        line(to, "kernel driver", "%s %s", modules[i], version);
+        fclose(file);
+    }
+}
+
 void selftest_report_head(FILE *to, const struct selftest_findings *findings) {
     struct utsname system;
     size_t kernels;
@@ -151,6 +166,7 @@ void selftest_report_head(FILE *to, const struct selftest_findings *findings) {
     for (const char *target = ""; (target = target_after(target, &kernels));)
         line(to, "built for", "%s, %zu kernels", target, kernels);
     if (uname(&system) == 0) line(to, "system", "%s %s %s", system.sysname, system.release, system.machine);
+    report_kernel_drivers(to, findings);
     line(to, "CPU threads", "%u", rf_usable_cores());
     line(to, "form", "%s", findings->quick ? "--quick" : "whole");
     fflush(to);

@@ -197,17 +197,20 @@ RF_TEST(selftest, bad_usage_is_one_line) {
 RF_TEST(selftest, the_report_holds_nothing_private, .timeout_ms = 300000) {
     char host[256] = "", environment[1024];
     RF_ASSERT_INT(gethostname(host, sizeof host - 1), 0);
+    RF_ASSERT_INT(selftest("", "--help >$F/file; mkdir -p $F/sys/module/amdgpu; "
+                               "echo 6.16.13 >$F/sys/module/amdgpu/version"),
+                  0);
     /* With a GPU: no PCI address, no UUID. The lease folder cannot be made, and the error text names it. */
-    selftest("", "--help >$F/file");
     snprintf(environment, sizeof environment,
              "HOME=%s/marker-home USER=marker-user LOGNAME=marker-user RF_DRIVER=sim RF_LEASE_DIR=%s/file/marker-dir "
-             "RFSIM=pci=0000:4d:00.0",
-             folder, folder);
+             "RFSIM=pci=0000:4d:00.0 RF_SYSFS=%s/sys",
+             folder, folder, folder);
     RF_ASSERT_INT(selftest(environment, "--items open --report $F/report 2>&1"), 1);
     expect_mark("open", "FAILED ", "marker-dir"); /* on the terminal the whole text is shown */
     RF_ASSERT_CONTAINS(report, folder);
     read_report();
     RF_ASSERT_CONTAINS(report, "\nopen           FAILED ");
+    RF_ASSERT_CONTAINS(report, "\nkernel driver  amdgpu 6.16.13\n");
     static const char *const markers[] = {"marker-home", "marker-user", "rf-test-selftest", "/tmp/", "4d:00", "GPU-"};
     for (size_t i = 0; i < sizeof markers / sizeof markers[0]; i++)
         if (strstr(report, markers[i])) RF_FAIL("the report holds %s: %s", markers[i], report);
