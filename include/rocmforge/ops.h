@@ -45,6 +45,9 @@ struct rf_check_params {
     bool (*visit)(void *user, const struct rf_check_result *result); /* false stops */
     void *user;
     struct rf_runtime *runtime; /* provides the CPU's threads; NULL: the device's, else one of its own */
+    /* Asked before each case, in the order of the table, whether to run it; NULL: all are run. Cases that are not
+     * run are not counted. The texts are borrowed for the call. */
+    bool (*choose)(void *user, const char *op, const char *label);
 };
 /* Frozen. */
 struct rf_check_counts {

@@ -23,6 +23,7 @@ int cmd_info(int argc, char **argv);
 int cmd_kernels(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_selftest(int argc, char **argv);
 int cmd_test(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 

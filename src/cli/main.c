@@ -13,6 +13,7 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"doctor", cmd_doctor, "show the GPUs, whether each is usable or why not, and the memory budget"},
+    {"selftest", cmd_selftest, "check a GPU that is new to you, in two minutes, and write a report to send"},
     {"run", cmd_run, "generate text with a model: continue a prompt, or chat"},
     {"bench", cmd_bench, "measure how fast a model runs on this machine"},
     {"logits", cmd_logits, "write the raw logits of a model for some tokens"},

@@ -55,6 +55,7 @@ rf_status rf_check_run(const struct rf_check_params *params, struct rf_check_cou
         if (list.failed) status = rf_fail(RF_E_NO_MEMORY, "no memory for the cases of %s", op->name);
         for (size_t k = 0; k < list.count && !status && go_on; k++) {
             if (list.cases[k].bench != params->bench) continue;
+            if (params->choose && !params->choose(params->user, op->name, list.cases[k].label)) continue;
             char why[512] = "";
             struct rf_check_result result = {.op = op->name, .label = list.cases[k].label, .why = why};
             result.status = params->bench ? rf_check_bench(params->device, cpu, op, &list.cases[k], &result)
