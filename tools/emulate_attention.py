@@ -239,10 +239,12 @@ def families(tools):
             more['shared'] = 544 + 288 * (most + 8) + (136 * most if kind == 'q8_0' else 0)
         odd = most if matrix and kind == 'q8_0' else most - 8 if matrix else 96 if kind == 'q8_0' else 72
         own = 'f16' if kind == 'q8_0' else kind
-        for dim, width, holes, splits, group, q_kind, given in ((most or 64, 2, False, 1, together, own, None),
-                                                                (odd, 9, True, 2, max(1, together - 1), 'f32', None),
-                                                                (most or 64, 4, False, 1, together, own, TILE_LESS_1)):
-            batch, heads_kv, page_rows = 2, 1, 16
+        # The kernels on matrix units copy a tile of 64 keys otherwise where it lies in one page.
+        for dim, page_rows, width, holes, splits, group, q_kind, given in (
+                (most or 64, 16, 2, False, 1, together, own, None), (odd, 16, 9, True, 2, max(1, together - 1), 'f32', None),
+                (most or 64, 16, 4, False, 1, together, own, TILE_LESS_1),
+                (most or 64, 64, 1, False, 1, together, own, TILE_LESS_1), (most or 64, 64, 2, False, 1, 1, own, None)):
+            batch, heads_kv = 2, 1
             heads_q = heads_kv * group
             k, v, table, lengths, keys, values, absent, args_of = paged_setup(random, kind, batch, heads_kv, page_rows,
                                                                               width, dim, holes, given)
