@@ -4,6 +4,7 @@
   rocmforge kernels --extract gfx1100 DIR && tools/emulate_amd.py DIR…
   tools/emulate_amd.py --rocmforge build/rocmforge [--target gfx1100 --target …] [--kernel PATTERN …] [--modes MODE,…]
   tools/emulate_amd.py --rocmforge build/rocmforge --list
+  tools/emulate_amd.py --self-test [--target gfx1100 --target …]
 
 Needs numpy and two things that are not part of this project, named by the environment:
   TINYGRAD  a tinygrad checkout, whose test/mockgpu/amd/emu.py is the emulator (RDNA3, RDNA4, CDNA3)
@@ -13,7 +14,8 @@ emulator is slow: shapes are small, at least one regular and one odd for each ke
 the cases of each kernel, compares their arguments with the manifest and runs nothing.
 
 Every case runs in several modes, which emulate_modes.py describes: waves in order, in reversed order and interleaved, with
-garbage in registers and LDS. All modes must give the same bits.
+garbage in registers and LDS. All modes must give the same bits. --self-test compiles kernels with planted faults
+(emulate_planted.py) and expects the modes to find them.
 
 Before it is believed, the emulator (tinygrad a9069c177a, August 2026) needs five corrections in emu.py. It
   - computes LDS addresses of inactive lanes too, and crashes on them: take 0 there;
@@ -55,6 +57,7 @@ sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import emulate_attention  # noqa: E402
 import emulate_modes  # noqa: E402
+import emulate_planted  # noqa: E402
 import emulate_quant  # noqa: E402
 
 
@@ -756,8 +759,9 @@ def main():
                         help='of %s; default: %%(default)s' % ', '.join(emulate_modes.MODES))
     parser.add_argument('--seed', type=int, default=0, help='of the garbage and of the order of waves')
     parser.add_argument('--list', action='store_true', help='the cases of each kernel; nothing is run')
+    parser.add_argument('--self-test', action='store_true', help='kernels with planted faults; default: all targets')
     args = parser.parse_args()
-    if bool(args.folders) == bool(args.rocmforge):
+    if not args.self_test and bool(args.folders) == bool(args.rocmforge):
         parser.error('name folders, or --rocmforge')
     modes = args.modes.split(',')
     for mode in modes:
@@ -766,6 +770,12 @@ def main():
     code_object = None if args.list else load_emulator()
     faulthandler.enable()
     with tempfile.TemporaryDirectory() as scratch:
+        if args.self_test:
+            results = [emulate_planted.self_test(code_object, emulate_modes.Wrong, target, scratch)
+                       for target in args.target or TARGETS]
+            right, wrong = (sum(column) for column in zip(*results))
+            print('%d runs as they should be, %d not' % (right, wrong))
+            sys.exit(1 if wrong else 0)
         folders = args.folders
         for target in (args.target or TARGETS) if args.rocmforge else ():
             folders.append(os.path.join(scratch, target))
