@@ -2,7 +2,9 @@
 """Runs every extracted AMD kernel on an instruction emulator and compares it with a reference.
 
   rocmforge kernels --extract gfx1100 DIR && tools/emulate_amd.py DIR…
-  tools/emulate_amd.py --rocmforge build/rocmforge [--target gfx1100 --target …] [--kernel PATTERN …] [--list]
+  tools/emulate_amd.py --rocmforge build/rocmforge [--target gfx1100 --target …] [--kernel PATTERN …] [--modes MODE,…]
+  tools/emulate_amd.py --rocmforge build/rocmforge --list
+  tools/emulate_amd.py --self-test [--target gfx1100 --target …]
 
 Needs numpy and two things that are not part of this project, named by the environment:
   TINYGRAD  a tinygrad checkout, whose test/mockgpu/amd/emu.py is the emulator (RDNA3, RDNA4, CDNA3)
@@ -10,6 +12,10 @@ Needs numpy and two things that are not part of this project, named by the envir
 Without them it exits 77 with one line. Exit 1 if any result differs, or a kernel has less than two cases here. The
 emulator is slow: shapes are small, at least one regular and one odd for each kernel. --list needs no emulator: it counts
 the cases of each kernel, compares their arguments with the manifest and runs nothing.
+
+Every case runs in several modes, which emulate_modes.py describes: waves in order, in reversed order and interleaved, with
+garbage in registers and LDS. All modes must give the same bits. --self-test compiles kernels with planted faults
+(emulate_planted.py) and expects the modes to find them.
 
 Before it is believed, the emulator (tinygrad a9069c177a, August 2026) needs five corrections in emu.py. It
   - computes LDS addresses of inactive lanes too, and crashes on them: take 0 there;
@@ -19,7 +25,9 @@ Before it is believed, the emulator (tinygrad a9069c177a, August 2026) needs fiv
   - WMMA: reads v128 and up for an accumulator that is an inline constant: kernels with more than 128 VGPRs differ.
 """
 import argparse
+import faulthandler
 import fnmatch
+import importlib
 import importlib.util
 import json
 import math
@@ -48,6 +56,8 @@ except ImportError:
 sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import emulate_attention  # noqa: E402
+import emulate_modes  # noqa: E402
+import emulate_planted  # noqa: E402
 import emulate_quant  # noqa: E402
 
 
@@ -60,7 +70,8 @@ def load_emulator():
     spec = importlib.util.spec_from_file_location('amd_emu', helper)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.CodeObject
+    sys.path.insert(0, checkout)
+    return emulate_modes.code_object_class(module.CodeObject, importlib.import_module('test.mockgpu.amd.emu'))
 
 
 # ---- element types ----
@@ -675,17 +686,35 @@ def wrong_arguments(entry, args, block):
     return 'the block is larger than the manifest allows' if block[0] * block[1] > entry['max_threads'] else None
 
 
-def run_folder(code_object, folder, only):
+def run_case(code_object, entry, target, case, mode, seed):
+    """None, or what is wrong; the largest error; the largest share of what is allowed; the output's bits."""
+    _, grid, block, args, out, want, exact, *more = case
+    more = more[0] if more else {}
+    block = block if block[0] else (more['waves'] * (64 if target.startswith('gfx9') else 32), 1, 1)
+    wrong = wrong_arguments(entry, args, block)
+    if wrong or not code_object:
+        return wrong, 0.0, 0.0, None
+    try:
+        code_object.launch(entry['kernel'], grid=grid, block=block, args=args, shared=more.get('shared', 0), mode=mode,
+                           seed=seed)
+    except emulate_modes.Wrong as error:
+        return str(error), 0.0, 0.0, None
+    bits = out.data.tobytes()
+    return (*out.errors(want, more.get('tolerance', TOLERANCE[out.kind]), exact), bits)
+
+
+def run_folder(code_object, folder, only, modes, seed):
     """code_object: None to list."""
     with open(os.path.join(folder, 'manifest.json'), encoding='utf-8') as text:
         manifest = json.load(text)
     target, failures, runs, kernels = manifest['target'], 0, 0, 0
-    objects = {}
+    objects, began = {}, time.monotonic()
     for entry in manifest['kernels']:
         kernel = entry['kernel']
         if only and not any(fnmatch.fnmatchcase(kernel, pattern) for pattern in only):
             continue
-        cases = cases_of(kernel, np.random.default_rng(20))
+        # Each mode has arrays of its own, with the same numbers in them.
+        cases = list(zip(*[cases_of(kernel, np.random.default_rng(20)) for _ in modes]))
         kernels += 1
         if len(cases) < 2:
             print('%-8s %-20s FAILED  %d cases for this kernel in tools/emulate_amd.py; two at least' % (target, kernel,
@@ -695,22 +724,28 @@ def run_folder(code_object, folder, only):
             print('%-8s %-36s %d cases' % (target, kernel, len(cases)))
         if code_object and entry['file'] not in objects:
             objects[entry['file']] = code_object(os.path.join(folder, entry['file']))
-        for label, grid, block, args, out, want, exact, *more in cases:
-            start = time.monotonic()
-            more = more[0] if more else {}
-            block = block if block[0] else (more['waves'] * (64 if target.startswith('gfx9') else 32), 1, 1)
-            wrong, largest, share = wrong_arguments(entry, args, block), 0.0, 0.0
-            if not wrong and code_object:
-                objects[entry['file']].launch(kernel, grid=grid, block=block, args=args, shared=more.get('shared', 0))
-                wrong, largest, share = out.errors(want, more.get('tolerance', TOLERANCE[out.kind]), exact)
+        for in_modes in cases:
+            start, problems, largest, share, first = time.monotonic(), [], 0.0, 0.0, None
+            if code_object:  # named before it runs: an address that a kernel makes of garbage ends this process
+                print('%-8s %-20s %-24s ' % (target, kernel, in_modes[0][0]), end='', flush=True)
+            for mode, case in zip(modes, in_modes):
+                wrong, error, of_allowed, bits = run_case(objects.get(entry['file']), entry, target, case, mode, seed)
+                first = bits if first is None else first
+                if not wrong and bits != first:
+                    wrong = 'its bits are not those of mode ' + modes[0]
+                if wrong:
+                    problems.append(mode + ': ' + wrong)
+                largest, share = max(largest, error), max(share, of_allowed)
             runs += 1
-            failures += wrong is not None
-            if not wrong and not code_object:
-                continue
-            print('%-8s %-20s %-24s %s  largest error %.2g, %.2f of the tolerance, %.1f s%s' % (
-                target, kernel, label, 'FAILED' if wrong else 'ok    ', largest, share, time.monotonic() - start,
-                ': ' + wrong if wrong else ''), flush=True)
-    print('%-8s %d kernels, %d cases' % (target, kernels, runs))
+            failures += len(problems) > 0
+            if code_object:
+                print('%s  largest error %.2g, %.2f of the tolerance, %.1f s%s' % (
+                    'FAILED' if problems else 'ok    ', largest, share, time.monotonic() - start,
+                    ''.join('; ' + problem for problem in problems)), flush=True)
+            elif problems:
+                print('%-8s %-20s %-24s FAILED  %s' % (target, kernel, in_modes[0][0], problems[0]))
+    print('%-8s %d kernels, %d cases%s' % (target, kernels, runs, ', each in the modes %s; %.0f s' % (
+        ', '.join(modes), time.monotonic() - began) if code_object else ''))
     return runs, failures
 
 
@@ -720,17 +755,32 @@ def main():
     parser.add_argument('--rocmforge', help='the command to extract with, instead of folders')
     parser.add_argument('--target', action='append', help='with --rocmforge; default: ' + ' '.join(TARGETS))
     parser.add_argument('--kernel', action='append', metavar='PATTERN', help='only those of such a name')
+    parser.add_argument('--modes', default=','.join(emulate_modes.DEFAULT), metavar='MODE,…',
+                        help='of %s; default: %%(default)s' % ', '.join(emulate_modes.MODES))
+    parser.add_argument('--seed', type=int, default=0, help='of the garbage and of the order of waves')
     parser.add_argument('--list', action='store_true', help='the cases of each kernel; nothing is run')
+    parser.add_argument('--self-test', action='store_true', help='kernels with planted faults; default: all targets')
     args = parser.parse_args()
-    if bool(args.folders) == bool(args.rocmforge):
+    if not args.self_test and bool(args.folders) == bool(args.rocmforge):
         parser.error('name folders, or --rocmforge')
+    modes = args.modes.split(',')
+    for mode in modes:
+        if mode not in emulate_modes.MODES:
+            parser.error('--modes: %r is none of %s' % (mode, ', '.join(emulate_modes.MODES)))
     code_object = None if args.list else load_emulator()
+    faulthandler.enable()
     with tempfile.TemporaryDirectory() as scratch:
+        if args.self_test:
+            results = [emulate_planted.self_test(code_object, emulate_modes.Wrong, target, scratch)
+                       for target in args.target or TARGETS]
+            right, wrong = (sum(column) for column in zip(*results))
+            print('%d runs as they should be, %d not' % (right, wrong))
+            sys.exit(1 if wrong else 0)
         folders = args.folders
         for target in (args.target or TARGETS) if args.rocmforge else ():
             folders.append(os.path.join(scratch, target))
             subprocess.run([args.rocmforge, 'kernels', '--extract', target, folders[-1]], check=True)
-        results = [run_folder(code_object, folder, args.kernel) for folder in folders]
+        results = [run_folder(code_object, folder, args.kernel, modes, args.seed) for folder in folders]
     runs, failures = (sum(column) for column in zip(*results))
     print(('%d cases fit, %d things are wrong' if args.list else '%d passed, %d failed') % (runs - failures, failures))
     sys.exit(1 if failures or not runs else 0)
