@@ -14,17 +14,17 @@ TEST_FLAGS ?=
 TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
 ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer)
 
-ALL_KERNEL_TARGETS = sm_80,sm_90,sm_90a,gfx90a,gfx942,gfx1030,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
 SANITIZER_FLAGS = -Dkernel_targets=gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \
     -Dc_args="-fno-sanitize-recover=all -fno-sanitize=function"
+KERNEL_SOURCES = $(wildcard src/kernels/*.hip)
 # Headers of a released version stay as they were.
 FORMATTED = $(shell find src include tests bench examples -name '*.[ch]' -not -path 'tests/abi/0.*')
 
 # Kernel blobs are the same in every build folder of this tree.
 export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 
-.PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all hooks install clean fuzz
+.PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz
 
 help:
 	@echo "make run           set up, build, and tell a story with the bundled model on the best device"
@@ -36,7 +36,8 @@ help:
 	@echo "make fuzz          the fuzzers, FUZZ_SECONDS (600) each, under ASan and UBSan (clang-19)"
 	@echo "make check         layers, format, public structs and headers"
 	@echo "make format        clang-format-19 over all C"
-	@echo "make kernels-all   the kernels for every GPU target, checked"
+	@echo "make kernels-all   builds $(BUILD)/ with the kernels for every GPU target that is known"
+	@echo "make kernels-verify  compiles the kernels that are made from another target's, and compares"
 	@echo "make hooks         a pre-commit hook that runs the quick checks"
 	@echo "make install       to PREFIX ($(PREFIX))"
 	@echo "make clean         removes the build folders"
@@ -101,10 +102,16 @@ format:
 check-format:
 	@clang-format-19 --dry-run --Werror $(FORMATTED)
 
+# What `rocmforge doctor` names to the owner of a GPU that the default targets leave out.
 kernels-all: setup
-	@test -f build-kernels-all/build.ninja || tools/build.py --configure build-kernels-all -Dkernel_targets=$(ALL_KERNEL_TARGETS) $(MESON_FLAGS)
-	@tools/build.py build-kernels-all rocmforge
-	@build-kernels-all/rocmforge kernels
+	@test -f $(BUILD)/build.ninja || tools/build.py --configure $(BUILD) $(MESON_FLAGS)
+	@meson configure $(BUILD) -Dkernel_targets=$$(python3 tools/build_kernels.py targets)
+	@tools/build.py $(BUILD)
+	@echo "$(BUILD)/rocmforge has kernels for $$(python3 tools/build_kernels.py targets)"
+
+# Some targets' kernels are made from another's, whose code is the same: compiles them all and compares.
+kernels-verify: setup
+	@python3 tools/build_kernels.py verify --include src $(KERNEL_SOURCES)
 
 hooks:
 	@install -D -m 755 tools/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
@@ -115,4 +122,4 @@ install: build
 	@tools/build.py $(BUILD) install
 
 clean:
-	rm -rf build build-asan build-tsan build-ci build-release build-checks build-kernels-all .cache
+	rm -rf build build-asan build-tsan build-ci build-release build-checks .cache

@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -37,10 +36,10 @@ def fail(message):
 
 def find_clang(otherwise=None):
     """clang-19, or a bare clang that says it is version 19, or otherwise."""
-    for name in ('clang-19', 'clang'):
-        path = shutil.which(name)
-        if not path:
-            continue
+    if shutil.which('clang-19'):
+        return shutil.which('clang-19')
+    path = shutil.which('clang')
+    if path:
         text = subprocess.run([path, '--version'], stdout=subprocess.PIPE, universal_newlines=True).stdout
         if re.search(r'clang version 19\.', text):
             return path
@@ -238,6 +237,7 @@ def targets(args):
 
 def verify(args):
     """Compiles each source for every sibling target and for those they are made from, and compares."""
+    from concurrent.futures import ThreadPoolExecutor  # here, for the other commands run hundreds of times in a build
     clang = find_clang()
     find_lld()
     targets = sorted(set(meta.SIBLINGS) | set(meta.SIBLINGS.values()))

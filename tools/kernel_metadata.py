@@ -9,14 +9,15 @@ import fnmatch
 import re
 import struct
 
-TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1031', 'gfx1032', 'gfx1033', 'gfx1034',
-           'gfx1035', 'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102', 'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
+TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1031', 'gfx1032', 'gfx1034', 'gfx1035',
+           'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102', 'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
 # Targets for which the compiler makes the same code as for another one, byte for byte but for the target's name and
 # number: a blob is made from the other's (make_sibling). 'build_kernels.py verify' compiles for both and compares.
-SIBLINGS = {'gfx1031': 'gfx1030', 'gfx1032': 'gfx1030', 'gfx1033': 'gfx1030', 'gfx1034': 'gfx1030',
-            'gfx1035': 'gfx1030', 'gfx1036': 'gfx1030', 'gfx1200': 'gfx1201'}
+# (gfx1033 is none: it has no dot products of bytes.)
+SIBLINGS = {'gfx1031': 'gfx1030', 'gfx1032': 'gfx1030', 'gfx1034': 'gfx1030', 'gfx1035': 'gfx1030',
+            'gfx1036': 'gfx1030', 'gfx1200': 'gfx1201'}
 # EF_AMDGPU_MACH of the ELF header's flags.
-MACHINES = {'gfx1030': 0x36, 'gfx1031': 0x37, 'gfx1032': 0x38, 'gfx1033': 0x39, 'gfx1034': 0x3e, 'gfx1035': 0x3d,
+MACHINES = {'gfx1030': 0x36, 'gfx1031': 0x37, 'gfx1032': 0x38, 'gfx1034': 0x3e, 'gfx1035': 0x3d,
             'gfx1036': 0x45, 'gfx1200': 0x48, 'gfx1201': 0x4e}
 SHT_NOTE, PT_NOTE, E_FLAGS = 7, 4, 48
 PTX_VERSIONS = {'sm_80': '7.0', 'sm_90': '7.8', 'sm_90a': '8.0'}

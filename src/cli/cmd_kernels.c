@@ -195,9 +195,10 @@ static int no_such_target(const char *target) {
         if (is_first_of_target(i))
             snprintf(known + length, sizeof known - length, " %s", rf_builtin_kernel_at(i)->target);
     }
-    return cli_fail(CLI_FAILED,
-                    "no kernels for \"%s\" in this build, only for%s: the build option kernel_targets adds more",
-                    target, known);
+    return cli_fail(
+        CLI_FAILED,
+        "no kernels for \"%s\" in this build, only for%s: 'make kernels-all' in the source tree adds the rest",
+        target, known);
 }
 
 static int extract(const char *target, const char *folder) {

@@ -16,6 +16,9 @@ struct rf_image {
 size_t rf_image_count(void);
 const struct rf_image *rf_image_at(size_t index);
 
+/* Every target that kernels can be built for, with a space before each; not all are in this build. */
+extern const char rf_image_known_targets[];
+
 /* Unpacks an image into memory from malloc, which the caller frees. One NUL follows the image and is not counted in
  * bytes. RF_E_NO_MEMORY, or RF_E_IO where the packed bytes are damaged; *data is untouched then. */
 rf_status rf_image_unpack(const struct rf_image *image, void **data);

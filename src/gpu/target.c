@@ -45,6 +45,14 @@ static bool seen_before(size_t index, bool by_module) {
     return false;
 }
 
+/* Whether a build for every known target has code that runs on the device. */
+static bool can_be_built_for(const char *device_arch) {
+    char target[16];
+    for (const char *at = rf_image_known_targets; sscanf(at, " %15s", target) == 1; at += 1 + strlen(target))
+        if (rf_target_fits(device_arch, target, NULL)) return true;
+    return false;
+}
+
 static rf_status refuse(const char *device_arch) {
     char targets[256] = "";
     size_t length = 0;
@@ -55,8 +63,10 @@ static rf_status refuse(const char *device_arch) {
         if (added < 0 || (size_t)added >= sizeof targets - length) break;
         length += (size_t)added;
     }
-    return rf_fail(RF_E_UNSUPPORTED, "no kernels for %s in this build (it has: %s); build with kernel_targets=%s",
-                   device_arch, length ? targets : "none", device_arch);
+    return rf_fail(RF_E_UNSUPPORTED, "no kernels for %s in this build (it has: %s); %s", device_arch,
+                   length ? targets : "none",
+                   can_be_built_for(device_arch) ? "'make kernels-all' in the source tree adds them"
+                                                 : "ROCmForge cannot be built for it yet");
 }
 
 rf_status rf_target_best_builtin(const char *device_arch, char *target, size_t size) {

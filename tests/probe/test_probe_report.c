@@ -271,6 +271,19 @@ RF_TEST(target, better_ranks_higher) {
     RF_ASSERT(rf_target_fits("sm_90", "sm_80", NULL));
 }
 
+/* The refusal names the one command, where it helps: 'make kernels-all' has every known target. */
+RF_TEST(target, refusals_say_how_to_get_kernels) {
+    char best[32], target[16];
+    int refused = 0;
+    for (const char *at = rf_image_known_targets; sscanf(at, " %15s", target) == 1; at += 1 + strlen(target)) {
+        if (strncmp(target, "gfx", 3) != 0 || rf_target_best_builtin(target, best, sizeof best) == RF_OK) continue;
+        refused++;
+        RF_EXPECT_CONTAINS(rf_error_text(), target);
+        RF_EXPECT_CONTAINS(rf_error_text(), "'make kernels-all' in the source tree adds them");
+    }
+    RF_EXPECT(refused > 0 || rf_target_best_builtin("gfx1035", best, sizeof best) == RF_OK);
+}
+
 RF_TEST(target, best_builtin) {
     char best[32];
     for (size_t i = 0; i < rf_image_count(); i++) {
@@ -281,5 +294,6 @@ RF_TEST(target, best_builtin) {
     }
     RF_EXPECT_STATUS(rf_target_best_builtin("gfx700", best, sizeof best), RF_E_UNSUPPORTED);
     RF_ASSERT_CONTAINS(rf_error_text(), "no kernels for gfx700");
+    RF_ASSERT_CONTAINS(rf_error_text(), "cannot be built for it");
     RF_EXPECT_STATUS(rf_target_best_builtin("sm_20", best, sizeof best), RF_E_UNSUPPORTED);
 }
