@@ -57,6 +57,10 @@ enum selftest_mark selftest_kernels(struct selftest *test) {
     size_t found = 0, with_local = 0, modules = 0;
     char local[160] = "";
     const char *module = "";
+    /* All at once, because they are compiled side by side. A failure is found again below, with the kernel's name. */
+    selftest_at(test, "loading all kernels");
+    if (rf_device_load_kernels(test->device, NULL) == RF_E_DEVICE_LOST)
+        return selftest_fail(test, RF_E_DEVICE_LOST, "loading all kernels");
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
         const struct rf_builtin_kernel *built = rf_builtin_kernel_at(i);
         const struct rf_kernel *kernel;

@@ -338,7 +338,8 @@ struct rf_code {
     /* The image in memory of our own. It is kept while the code is loaded: a driver may read it later, and the pages
      * of an executable that is replaced meanwhile are lost. */
     void *data;
-    size_t bytes;
+    size_t bytes;  /* that it takes on the device, about */
+    void *library; /* what the driver compiled of PTX, and has the module in; NULL: none */
 };
 
 struct rf_kernel {

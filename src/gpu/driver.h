@@ -128,13 +128,13 @@ struct rf_driver {
     int (*function_attribute)(int *value, int attribute, void *function);
     int (*function_set_attribute)(void *function, int attribute, int value); /* optional; 8: dynamic shared */
     int (*function_load)(void *function); /* optional: loads code now; at first use it would wait */
-    /* Optional, all or none: compile PTX into an image for module_load. Unlike module_load, which compiles under a
-     * lock of the driver, they run side by side on several threads, and wait for no stream. */
-    int (*link_create)(unsigned count, int *options, void **values, void **link);
-    int (*link_add)(void *link, int kind, void *data, size_t bytes, const char *name, unsigned count, int *options,
-                    void **values);
-    int (*link_complete)(void *link, void **image, size_t *bytes); /* the image belongs to the link */
-    int (*link_destroy)(void *link);
+    /* Optional, all or none (CUDA, since 12.0): a module in two steps. library_load compiles PTX; unlike module_load,
+     * which compiles under a lock of the driver, it runs side by side on several threads and waits for no stream.
+     * library_module loads what was compiled, and waits for all streams. */
+    int (*library_load)(void **library, const void *image, int *options, void **values, unsigned count,
+                        int *library_options, void **library_values, unsigned library_count);
+    int (*library_module)(void **module, void *library);
+    int (*library_unload)(void *library); /* the module too; waits for all streams */
     /* Capture and graphs are optional, but all or none of them are there: see rf_driver_has_graphs. */
     int (*capture_begin)(void *stream, int mode);
     int (*capture_end)(void *stream, void **graph);
@@ -183,9 +183,9 @@ static inline bool rf_driver_has_graphs(const struct rf_driver *driver) {
            driver->graph_exec_destroy && driver->graph_destroy;
 }
 
-/* Whether the driver compiles PTX by the link functions. */
-static inline bool rf_driver_has_link(const struct rf_driver *driver) {
-    return driver->link_create && driver->link_add && driver->link_complete && driver->link_destroy;
+/* Whether the driver has the three library functions. */
+static inline bool rf_driver_has_libraries(const struct rf_driver *driver) {
+    return driver->library_load && driver->library_module && driver->library_unload;
 }
 
 /* The most threads of a whole grid in x, y or z. HIP counts them in 32 bits, CUDA counts blocks. */

@@ -41,10 +41,9 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("cuFuncGetAttribute", NULL, function_attribute, true),
     RF_SYMBOL("cuFuncSetAttribute", NULL, function_set_attribute, false),
     RF_SYMBOL("cuFuncLoad", NULL, function_load, false),
-    RF_SYMBOL("cuLinkCreate_v2", NULL, link_create, false),
-    RF_SYMBOL("cuLinkAddData_v2", NULL, link_add, false),
-    RF_SYMBOL("cuLinkComplete", NULL, link_complete, false),
-    RF_SYMBOL("cuLinkDestroy", NULL, link_destroy, false),
+    RF_SYMBOL("cuLibraryLoadData", NULL, library_load, false), /* since CUDA 12.0 */
+    RF_SYMBOL("cuLibraryGetModule", NULL, library_module, false),
+    RF_SYMBOL("cuLibraryUnload", NULL, library_unload, false),
     /* cuGraphInstantiate and cuGraphInstantiate_v2 cannot stand in here: they take other parameters. */
     RF_SYMBOL("cuStreamBeginCapture_v2", NULL, capture_begin, false),
     RF_SYMBOL("cuStreamEndCapture", NULL, capture_end, false),

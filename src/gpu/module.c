@@ -1,11 +1,11 @@
 /* Loading kernels when they are needed.
  *
  * A driver's call that loads a module waits for every stream, so it is made at a quiet moment only. What can be done
- * beforehand is: images are unpacked, and PTX is compiled, on as many threads as RF_THREADS allows. (cuModuleLoadData
- * compiles too, but one module at a time, whatever the number of threads: 40 s for all kernels on an H200's host,
- * where the link functions take 2.8 s on 16 cores. Both keep what they compiled in the driver's cache on disk.) Every
- * function is looked up and its attributes are read when its module is loaded, because drivers load code lazily, and
- * that must not happen at the first launch.
+ * beforehand is: images are unpacked, and PTX is compiled, on as many threads as RF_THREADS allows. On an H200's host
+ * with 16 cores all 359 kernels take cuLibraryLoadData 2.9 s. (cuModuleLoadData compiles one module at a time,
+ * whatever the number of threads: 40 s. cuLinkComplete compiles side by side too, but other code, with more
+ * registers.) The driver keeps what it compiled in a cache on disk. Every function is looked up and its attributes
+ * are read when its module is loaded, because drivers load code lazily, and that must not happen at the first launch.
  *
  * One thread loads at a time (device->loading); the others wait as long as it makes progress. */
 #include "gpu/device_impl.h"
@@ -17,9 +17,8 @@
 
 enum {
     MAX_DYNAMIC_SHARED = 8, /* function attribute, the same number in both drivers */
-    LINK_INPUT_PTX = 1,     /* CUjitInputType and CUjit_option of cuda.h, which are ABI */
-    LINK_ERROR_LOG = 5,
-    LINK_ERROR_LOG_BYTES = 6,
+    ERROR_LOG = 5,          /* CUjit_option of cuda.h, which is ABI */
+    ERROR_LOG_BYTES = 6,
 };
 #define PROGRESS_AFTER_NS RF_MS(500) /* what takes less needs no progress */
 #define PROGRESS_EVERY_NS RF_MS(100)
@@ -38,35 +37,21 @@ struct load {
     } *failures;                  /* one per code */
     void **texts;                 /* the unpacked PTX of each code; codes of one image share it */
     int64_t started_ns, shown_ns; /* shown_ns: when progress was shown last; 0: not yet */
+    size_t shown_done;
     pthread_t thread;
 };
 
 /* ---- preparing: unpacking and compiling ---- */
 
-static rf_status compile(struct rf_device *device, const char *name, void *text, size_t bytes, void **image,
-                         size_t *image_bytes) {
-    const struct rf_driver *driver = device->driver;
+static rf_status compile(struct rf_device *device, struct rf_code *code, const char *text) {
     char log[1024] = "";
-    int options[] = {LINK_ERROR_LOG, LINK_ERROR_LOG_BYTES};
-    void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)}, *link = NULL, *linked = NULL;
-    size_t linked_bytes = 0;
-    rf_status status = rf_device_result(device, driver->link_create(2, options, values, &link), "link_create", name);
-    if (status) return status;
-    int code = driver->link_add(link, LINK_INPUT_PTX, text, bytes, name, 0, NULL, NULL);
-    if (!code) code = driver->link_complete(link, &linked, &linked_bytes);
-    status = rf_device_result(device, code, "link", name);
+    int options[] = {ERROR_LOG, ERROR_LOG_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)(sizeof log - 1)}, *library = NULL;
+    int result = device->driver->library_load(&library, text, options, values, 2, NULL, NULL, 0);
+    rf_status status = rf_device_result(device, result, "library_load", code->entry);
     log[strcspn(log, "\n")] = 0;
     if (status && log[0]) rf_fail_within(status, "%s", log);
-    if (!status && !(*image = malloc(linked_bytes)))
-        status = rf_fail(RF_E_NO_MEMORY, "kernel '%s': no host memory for its code", name);
-    if (!status) {
-        memcpy(*image, linked, linked_bytes);
-        *image_bytes = linked_bytes;
-    }
-    struct rf_saved_error saved;
-    rf_error_save(&saved);
-    if (!rf_device_is_lost(device)) rf_device_result(device, driver->link_destroy(link), "link_destroy", name);
-    rf_error_restore(&saved);
+    if (!status) code->library = library;
     return status;
 }
 
@@ -95,6 +80,7 @@ static void free_texts(struct load *load) {
 
 static rf_status prepare(struct load *load, size_t index) {
     struct rf_code *code = load->codes[index];
+    if (code->library) return RF_OK; /* compiled by an earlier attempt, which could not load it */
     if (!code->entry) {
         code->bytes = code->image->bytes;
         return rf_image_unpack(code->image, &code->data);
@@ -103,13 +89,14 @@ static rf_status prepare(struct load *load, size_t index) {
     size_t bytes;
     rf_status status = rf_ptx_cut(load->texts[index], code->entry, &cut, &bytes);
     if (status) return status;
-    if (!rf_driver_has_link(load->device->driver)) {
+    code->bytes = bytes;
+    if (rf_driver_has_libraries(load->device->driver)) {
+        code->bytes = bytes / 2; /* about what the compiled code takes */
+        status = compile(load->device, code, cut);
+        free(cut);
+    } else {
         code->data = cut;
-        code->bytes = bytes;
-        return RF_OK;
     }
-    status = compile(load->device, code->entry, cut, bytes, &code->data, &code->bytes);
-    free(cut);
     return status;
 }
 
@@ -119,6 +106,7 @@ static void show_progress(struct load *load, size_t done) {
     if (!runtime->progress || !pthread_equal(load->thread, pthread_self())) return;
     if (now - load->started_ns < PROGRESS_AFTER_NS || now - load->shown_ns < PROGRESS_EVERY_NS) return;
     load->shown_ns = now;
+    load->shown_done = done;
     runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", done,
                       load->count);
 }
@@ -154,7 +142,7 @@ static rf_status prepare_all(struct load *load) {
         rf_thread_pool_run(pool, threads, load->count, 1, prepare_range, load);
     else
         prepare_range(load, 0, load->count, 0); /* also if no thread can be started */
-    if (load->shown_ns)
+    if (load->shown_ns && load->shown_done < load->count)
         runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", load->count,
                           load->count);
     for (size_t i = 0; i < load->count; i++) {
@@ -208,8 +196,10 @@ static rf_status load_code(struct rf_device *device, struct rf_code *code) {
     const char *what = code->entry ? code->entry : code->image ? code->image->module : "a kernel image";
     void *module = NULL, **found = calloc(device->kernel_count + 1, sizeof *found);
     if (!found) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
-    rf_status status =
-        rf_device_result(device, device->driver->module_load(&module, code->data), "module_load", what);
+    const struct rf_driver *driver = device->driver;
+    int result =
+        code->library ? driver->library_module(&module, code->library) : driver->module_load(&module, code->data);
+    rf_status status = rf_device_result(device, result, "module_load", what);
     bool loaded = !status;
     for (size_t i = 0; i < device->kernel_count && !status; i++)
         if (device->kernels[i].code == index)
@@ -220,7 +210,7 @@ static rf_status load_code(struct rf_device *device, struct rf_code *code) {
         for (size_t i = 0; i < device->kernel_count; i++)
             if (device->kernels[i].code == index)
                 atomic_store_explicit(&device->kernels[i].function, found[functions++], memory_order_release);
-    } else if (loaded && !rf_device_is_lost(device)) {
+    } else if (loaded && !code->library && !rf_device_is_lost(device)) {
         struct rf_saved_error saved;
         rf_error_save(&saved);
         rf_device_result(device, device->driver->module_unload(module), "module_unload", NULL);
@@ -337,9 +327,11 @@ rf_status rf_kernel_load(const struct rf_kernel *kernel) {
 void rf_kernels_close(struct rf_device *device) {
     for (size_t i = device->code_count; i--;) {
         struct rf_code *code = &device->codes[i];
-        if (code->handle && !rf_device_is_lost(device))
+        if (code->library && !rf_device_is_lost(device))
+            rf_device_result(device, device->driver->library_unload(code->library), "library_unload", NULL);
+        else if (code->handle && !rf_device_is_lost(device))
             rf_device_result(device, device->driver->module_unload(code->handle), "module_unload", NULL);
-        code->handle = NULL;
+        code->handle = code->library = NULL;
         forget(code);
     }
     for (size_t i = 0; i < device->kernel_count; i++) free(device->kernels[i].arg_bytes);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "gpu/device_impl.h"
 #include "gpu/ptx.h"
@@ -149,7 +150,7 @@ RF_TEST(loading, from_many_threads) {
 /* ---- on NVIDIA's side ---- */
 
 struct fake_cuda_counts { /* as in fake_cuda.c */
-    int links, side_by_side, loads, unloads, refused;
+    int compiled, side_by_side, loads, unloads, refused;
 };
 static struct fake_cuda_counts *fake_counts(void) {
     struct fake_cuda_counts *(*counts)(void) = NULL;
@@ -176,6 +177,7 @@ static void open_fake(struct gpu *gpu, struct told *told) {
     const char *options[] = {"RF_DRIVER=cuda", "RF_CUDA_LIBRARY=" FAKE_CUDA,   helper, "RF_LEASE_DIR=",
                              "RF_THREADS=4",   "RF_NVML_LIBRARY=/nonexistent", NULL};
     static char leases[600];
+    if (access(FAKE_CUDA, R_OK)) RF_SKIP("%s is not there: the tests were moved away from their build", FAKE_CUDA);
     snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", PROBE_HELPER);
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_folder());
     options[3] = leases;
@@ -189,16 +191,16 @@ static void open_fake(struct gpu *gpu, struct told *told) {
 static void close_fake(struct gpu *gpu) {
     RF_ASSERT_OK(rf_device_close(&gpu->device));
     rf_runtime_destroy(&gpu->runtime);
-    RF_EXPECT_INT(fake_counts()->unloads, fake_counts()->loads);
+    RF_EXPECT_INT(fake_counts()->unloads, fake_counts()->compiled - fake_counts()->refused);
 }
 
 RF_TEST(loading, compiles_each_kernel_by_itself) {
     struct gpu gpu = {0};
     open_fake(&gpu, NULL);
-    RF_EXPECT_INT(fake_counts()->links, 0);
+    RF_EXPECT_INT(fake_counts()->compiled, 0);
     const struct rf_kernel *kernel;
     RF_ASSERT_OK(rf_kernel_find(gpu.device, "softmax_f32", &kernel));
-    RF_EXPECT_INT(fake_counts()->links, 1);
+    RF_EXPECT_INT(fake_counts()->compiled, 1);
     RF_EXPECT_INT(fake_counts()->loads, 1);
     RF_PARAMS(struct rf_kernel_info, info);
     RF_ASSERT_OK(rf_kernel_get_info(kernel, &info));
@@ -207,7 +209,7 @@ RF_TEST(loading, compiles_each_kernel_by_itself) {
     RF_ASSERT_OK(rf_device_load_kernels(gpu.device, NULL));
     size_t kernels = gpu.device->kernel_count;
     RF_EXPECT(kernels > 300);
-    RF_EXPECT_INT(fake_counts()->links, kernels);
+    RF_EXPECT_INT(fake_counts()->compiled, kernels);
     RF_EXPECT_INT(fake_counts()->loads, kernels);
     RF_EXPECT_INT(fake_counts()->refused, 0);
     close_fake(&gpu);
@@ -232,7 +234,10 @@ RF_TEST(loading, a_kernel_that_does_not_compile) {
     RF_EXPECT_CONTAINS(rf_error_text(), "line 7: no such instruction");
     RF_EXPECT(!strchr(rf_error_text(), '\n'));
     RF_EXPECT_INT(fake_counts()->loads, 0);
-    RF_EXPECT_OK(rf_kernel_find(gpu.device, "scale_f32", &kernel)); /* the others are not harmed */
+    int so_far = fake_counts()->compiled;
+    RF_EXPECT_OK(
+        rf_kernel_find(gpu.device, "scale_f32", &kernel)); /* the others are not harmed, nor compiled again */
+    RF_EXPECT_INT(fake_counts()->compiled, so_far);
     RF_EXPECT_STATUS(rf_kernel_find(gpu.device, "scale_f16", &kernel), RF_E_DRIVER);
     unsetenv("FAKE_CUDA_REFUSES");
     RF_EXPECT_OK(rf_kernel_find(gpu.device, "scale_f16", &kernel));

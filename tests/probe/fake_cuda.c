@@ -177,12 +177,12 @@ ALWAYS_DONE(cuLaunchKernel)
 
 /* ---- compiling and loading ----
  *
- * A link takes one PTX text with one kernel and gives an image that says "linked NAME"; only such images are loaded.
- * FAKE_CUDA_REFUSES names a kernel that does not compile. The first link waits until a second one runs beside it, a
- * minute at most, if FAKE_CUDA_SIDE_BY_SIDE is set. */
+ * A library is made of one PTX text with one kernel; plain modules are refused. FAKE_CUDA_REFUSES names a kernel that
+ * does not compile. The first compilation waits until a second one runs beside it, a minute at most, if
+ * FAKE_CUDA_SIDE_BY_SIDE is set. */
 
 static struct fake_cuda_counts {
-    int links, side_by_side, loads, unloads, refused;
+    int compiled, side_by_side, loads, unloads, refused;
 } counts;
 static int running;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -193,30 +193,18 @@ EXPORT struct fake_cuda_counts *fake_cuda_counts(void) {
     return &counts;
 }
 
-struct link {
-    char *log, image[128];
-};
-EXPORT int cuLinkCreate_v2(unsigned count, int *options, void **values, void **out);
-EXPORT int cuLinkCreate_v2(unsigned count, int *options, void **values, void **out) {
-    struct link *link = calloc(1, sizeof *link);
-    for (unsigned i = 0; i < count; i++)
-        if (options[i] == 5) link->log = values[i];
-    *out = link;
-    return current && link ? 0 : 201;
-}
-EXPORT int cuLinkAddData_v2(void *link, int kind, void *data, size_t bytes, const char *name, unsigned count,
-                            int *options, void **values);
-EXPORT int cuLinkAddData_v2(void *pointer, int kind, void *data, size_t bytes, const char *name, unsigned count,
-                            int *options, void **values) {
-    struct link *link = pointer;
-    const char *text = data, *entry = strstr(text, ".entry "), *refuses = getenv("FAKE_CUDA_REFUSES");
-    (void)count, (void)options, (void)values;
-    bool one = kind == 1 && strlen(text) + 1 == bytes && strncmp(text, "//", 2) == 0 && strstr(text, ".version") &&
-               entry && !strstr(entry + 1, ".entry ") && !strncmp(entry + 7, name, strlen(name)) &&
-               entry[7 + strlen(name)] == '(';
+EXPORT int cuLibraryLoadData(void **library, const void *image, int *options, void **values, unsigned count,
+                             int *library_options, void **library_values, unsigned library_count);
+EXPORT int cuLibraryLoadData(void **library, const void *image, int *options, void **values, unsigned count,
+                             int *library_options, void **library_values, unsigned library_count) {
+    const char *entry = strstr(image, ".entry "), *refuses = getenv("FAKE_CUDA_REFUSES");
+    (void)library_options, (void)library_values, (void)library_count;
+    bool one = current && strstr(image, ".version") && entry && !strstr(entry + 1, ".entry ");
+    char name[128] = "";
+    if (one) snprintf(name, sizeof name, "%.*s", (int)strcspn(entry + 7, "("), entry + 7);
     bool refused = !one || (refuses && !strcmp(name, refuses));
     pthread_mutex_lock(&mutex);
-    counts.links++;
+    counts.compiled++;
     counts.refused += refused;
     if (++running > counts.side_by_side) counts.side_by_side = running;
     pthread_cond_broadcast(&changed);
@@ -227,34 +215,32 @@ EXPORT int cuLinkAddData_v2(void *pointer, int kind, void *data, size_t bytes, c
         if (pthread_cond_timedwait(&changed, &mutex, &until)) break;
     running--;
     pthread_mutex_unlock(&mutex);
-    if (refused && link->log) strcpy(link->log, "line 7: no such instruction\nline 8: more\n");
-    if (!refused) snprintf(link->image, sizeof link->image, "linked %s", name);
+    for (unsigned i = 0; i < count; i++)
+        if (refused && options[i] == 5) strcpy(values[i], "line 7: no such instruction\nline 8: more\n");
+    if (!refused) *library = strdup(name);
     return refused ? 218 : 0;
 }
-EXPORT int cuLinkComplete(void *pointer, void **image, size_t *bytes);
-EXPORT int cuLinkComplete(void *pointer, void **image, size_t *bytes) {
-    struct link *link = pointer;
-    *image = link->image;
-    *bytes = strlen(link->image) + 1;
+EXPORT int cuLibraryGetModule(void **module, void *library);
+EXPORT int cuLibraryGetModule(void **module, void *library) {
+    counts.loads++;
+    *module = library;
     return 0;
 }
-EXPORT int cuLinkDestroy(void *link);
-EXPORT int cuLinkDestroy(void *link) {
-    free(link);
+EXPORT int cuLibraryUnload(void *library);
+EXPORT int cuLibraryUnload(void *library) {
+    counts.unloads++;
+    free(library);
     return 0;
 }
 EXPORT int cuModuleLoadData(void **module, const void *image);
 EXPORT int cuModuleLoadData(void **module, const void *image) {
-    if (strncmp(image, "linked ", 7)) return 200;
-    counts.loads++;
-    *module = strdup((const char *)image + 7);
-    return 0;
+    (void)module, (void)image;
+    return 200;
 }
 EXPORT int cuModuleUnload(void *module);
 EXPORT int cuModuleUnload(void *module) {
-    counts.unloads++;
-    free(module);
-    return 0;
+    (void)module;
+    return 400;
 }
 EXPORT int cuModuleGetFunction(void **function, void *module, const char *name);
 EXPORT int cuModuleGetFunction(void **function, void *module, const char *name) {
