@@ -42,12 +42,18 @@ static const char *given_settings(void) {
     return given;
 }
 
+/* Whether the kernel's figures are in gpu_folder()/sys: without them a context counts as memory that was never free,
+ * and context= in the settings given to all tests would change nothing. */
+static bool has_tree;
+
 void gpu_set_sim(const char *rfsim) {
-    char folder[512], text[4096];
+    char folder[512], text[4096], tree[300] = "";
     const char *given = given_settings();
+    has_tree = *given && !strstr(given, "sysfs=") && !strstr(rfsim, "sysfs=") && !strstr(rfsim, "context=");
+    if (has_tree) snprintf(tree, sizeof tree, ",sysfs=%s/sys", gpu_folder());
     build_folder(folder, sizeof folder);
-    snprintf(text, sizeof text, "kernels=%s/librfsim-kernels.so:%s/librfsim-test-kernels.so%s%s%s%s", folder, folder,
-             *given ? "," : "", given, *rfsim ? "," : "", rfsim);
+    snprintf(text, sizeof text, "kernels=%s/librfsim-kernels.so:%s/librfsim-test-kernels.so%s%s%s%s%s", folder,
+             folder, *given ? "," : "", given, *rfsim ? "," : "", rfsim, tree);
     setenv("RFSIM", text, 1);
 }
 
@@ -119,7 +125,7 @@ const char *gpu_log(void) {
 }
 
 void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
-    static char driver[64], leases[320], helper[600], library[600], folder[512];
+    static char driver[64], leases[320], helper[600], library[600], folder[512], sysfs[320];
     /* On a simulated GPU a budget that a runner lends is useless: it belongs to other leases. */
     const char *all[32] = {driver, leases, helper};
     size_t count = 3;
@@ -141,6 +147,10 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     /* The leases of a simulated GPU are the process's own; on a real one the runner's folder is used. */
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() || !other_leases ? "" : other_leases);
     if (gpu_simulated() && !never_on_a_real_gpu) gpu_set_sim("");
+    if (gpu_simulated() && has_tree) {
+        snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+        all[count++] = sysfs;
+    }
     for (; options && *options && count < 31; options++) {
         /* A later value of the same option replaces an earlier one. */
         size_t name = strcspn(*options, "=") + 1, at = 0;

@@ -213,7 +213,7 @@ RF_TEST(recording, what_the_driver_takes_is_charged) {
     gpu_need_simulated("vram=4GiB,graph=1MiB");
     struct gpu gpu = {0};
     gpu.modules = "copy";
-    gpu_open(&gpu, "400MiB");
+    gpu_open_above_driver(&gpu, 400 * MIB);
     struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
     struct rf_recording *recordings[64] = {NULL};
     const struct rf_memory_info before = gpu_memory(&gpu);
@@ -256,7 +256,7 @@ RF_TEST(recording, a_driver_that_takes_too_much_is_refused) {
     gpu_need_simulated("vram=4GiB,graph=40MiB");
     struct gpu gpu = {0};
     gpu.modules = "copy";
-    gpu_open(&gpu, "400MiB");
+    gpu_open_above_driver(&gpu, 400 * MIB);
     struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
     struct rf_recording *recording = NULL;
     const struct rf_memory_info before = gpu_memory(&gpu);
