@@ -54,11 +54,11 @@ run: build
 	$(BUILD)/rocmforge run -m models/stories.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 1 --stats
 
 test: build
-	@$(BUILD)/rocmforge test --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+	@$(BUILD)/rocmforge test --timeout-scale 10 --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
 # The long ones too: thousands of rounds, every driver call failing once with every code.
 test-all: build
-	@$(BUILD)/rocmforge test $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+	@$(BUILD)/rocmforge test --timeout-scale 10 $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
 bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
@@ -78,7 +78,7 @@ asan tsan:
 	@test -f build-$@/build.ninja || CC=clang-19 tools/build.py --configure build-$@ -Db_sanitize=$(SANITIZER) $(SANITIZER_FLAGS) $(MESON_FLAGS)
 	@tools/build.py build-$@ build.ninja
 	@tools/build.py build-$@ $(SANITIZED_TARGETS) $$(python3 tools/test_executables.py --all $(SANITIZED_FOLDERS) build-$@ | sed 's,^build-$@/,,')
-	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
+	@TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" build-$@/rocmforge test --timeout-scale 10 --skip-tag slow $(SANITIZED_SKIP) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(SANITIZED_FOLDERS) build-$@)
 
 # New inputs are kept in the build folder; findings are written beside them and fail the target.
 FUZZ_SECONDS ?= 600

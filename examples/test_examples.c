@@ -18,7 +18,7 @@ static void enter_folder(void) {
     /* A failed assertion leaves its test's host memory behind; that is no finding here. */
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }
-#define IN_FOLDER .setup = enter_folder, .timeout_ms = 120000
+#define IN_FOLDER .setup = enter_folder, .timeout_ms = 600000
 
 /* ---- small ones ---- */
 
@@ -149,7 +149,7 @@ RF_TEST(examples, safe_backend, IN_FOLDER) {
     RF_EXPECT_TEXT(last_line(), "30 passed, 0 failed, 0 skipped\n");
 }
 
-RF_TEST(examples, safe_backend_a_thousand_rounds, .setup = enter_folder, .timeout_ms = 900000, .tags = "slow") {
+RF_TEST(examples, safe_backend_a_thousand_rounds, .setup = enter_folder, .timeout_ms = 1800000, .tags = "slow") {
     RF_EXPECT_INT(run_command(EXAMPLES "attention_safe --quiet --in-process --shuffle 1 --repeat 1000"), 0);
     RF_EXPECT_TEXT(last_line(), "10000 passed, 0 failed, 0 skipped\n");
 }

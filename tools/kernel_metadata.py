@@ -6,6 +6,7 @@ object or PTX version or target, a kernel without its descriptor, a hidden argum
 calls that nothing resolves, and kernels that differ in name or arguments between targets.
 """
 import fnmatch
+import os
 import re
 import struct
 
@@ -24,9 +25,15 @@ PTX_VERSIONS = {'sm_80': '7.0', 'sm_90': '7.8', 'sm_90a': '8.0'}
 STATIC_SHARED_LIMIT = {'ptx': 48 << 10, 'amd': 64 << 10}
 ELF_OSABI_HSA, ELF_ABIVERSION_V5 = 64, 3
 
-# The oldest HIP that the kernels must load on; src/gpu/driver_hip.c refuses older ones. The loader below HIP (ROCr)
-# takes code objects of version 5 from the tag rocm-5.2.0 on (libamdhsacode/amd_hsa_code.cpp).
-OLDEST_HIP = (5, 2)
+def oldest_hip():
+    """The oldest HIP that the kernels must load on, as (major, minor): src/gpu/driver_hip.c refuses older ones."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'src', 'gpu', 'driver_hip.c')
+    with open(path, encoding='utf-8') as source:
+        version = int(re.search(r'OLDEST_VERSION = (\d+)', source.read()).group(1))
+    return version // 10000000, version // 100000 % 100
+
+
+OLDEST_HIP = oldest_hip()
 # The first HIP whose reader of the metadata knows an argument kind, by the tags of ROCm/ROCclr (to 5.5) and ROCm/clr
 # (from 5.6): the table of value kinds in device/devkernel.hpp. Before that it leaves the kernel without a signature,
 # and hipModuleLoadData dereferences NULL. Debian's libamdhip64 5.2.3 has exactly the strings of (5, 2) and older.
@@ -96,6 +103,10 @@ def read_ptx(text, target):
                         'early': early(name, body)})
     if len(kernels) != len(re.findall(r'\.entry\s', text)):
         raise Refused('an .entry was not understood')
+    # The library cuts the text into kernels (src/gpu/ptx.c): what they share must come first, and nothing between them.
+    rest = re.sub(r'\.visible\s+\.entry\s+\w+\s*\(.*?\).*?\{.*?^\}', '', text[text.find('.visible .entry'):], flags=re.M | re.S)
+    if kernels and re.sub(r'//[^\n]*', '', rest).strip():
+        raise Refused('something that is no kernel follows the first kernel: %s' % rest.strip().split('\n')[0])
     return sorted(kernels, key=lambda k: k['name'])
 
 

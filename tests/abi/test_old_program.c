@@ -18,7 +18,7 @@ static const struct part {
 static void enter(void) {
     enter_simulated();
 }
-RF_TEST_LABELLED_CASES(old_program, runs, struct part, parts, .setup = enter, .timeout_ms = 600000) {
+RF_TEST_LABELLED_CASES(old_program, runs, struct part, parts, .setup = enter, .timeout_ms = 1800000) {
     RF_EXPECT_INT(run_command("'%s' %s", OLD_PROGRAM, c->arguments), 0);
     RF_EXPECT_CONTAINS(last_line(), ": as in 0.1.0\n");
 }

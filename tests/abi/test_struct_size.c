@@ -439,7 +439,7 @@ static void check_result(const struct row *row) {
     for (size_t i = sizeof struct_size; i < row->bytes && !row->changes; i++) RF_EXPECT_UINT(given[i], exact[i]);
 }
 
-RF_TEST_LABELLED_CASES(struct_size, is_honoured, struct row, rows, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(struct_size, is_honoured, struct row, rows, .gpu = true, .timeout_ms = 600000) {
     gpu_need_simulated("");
     if (c->open) c->open();
     (c->result ? check_result : check_params)(c);

@@ -43,7 +43,7 @@ static int living(struct fake_gpu *gpu) {
     return count;
 }
 
-RF_TEST(lease_storm, two_hundred_processes, .timeout_ms = 300000, .tags = "stress") {
+RF_TEST(lease_storm, two_hundred_processes, .timeout_ms = 1500000, .tags = "stress") {
     char dir[64], gpu_path[80];
     int leash[2], started = 0, kills = 0, looks = 0, parts_seen = 0;
     struct rf_random random = {rf_test_seed() + 5};

@@ -67,7 +67,7 @@ RF_TEST(model_commands, a_table_of_what_is_where) {
 }
 
 /* info says beforehand what bench then does, budget by budget; and bench's figures add up. */
-RF_TEST(model_commands, info_plans_what_bench_does, .timeout_ms = 300000) {
+RF_TEST(model_commands, info_plans_what_bench_does, .timeout_ms = 1500000) {
     static const char *const budgets[] = {"0", "26MiB", "32MiB", "1GiB"};
     for (size_t i = 0; i < RF_COUNT(budgets); i++) {
         RF_TRACE("a budget of %s", budgets[i]);

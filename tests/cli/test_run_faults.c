@@ -245,7 +245,7 @@ static void run_many(uint64_t first, int count) {
     RF_EXPECT(tally.unharmed <= count / 10);
     command_expect_nothing_left();
 }
-RF_TEST(run_faults, twelve_runs, .timeout_ms = 300000, .tags = "heavy") {
+RF_TEST(run_faults, twelve_runs, .timeout_ms = 1500000, .tags = "heavy") {
     run_many(1, 12);
 }
 RF_TEST(run_faults, two_hundred_runs, .timeout_ms = 1800000, .tags = "slow") {
@@ -256,7 +256,7 @@ RF_TEST(run_faults, two_hundred_runs, .timeout_ms = 1800000, .tags = "slow") {
 
 /* Lost at each token in turn: characters of several bytes, and what might be the beginning of a stop text, lie across
  * the seam. */
-RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 120000) {
+RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 600000) {
     gpu_need_simulated("");
     for (int nth = 1; nth <= 10; nth++) {
         char environment[128];
@@ -278,7 +278,7 @@ RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 120000) {
     RF_EXPECT_CONTAINS(command_errors, "; continuing on the CPU: ");
 }
 
-RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 120000) {
+RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 600000) {
     static const char *const settings[] = {
         "RFSIM=fault=hipModuleLoadData:1:crash", "RFSIM=fault=hipMalloc:1:abort",
         "RFSIM=fault=hipModuleLaunchKernel:1:719",
@@ -299,7 +299,7 @@ RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 120000) {
 }
 
 /* What is wrong with the input is so wherever it runs. */
-RF_TEST(run_faults, bad_input_is_no_loss, .timeout_ms = 120000) {
+RF_TEST(run_faults, bad_input_is_no_loss, .timeout_ms = 600000) {
     static const struct {
         const char *arguments;
         int code;
@@ -362,7 +362,7 @@ static int count_parts(const char *text, const char *part) {
 }
 
 /* The placement is shown once, before the answer; none comes into its middle when the CPU goes on. */
-RF_TEST(run_faults, a_terminal_gets_one_placement, .timeout_ms = 120000) {
+RF_TEST(run_faults, a_terminal_gets_one_placement, .timeout_ms = 600000) {
     char arguments[128];
     gpu_need_simulated("");
     snprintf(arguments, sizeof arguments, "run -m model.gguf -p '?' --temp 0 2>%s", terminal_path());
@@ -384,7 +384,7 @@ RF_TEST(run_faults, a_terminal_gets_one_placement, .timeout_ms = 120000) {
 }
 
 /* A file that is shortened while a layer on the CPU reads it: no process could go on, so one line says so. */
-RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 120000) {
+RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 600000) {
     char model[512], errors[512];
     static const char *const places[] = {"gpu", "auto", "cpu"};
     gpu_need_simulated("");
@@ -428,7 +428,7 @@ RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 120000) {
 
 /* ---- conversations, and processes that are killed ---- */
 
-RF_TEST(run_faults, a_chat_goes_on, .timeout_ms = 120000) {
+RF_TEST(run_faults, a_chat_goes_on, .timeout_ms = 600000) {
     gpu_need_simulated("");
     command_expect("RF_DRIVER=sim RFSIM=fault=hipGraphLaunch:5:abort",
                    "run -m chat.gguf --chat <<'END'\nhi\nand more\nonce more\nEND", "yes\nyes\nyes\n");
@@ -457,7 +457,7 @@ static struct process start_chat(char model[512], const char *name, const char *
     return process_start(arguments);
 }
 
-RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 120000) {
+RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 600000) {
     char model[512];
     gpu_need_simulated("");
     /* Between two answers, */
@@ -487,7 +487,7 @@ RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 120000) {
 }
 
 /* Long before it is known that the worker hangs, Ctrl-C again and again is heard, and the chat goes on. */
-RF_TEST(run_faults, a_worker_that_hangs_is_interrupted, .timeout_ms = 120000) {
+RF_TEST(run_faults, a_worker_that_hangs_is_interrupted, .timeout_ms = 600000) {
     char model[512];
     int times = 0;
     gpu_need_simulated("");
@@ -512,7 +512,7 @@ RF_TEST(run_faults, a_worker_that_hangs_is_interrupted, .timeout_ms = 120000) {
     command_expect_nothing_left();
 }
 
-RF_TEST(run_faults, the_command_is_killed, .timeout_ms = 120000) {
+RF_TEST(run_faults, the_command_is_killed, .timeout_ms = 600000) {
     char model[512];
     gpu_need_simulated("");
     struct process process = start_chat(model, "endless.gguf", "");

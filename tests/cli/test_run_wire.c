@@ -131,7 +131,7 @@ RF_TEST(run_wire, nonsense_is_refused) {
 }
 
 /* The worker itself, spoken to by a command that is none. */
-RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 60000) {
+RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 300000) {
     static const char nonsense[] = "GET / HTTP/1.1\r\n\r\n";
     int ends[2];
     make_pair(ends);

@@ -491,7 +491,7 @@ RF_TEST(gguf, truncated_at_every_byte) {
     free(bytes);
 }
 
-RF_TEST(gguf, flipped_at_every_byte, .timeout_ms = 300000) {
+RF_TEST(gguf, flipped_at_every_byte, .timeout_ms = 1500000) {
     static const unsigned char changes[] = {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff};
     size_t size, refused = 0, taken = 0;
     unsigned char *bytes = small_model(&size);
@@ -513,7 +513,7 @@ RF_TEST(gguf, flipped_at_every_byte, .timeout_ms = 300000) {
 }
 
 /* The real files: the header's first 4 KiB flipped, and cut at every 4 KiB. */
-RF_TEST(gguf, real_file_flipped_and_cut, .timeout_ms = 300000) {
+RF_TEST(gguf, real_file_flipped_and_cut, .timeout_ms = 1500000) {
     size_t size;
     unsigned char *bytes = read_bytes(TEST_DATA "/oracle/llama-q4_0.gguf", &size);
     for (size_t at = 0; at < 4096; at++) {

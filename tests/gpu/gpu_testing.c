@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../src/sim/rfsim.h"
+#include "../../src/testing/fixture_impl.h"
 
 extern const struct rf_kernel_image test_images[];
 extern const size_t test_image_count;
@@ -32,17 +33,43 @@ static void build_folder(char *path, size_t size) {
     }
 }
 
+/* What RFSIM held when the process started applies to every test, unless the test sets it itself. */
+static const char *given_settings(void) {
+    static char *given;
+    const char *text = getenv("RFSIM");
+    if (!given) given = strdup(text ? text : "");
+    RF_ASSERT(given != NULL);
+    return given;
+}
+
+/* Whether the kernel's figures are in gpu_folder()/sys: without them a context counts as memory that was never free,
+ * and context= in the settings given to all tests would change nothing. */
+static bool has_tree;
+
 void gpu_set_sim(const char *rfsim) {
-    char folder[512], text[2048];
+    char folder[512], text[4096], tree[300] = "";
+    const char *given = given_settings();
+    has_tree = *given && !strstr(given, "sysfs=") && !strstr(rfsim, "sysfs=") && !strstr(rfsim, "context=");
+    if (has_tree) snprintf(tree, sizeof tree, ",sysfs=%s/sys", gpu_folder());
     build_folder(folder, sizeof folder);
-    snprintf(text, sizeof text, "kernels=%s/librfsim-kernels.so:%s/librfsim-test-kernels.so%s%s", folder, folder,
-             *rfsim ? "," : "", rfsim);
+    snprintf(text, sizeof text, "kernels=%s/librfsim-kernels.so:%s/librfsim-test-kernels.so%s%s%s%s%s", folder,
+             folder, *given ? "," : "", given, *rfsim ? "," : "", rfsim, tree);
     setenv("RFSIM", text, 1);
 }
 
+static bool never_on_a_real_gpu;
+
 void gpu_need_simulated(const char *rfsim) {
     if (!gpu_simulated()) RF_SKIP("needs the simulated driver (unset RF_DRIVER)");
+    never_on_a_real_gpu = true;
     gpu_set_sim(rfsim);
+}
+
+void gpu_demand_admission(void) {
+    const struct rf_test *test = rf_fixture_test();
+    if (test && !test->options.gpu && !never_on_a_real_gpu)
+        RF_FAIL("the test may run on a real GPU: declare it with .gpu = true, or the runner puts it next to others, "
+                "whose leases refuse its own");
 }
 
 void gpu_need_own_leases(void) {
@@ -98,7 +125,7 @@ const char *gpu_log(void) {
 }
 
 void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
-    static char driver[64], leases[320], helper[600], library[600], folder[512];
+    static char driver[64], leases[320], helper[600], library[600], folder[512], sysfs[320];
     /* On a simulated GPU a budget that a runner lends is useless: it belongs to other leases. */
     const char *all[32] = {driver, leases, helper};
     size_t count = 3;
@@ -119,7 +146,11 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
     snprintf(driver, sizeof driver, "RF_DRIVER=%s", gpu_simulated() ? "sim" : asked);
     /* The leases of a simulated GPU are the process's own; on a real one the runner's folder is used. */
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_simulated() || !other_leases ? "" : other_leases);
-    if (gpu_simulated() && !getenv("RFSIM")) gpu_set_sim("");
+    if (gpu_simulated() && !never_on_a_real_gpu) gpu_set_sim("");
+    if (gpu_simulated() && has_tree) {
+        snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+        all[count++] = sysfs;
+    }
     for (; options && *options && count < 31; options++) {
         /* A later value of the same option replaces an earlier one. */
         size_t name = strcspn(*options, "=") + 1, at = 0;
@@ -134,6 +165,7 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options) {
 }
 
 rf_status gpu_try_open(struct gpu *gpu, const char *budget) {
+    gpu_demand_admission();
     if (!gpu->runtime) gpu_make_runtime(gpu, NULL);
     if (!gpu_simulated() && !rf_gpu_available(gpu->runtime)) RF_SKIP("no GPU: %s", rf_gpu_reason(gpu->runtime));
     RF_PARAMS(struct rf_device_params, params);
@@ -149,6 +181,13 @@ rf_status gpu_try_open(struct gpu *gpu, const char *budget) {
 
 void gpu_open(struct gpu *gpu, const char *budget) {
     RF_ASSERT_OK(gpu_try_open(gpu, budget));
+}
+
+void gpu_open_above_driver(struct gpu *gpu, uint64_t bytes) {
+    char budget[32];
+    gpu_open(gpu, NULL);
+    snprintf(budget, sizeof budget, "%llu", (unsigned long long)(gpu_memory(gpu).driver_bytes + bytes));
+    RF_ASSERT_OK(rf_device_set_budget(gpu->device, budget));
 }
 
 void gpu_close(struct gpu *gpu) {

@@ -27,7 +27,8 @@ void gpu_need_simulated(const char *rfsim);
 /* Skips the test if a runner holds the GPU and lends this process a part of it: the test needs leases of its own. On
  * the simulated driver a test always has them. */
 void gpu_need_own_leases(void);
-/* Sets RFSIM again, for example to add faults after the probe. */
+/* Sets RFSIM again, for example to add faults after the probe. What RFSIM held when the process started goes first.
+ */
 void gpu_set_sim(const char *rfsim);
 /* A private folder for leases, trees and files of this test; removed when the process ends. */
 const char *gpu_folder(void);
@@ -40,6 +41,10 @@ void gpu_make_runtime(struct gpu *gpu, const char *const *options);
 /* Opens device 0 with the test kernels, and a queue. Skips the test if RF_DRIVER asks for a real GPU and there is
  * none. budget NULL means the default. */
 void gpu_open(struct gpu *gpu, const char *budget);
+/* The same with a budget of what the driver takes for itself (518 MiB on an H200) and this much. */
+void gpu_open_above_driver(struct gpu *gpu, uint64_t bytes);
+/* Fails a test that opens a GPU, and may do so on a real one, without saying so to the runner. */
+void gpu_demand_admission(void);
 void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
 rf_status gpu_try_open(struct gpu *gpu, const char *budget);
 const char *gpu_log(void); /* all log lines so far */

@@ -70,15 +70,15 @@ static rf_status scenario(struct gpu *gpu, bool *result_right) {
     return first;
 }
 
-RF_TEST(faults, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+RF_TEST(faults, out_of_memory_at_every_call, .timeout_ms = 1500000, .tags = "faults") {
     gpu_countdown(scenario, 2);
 }
-RF_TEST(faults, not_supported_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(faults, not_supported_at_every_call, .timeout_ms = 1500000, .tags = "slow") {
     gpu_countdown(scenario, 801);
 }
-RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults,heavy") {
+RF_TEST(faults, illegal_address_at_every_call, .timeout_ms = 1500000, .tags = "faults,heavy") {
     gpu_countdown(scenario, 700);
 }
-RF_TEST(faults, unknown_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(faults, unknown_at_every_call, .timeout_ms = 1500000, .tags = "slow") {
     gpu_countdown(scenario, 999);
 }

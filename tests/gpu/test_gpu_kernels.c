@@ -163,17 +163,17 @@ static void all_kernels(const char *const *options) {
 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
-RF_TEST(kernels, match_the_reference, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(kernels, match_the_reference, .gpu = true, .timeout_ms = 1500000) {
     all_kernels(NULL);
 }
-RF_TEST(kernels, stay_inside_poisoned_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(kernels, stay_inside_poisoned_guarded_memory, .gpu = true, .timeout_ms = 1500000) {
     all_kernels(guarded);
 }
-RF_TEST(kernels, match_at_wave_64, .timeout_ms = 300000) {
+RF_TEST(kernels, match_at_wave_64, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx942");
     all_kernels(NULL);
 }
-RF_TEST(kernels, match_with_lanes_in_any_order, .timeout_ms = 300000) {
+RF_TEST(kernels, match_with_lanes_in_any_order, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx1201,shuffle=7,delay=3/50us");
     all_kernels(NULL);
 }

@@ -272,7 +272,7 @@ RF_TEST(pool, idle_memory_makes_room_for_what_is_asked, .gpu = true) {
     gpu_close(&gpu);
 }
 
-RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 120000) {
+RF_TEST(pool, books_survive_random_use, .gpu = true, .timeout_ms = 600000) {
     struct gpu gpu = {0};
     gpu_open(&gpu, "2GiB");
     struct rf_random random = {rf_test_seed() + 1};

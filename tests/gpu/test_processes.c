@@ -153,7 +153,7 @@ static pid_t start_child(uint64_t seed) {
     return pid;
 }
 
-RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 1500000, .tags = "slow") {
     const char *folder = gpu_folder();
     char rfsim[800], leases[600], used_path[700], uuid[64];
     snprintf(rfsim, sizeof rfsim, "vram=8GiB,desktop=1GiB,context=0,shared=%s/vram,sysfs=%s/sys,pci=0000:03:00.0",

@@ -214,7 +214,7 @@ RF_TEST(recording, what_the_driver_takes_is_charged) {
     gpu_need_simulated("vram=4GiB,graph=1MiB");
     struct gpu gpu = {0};
     gpu.modules = "copy";
-    gpu_open(&gpu, "400MiB");
+    gpu_open_above_driver(&gpu, 400 * MIB);
     struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
     struct rf_recording *recordings[64] = {NULL};
     const struct rf_memory_info before = gpu_memory(&gpu);
@@ -257,7 +257,7 @@ RF_TEST(recording, a_driver_that_takes_too_much_is_refused) {
     gpu_need_simulated("vram=4GiB,graph=40MiB");
     struct gpu gpu = {0};
     gpu.modules = "copy";
-    gpu_open(&gpu, "400MiB");
+    gpu_open_above_driver(&gpu, 400 * MIB);
     struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
     struct rf_recording *recording = NULL;
     const struct rf_memory_info before = gpu_memory(&gpu);
@@ -303,7 +303,7 @@ RF_TEST(recording, a_long_run_times_out_by_name_then_finishes, .gpu = true) {
     gpu_close(&gpu);
 }
 
-RF_TEST(recording, a_stuck_one_is_abandoned_with_the_device, .timeout_ms = 60000) {
+RF_TEST(recording, a_stuck_one_is_abandoned_with_the_device, .timeout_ms = 300000) {
     gpu_need_simulated("");
     struct gpu gpu = {0};
     gpu.modules = "copy";
@@ -601,7 +601,7 @@ static void *record_and_run(void *argument) {
     return NULL;
 }
 
-RF_TEST(recording, threads_record_at_once, .gpu = true, .timeout_ms = 120000) {
+RF_TEST(recording, threads_record_at_once, .gpu = true, .timeout_ms = 600000) {
     struct gpu gpu = {0};
     gpu.modules = "copy";
     gpu_open(&gpu, NULL);
@@ -671,12 +671,12 @@ static rf_status scenario(struct gpu *gpu, bool *right) {
     return first;
 }
 
-RF_TEST(recording, out_of_memory_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+RF_TEST(recording, out_of_memory_at_every_call, .timeout_ms = 1500000, .tags = "faults") {
     gpu_countdown(scenario, 2);
 }
-RF_TEST(recording, illegal_address_at_every_call, .timeout_ms = 300000, .tags = "faults") {
+RF_TEST(recording, illegal_address_at_every_call, .timeout_ms = 1500000, .tags = "faults") {
     gpu_countdown(scenario, 700);
 }
-RF_TEST(recording, capture_invalidated_at_every_call, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(recording, capture_invalidated_at_every_call, .timeout_ms = 1500000, .tags = "slow") {
     gpu_countdown(scenario, 901);
 }

@@ -143,7 +143,7 @@ static int wanted_rounds(void) {
     return asked && atoi(asked) > 0 ? atoi(asked) : 10000;
 }
 
-RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_ms = 600000, .tags = "stress") {
+RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_ms = 1800000, .tags = "stress") {
     if (gpu_simulated()) gpu_set_sim("delay=5/20us");
     stress(wanted_rounds());
 }

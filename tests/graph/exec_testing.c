@@ -554,10 +554,13 @@ void exec_open(struct exec_gpus *gpus, size_t count, const char *rfsim, const ch
     char text[256];
     *gpus = (struct exec_gpus){.modules = gpus->modules};
     snprintf(text, sizeof text, "devices=%zu%s%s", count, rfsim && *rfsim ? "," : "", rfsim ? rfsim : "");
-    if (gpu_simulated())
+    if (gpu_simulated() && (count > 1 || (rfsim && *rfsim)))
         gpu_need_simulated(text);
+    else if (gpu_simulated())
+        gpu_set_sim(text);
     else if (count > 1 || (rfsim && *rfsim))
         RF_SKIP("needs the simulated driver (unset RF_DRIVER)");
+    if (count == 1 && !(rfsim && *rfsim)) gpu_demand_admission();
     gpu_make_runtime(&first, options);
     gpus->runtime = first.runtime;
     if (!gpu_simulated() && !rf_gpu_available(gpus->runtime)) RF_SKIP("no GPU: %s", rf_gpu_reason(gpus->runtime));

@@ -128,7 +128,7 @@ static bool place_call(struct subject *s, struct rf_op_call *call, struct rf_are
 }
 
 /* The first cases of every op: a supported call is executed; any other is refused with a reason. */
-RF_TEST_LABELLED_CASES(backend, executes_what_it_supports, struct kind, kinds, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(backend, executes_what_it_supports, struct kind, kinds, .gpu = true, .timeout_ms = 600000) {
     enum { ARENA = 1 << 20, CASES = 4 };
     struct subject s;
     struct rf_arena arena = {0};

@@ -100,7 +100,7 @@ static void works(struct rf_backend *backend, bool computes) {
     RF_EXPECT(!arena.bytes && !arena.host && !arena.buffer);
 }
 
-RF_TEST(backend_work, on_a_gpu) {
+RF_TEST(backend_work, on_a_gpu, .gpu = true) {
     struct exec_gpus gpus = {0};
     struct rf_backend *backend = NULL;
     exec_open(&gpus, 1, "", NULL, NULL);

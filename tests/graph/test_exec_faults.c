@@ -31,7 +31,7 @@ static void expect_right(const struct exec_results *want, struct exec_results *g
 /* A graph with nodes of many kinds. */
 enum { SEED = 14 };
 
-RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 300000) {
+RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 1500000) {
     struct rf_graph *graph = exec_random_graph(SEED);
     struct exec_results want = exec_reference(graph, SEED, 1), got = {0};
     long refused = 0;
@@ -58,7 +58,7 @@ RF_TEST(exec_faults, every_device_allocation_fails_once, .timeout_ms = 300000) {
     rf_graph_destroy(&graph);
 }
 
-RF_TEST(exec_faults, every_host_allocation_fails_once, .timeout_ms = 300000) {
+RF_TEST(exec_faults, every_host_allocation_fails_once, .timeout_ms = 1500000) {
     struct rf_graph *graph = exec_random_graph(SEED);
     struct exec_results want = exec_reference(graph, SEED, 2), got = {0};
     struct exec_gpus gpus = {0};
@@ -290,21 +290,21 @@ static void fault_everywhere(const char *code, bool replay) {
     RF_EXPECT_INT(failures, 0);
 }
 
-RF_TEST(exec_faults, loss_at_every_driver_call, .timeout_ms = 300000) {
+RF_TEST(exec_faults, loss_at_every_driver_call, .timeout_ms = 1500000) {
     fault_everywhere("700", false);
 }
-RF_TEST(exec_faults, loss_at_every_driver_call_of_a_replay, .timeout_ms = 300000) {
+RF_TEST(exec_faults, loss_at_every_driver_call_of_a_replay, .timeout_ms = 1500000) {
     fault_everywhere("999", true);
 }
-RF_TEST(exec_faults, out_of_memory_at_every_driver_call, .timeout_ms = 300000) {
+RF_TEST(exec_faults, out_of_memory_at_every_driver_call, .timeout_ms = 1500000) {
     fault_everywhere("2", true);
 }
-RF_TEST(exec_faults, an_error_at_every_driver_call, .timeout_ms = 300000) {
+RF_TEST(exec_faults, an_error_at_every_driver_call, .timeout_ms = 1500000) {
     fault_everywhere("801", false);
 }
 
 /* An asynchronous fault: the work itself fails, and a later call reports it. */
-RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 120000) {
+RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 600000) {
     struct exec_gpus gpus = {.modules = "add,scale,softmax,rms_norm,copy"};
     exec_open(&gpus, 1, "fault=hipModuleLaunchKernel:2:work/700", NULL, NULL);
     struct rf_graph *graph = short_graph();
@@ -332,7 +332,7 @@ RF_TEST(exec_faults, a_device_lost_while_running, .timeout_ms = 120000) {
     rf_runtime_destroy(&gpus.runtime);
 }
 
-RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 120000) {
+RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 600000) {
     struct exec_gpus gpus = {.modules = "add,scale,softmax,rms_norm,copy"};
     exec_open(&gpus, 1, "fault=hipModuleLaunchKernel:1:work/hang", NULL, NULL);
     struct rf_graph *graph = short_graph();
@@ -426,9 +426,9 @@ static void together(int rounds) {
     exec_close(&gpus);
 }
 
-RF_TEST(exec_faults, sixteen_threads_as_alone, .timeout_ms = 600000) {
+RF_TEST(exec_faults, sixteen_threads_as_alone, .gpu = true, .timeout_ms = 1800000) {
     together(20);
 }
-RF_TEST(exec_faults, sixteen_threads_a_thousand_rounds, .timeout_ms = 1800000, .tags = "slow") {
+RF_TEST(exec_faults, sixteen_threads_a_thousand_rounds, .gpu = true, .timeout_ms = 1800000, .tags = "slow") {
     together(1000);
 }

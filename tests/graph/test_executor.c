@@ -52,23 +52,23 @@ static void agree_all(uint64_t first, uint64_t count) {
 }
 
 /* A thousand graphs in four tests, so that the tests can run side by side. */
-RF_TEST(executor, random_graphs_agree_0, .timeout_ms = 600000, .tags = "slow") {
+RF_TEST(executor, random_graphs_agree_0, .timeout_ms = 1800000, .tags = "slow") {
     agree_all(0, 250);
 }
-RF_TEST(executor, random_graphs_agree_1, .timeout_ms = 600000, .tags = "slow") {
+RF_TEST(executor, random_graphs_agree_1, .timeout_ms = 1800000, .tags = "slow") {
     agree_all(250, 250);
 }
-RF_TEST(executor, random_graphs_agree_2, .timeout_ms = 600000, .tags = "slow") {
+RF_TEST(executor, random_graphs_agree_2, .timeout_ms = 1800000, .tags = "slow") {
     agree_all(500, 250);
 }
-RF_TEST(executor, random_graphs_agree_3, .timeout_ms = 600000, .tags = "slow") {
+RF_TEST(executor, random_graphs_agree_3, .timeout_ms = 1800000, .tags = "slow") {
     agree_all(750, 250);
 }
-RF_TEST(executor, a_few_random_graphs_agree, .timeout_ms = 120000) {
+RF_TEST(executor, a_few_random_graphs_agree, .timeout_ms = 600000) {
     agree_all(1000, 10);
 }
 
-RF_TEST(executor, a_transformer_agrees, .timeout_ms = 120000) {
+RF_TEST(executor, a_transformer_agrees, .gpu = true, .timeout_ms = 600000) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct exec_block block = EXEC_SMALL_BLOCK;
@@ -86,7 +86,7 @@ RF_TEST(executor, a_transformer_agrees, .timeout_ms = 120000) {
 
 /* Two tensors that are alive at the same time on a place never share a byte; this test does not use the packer's own
  * data. */
-RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
+RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 600000) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 2, "", NULL, NULL);
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -133,7 +133,7 @@ RF_TEST(executor, plans_keep_values_apart, .timeout_ms = 120000) {
 
 /* ---- a device that cannot do everything ---- */
 
-RF_TEST(executor, what_a_device_lacks_the_cpu_does, .timeout_ms = 60000) {
+RF_TEST(executor, what_a_device_lacks_the_cpu_does, .gpu = true, .timeout_ms = 300000) {
     struct exec_gpus gpus = {.modules = "add,scale,copy"};
     exec_open(&gpus, 1, "", NULL, NULL);
     for (uint64_t seed = 0; seed < 10; seed++) {
@@ -158,7 +158,7 @@ RF_TEST(executor, what_a_device_lacks_the_cpu_does, .timeout_ms = 60000) {
 
 /* ---- the same bits ---- */
 
-RF_TEST(executor, replay_gives_the_same_bits, .timeout_ms = 60000) {
+RF_TEST(executor, replay_gives_the_same_bits, .gpu = true, .timeout_ms = 300000) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -241,7 +241,7 @@ RF_TEST(executor, check_finds_an_overwritten_band) {
     rf_graph_destroy(&graph);
 }
 
-RF_TEST(executor, a_trace_has_every_node) {
+RF_TEST(executor, a_trace_has_every_node, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct rf_graph *graph = exec_random_graph(4);
@@ -280,7 +280,7 @@ RF_TEST(executor, a_trace_has_every_node) {
 
 /* ---- bad input ---- */
 
-RF_TEST(executor, bad_input_is_refused) {
+RF_TEST(executor, bad_input_is_refused, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct rf_graph *graph = graph_new("plain"), *unfinished = graph_new("unfinished");

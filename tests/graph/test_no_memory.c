@@ -106,7 +106,7 @@ static size_t work(void) {
     return count;
 }
 
-RF_TEST(no_memory, at_every_allocation, .timeout_ms = 120000) {
+RF_TEST(no_memory, at_every_allocation, .timeout_ms = 600000) {
     asked = 0;
     RF_ASSERT_UINT(work(), 0);
     size_t allocations = asked;

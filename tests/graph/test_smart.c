@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-RF_TEST(smart, gpu_within_the_budget_then_host) {
+RF_TEST(smart, gpu_within_the_budget_then_host, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);
     struct rf_tensor_desc desc = {.dtype = RF_F32, .rank = 2, .shape = {1024, 1024}}; /* 4 MiB */
@@ -46,7 +46,7 @@ RF_TEST(smart, without_a_gpu) {
     RF_ASSERT_OK(rf_smart_tensor_destroy(&tensor));
 }
 
-RF_TEST(smart, the_host_budget_counts) {
+RF_TEST(smart, the_host_budget_counts, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, (const char *[]){"RF_HOST_BUDGET=256MiB", NULL});
     struct rf_tensor_desc desc = {.dtype = RF_U8, .rank = 1, .shape = {UINT64_C(1) << 40}};

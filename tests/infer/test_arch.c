@@ -451,16 +451,16 @@ static void execute_models(const struct where *c) {
     if (c->device) gpu_close(&gpu);
 }
 
-RF_TEST_LABELLED_CASES(simple_model_parity, executed, struct where, on_cpu, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(simple_model_parity, executed, struct where, on_cpu, .timeout_ms = 1500000) {
     execute_models(c);
 }
-RF_TEST_LABELLED_CASES(simple_model_parity, executed_on_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 300000,
+RF_TEST_LABELLED_CASES(simple_model_parity, executed_on_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 1500000,
                        .tags = "heavy") {
     execute_models(c);
 }
 
 /* Caches of 16 and 8 bits, and three sequences at once, on the device, compared with the plain pass. */
-RF_TEST_LABELLED_CASES(simple_model_parity, caches_on_gpu, struct cache, caches, .gpu = true, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(simple_model_parity, caches_on_gpu, struct cache, caches, .gpu = true, .timeout_ms = 1500000) {
     enum { COUNT = 11, BATCH = 3, ROWS = 4, BEGUN = 9 };
     static const struct spec spec = {"llama",    "llama",       .layers = 2,         .width = 128,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 160, .vocabulary = 61};
@@ -526,10 +526,10 @@ static void execute_oracles(const struct where *c) {
     if (c->device) gpu_close(&gpu);
     if (!any) RF_SKIP("no oracle: RF_TEST_DATA names no folder with oracle/");
 }
-RF_TEST_LABELLED_CASES(transformer_integration, oracle_executed, struct where, on_cpu, .timeout_ms = 600000) {
+RF_TEST_LABELLED_CASES(transformer_integration, oracle_executed, struct where, on_cpu, .timeout_ms = 1800000) {
     execute_oracles(c);
 }
 RF_TEST_LABELLED_CASES(transformer_integration, oracle_executed_on_gpu, struct where, on_gpu, .gpu = true,
-                       .timeout_ms = 600000, .tags = "heavy") {
+                       .timeout_ms = 1800000, .tags = "heavy") {
     execute_oracles(c);
 }

@@ -138,7 +138,7 @@ RF_TEST(bundled, vocabulary_gives_back_what_it_is_given) {
  * that knows only how often each token occurs is near 5.8, one that is untrained near 8.0. */
 static const struct where levels[] = {
     {.label = "scalar", .simd = "scalar"}, {.label = "avx2", .simd = "avx2"}, {.label = "avx512", .simd = "avx512"}};
-RF_TEST_LABELLED_CASES(bundled, knows_stories_it_has_not_read, struct where, levels, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(bundled, knows_stories_it_has_not_read, struct where, levels, .timeout_ms = 1500000) {
     struct infer infer;
     struct stories stories;
     double nats = 0;
@@ -242,7 +242,7 @@ RF_TEST(bundled, tells_the_same_story_at_every_level) {
 /* The beginning of a story on the GPU has the logits, and so the loss, of the CPU. */
 static const struct where on_gpu[] = {{.label = "gpu", .rfsim = ""},
                                       {.label = "split", .rfsim = "", .device_layers = 2}};
-RF_TEST_LABELLED_CASES(bundled, knows_a_story_on_the_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(bundled, knows_a_story_on_the_gpu, struct where, on_gpu, .gpu = true, .timeout_ms = 1500000) {
     enum { TOKENS = 16 };
     struct stories stories;
     struct infer infer;

@@ -185,7 +185,7 @@ static const unsigned char patterns[] = {0xff, 0x01, 0x80};
 
 /* A seeded sample of the header, of the first 4 KiB, and of the whole file. A flipped byte of the header must not
  * give a model with logits that are not finite. */
-RF_TEST_LABELLED_CASES(damage, flipped_bytes, struct subject, subjects, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(damage, flipped_bytes, struct subject, subjects, .timeout_ms = 600000) {
     struct damaged damaged;
     begin(&damaged, c);
     struct rf_random random = {rf_test_seed()};
@@ -198,7 +198,7 @@ RF_TEST_LABELLED_CASES(damage, flipped_bytes, struct subject, subjects, .timeout
 }
 
 RF_TEST_LABELLED_CASES(damage, every_byte_of_the_header, struct subject, subjects, .tags = "slow",
-                       .timeout_ms = 1200000) {
+                       .timeout_ms = 1800000) {
     struct damaged damaged;
     begin(&damaged, c);
     for (size_t at = 0; at < RF_MAX(damaged.header, (size_t)STEP); at += at < STEP ? 1 : 3) {

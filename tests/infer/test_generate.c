@@ -17,7 +17,7 @@ static const struct where places[] = {
 
 /* A session draws the token that the definition draws from the same logits, wherever the logits lie; so devices can
  * differ only if their logits do. */
-RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu = true, .timeout_ms = 600000) {
     enum { COUNT = 12, SEEDS = 6 };
     static const struct spec spec = {"llama",    "llama",       .layers = 2,        .width = 64,
                                      .heads = 2, .kv_heads = 1, .feed_forward = 64, .vocabulary = 300};

@@ -110,11 +110,11 @@ static void follow_oracles(const struct where *where, uint32_t steps) {
     }
     if (!any) RF_SKIP("no oracle: RF_TEST_DATA names no folder with oracle/");
 }
-RF_TEST_LABELLED_CASES(transformer_integration, engine_oracle, struct where, on_cpu, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(transformer_integration, engine_oracle, struct where, on_cpu, .timeout_ms = 1500000) {
     follow_oracles(c, 1000);
 }
 RF_TEST_LABELLED_CASES(transformer_integration, engine_oracle_on_gpu, struct where, on_gpu, .gpu = true,
-                       .timeout_ms = 600000, .tags = "heavy") {
+                       .timeout_ms = 1800000, .tags = "heavy") {
     follow_oracles(c, gpu_simulated() ? 3 : 1000);
 }
 
@@ -143,7 +143,7 @@ static void eval_alone(struct infer *infer, const int32_t *tokens, size_t count,
 
 /* Recordings that fail, on a driver that keeps a failed capture on its stream (HIP before 7.14), and recordings that
  * are switched off, cost no bit of the logits. */
-RF_TEST(session, logits_without_recordings_are_the_same, .timeout_ms = 120000) {
+RF_TEST(session, logits_without_recordings_are_the_same, .timeout_ms = 600000) {
     enum { COUNT = 12, PROMPT = 5 };
     gpu_need_simulated("");
     static const struct where gpu = {.label = "gpu", .rfsim = "stale=1,fault=hipStreamEndCapture:1+:901"};
@@ -179,7 +179,7 @@ RF_TEST(session, logits_without_recordings_are_the_same, .timeout_ms = 120000) {
     free(expected);
 }
 
-RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = true, .timeout_ms = 600000) {
     infer_need(c);
     enum { COUNT = 20, KEPT = 11 };
     struct infer infer;
@@ -236,7 +236,7 @@ RF_TEST_LABELLED_CASES(session, rewind_and_reuse, struct where, places, .gpu = t
 
 /* Prompts longer than a batch are evaluated in parts, with logits of all rows or of the last. */
 RF_TEST_LABELLED_CASES(session, prompts_longer_than_a_batch, struct where, places, .gpu = true,
-                       .timeout_ms = 120000) {
+                       .timeout_ms = 600000) {
     infer_need(c);
     enum { COUNT = 23 };
     struct infer infer;
@@ -278,7 +278,7 @@ static const struct kind {
     enum rf_kv_type kv;
     double least, most;
 } kinds[] = {{"f32", RF_KV_F32, 0, 1e-9}, {"f16", RF_KV_F16, 1e-9, 5e-7}, {"q8_0", RF_KV_Q8_0, 1e-7, 1e-4}};
-RF_TEST_LABELLED_CASES(session, cache_types, struct kind, kinds, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(session, cache_types, struct kind, kinds, .gpu = true, .timeout_ms = 600000) {
     enum { COUNT = 30 };
     static const struct spec spec = {"llama",    "llama",       .layers = 3,         .width = 128,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 160, .vocabulary = 61};
@@ -359,7 +359,7 @@ RF_TEST_LABELLED_CASES(session, cache_types_of_oracles, struct where, places, .g
 
 /* Three sessions of different lengths evaluate a token each together, compared with each session alone; then they go
  * on separately. */
-RF_TEST_LABELLED_CASES(session, batched_decode, struct where, places, .gpu = true, .timeout_ms = 120000) {
+RF_TEST_LABELLED_CASES(session, batched_decode, struct where, places, .gpu = true, .timeout_ms = 600000) {
     infer_need(c);
     enum { SESSIONS_HERE = 3, STEPS = 4, MAX_COUNT = 16 };
     static const uint32_t begun[SESSIONS_HERE] = {1, 7, 11};
@@ -541,7 +541,7 @@ static void speak_from_threads(const struct where *where, int generations) {
     infer_close(&infer);
 }
 
-RF_TEST_LABELLED_CASES(session, eight_threads, struct where, places, .gpu = true, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(session, eight_threads, struct where, places, .gpu = true, .timeout_ms = 1500000) {
     speak_from_threads(c, c->rfsim ? 3 : 10); /* a simulated GPU takes seconds for each; the slow test runs all */
 }
 RF_TEST_LABELLED_CASES(session, eight_threads_long, struct where, places, .gpu = true, .timeout_ms = 1800000,
@@ -569,7 +569,7 @@ static void *cancel_after_some(void *user) {
 }
 
 RF_TEST_LABELLED_CASES(session, cancelled_from_another_thread, struct where, places, .gpu = true,
-                       .timeout_ms = 300000) {
+                       .timeout_ms = 1500000) {
     infer_need(c);
     enum { COUNT = 40 };
     struct infer infer;

@@ -329,7 +329,7 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
 
 /* Budgets from nothing to enough: more and more layers go to the GPU, the peak stays within the budget, the logits
  * stay the same. */
-RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
+RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 1500000, .tags = "heavy") {
     enum { COUNT = 9 };
     static const char *const budgets[] = {"4KiB",  "1MiB",  "12MiB", "24MiB", "36MiB",
                                           "48MiB", "60MiB", "80MiB", "1GiB"};
@@ -383,7 +383,7 @@ RF_TEST(engine, budgets_from_nothing_to_enough, .gpu = true, .timeout_ms = 30000
 
 /* More sessions than the scratch memory fits: prompts are evaluated in smaller parts, or one line says why not; the
  * budget is never exceeded. */
-RF_TEST(engine, sessions_that_share_a_small_budget, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(engine, sessions_that_share_a_small_budget, .gpu = true, .timeout_ms = 1500000) {
     enum { MANY = 6, COUNT = 48 };
     struct infer infer;
     struct rf_session *sessions[MANY];

@@ -132,7 +132,7 @@ static uint64_t free_above_floor(const struct infer *infer) {
 
 /* Caches are moved first, one by one, then layers, one by one; they come back in the reverse order. The bits stay the
  * same as long as the GPU computes all layers. */
-RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 1500000) {
     enum { COUNT = 50 };
     struct infer infer;
     struct text text;
@@ -207,7 +207,7 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 300000) {
 
 /* A ladder step between evaluating and sampling: the runner that had the logits is gone. Another session causes the
  * step. */
-RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 1500000) {
     struct infer infer;
     int32_t tokens[PROMPT], expected = -1, token = -2;
     gpu_need_simulated(squeezed.rfsim);
@@ -245,7 +245,7 @@ RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 300000) {
 }
 
 /* Sessions in a batch are all at the same token, whatever moves. */
-RF_TEST(ladder, moves_under_a_batch, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, moves_under_a_batch, .gpu = true, .timeout_ms = 1500000) {
     enum { TOGETHER = 3, COUNT = 12 };
     struct infer infer;
     struct text text;
@@ -360,7 +360,7 @@ static void squeeze(const struct where *where, uint32_t count, uint64_t seed) {
     infer_close(&infer);
     free_text(&text);
 }
-RF_TEST(ladder, squeeze, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
+RF_TEST(ladder, squeeze, .gpu = true, .timeout_ms = 1500000, .tags = "heavy") {
     squeeze(&squeezed, 150, 11);
 }
 RF_TEST(ladder, squeeze_long, .gpu = true, .timeout_ms = 3600000, .tags = "slow") {
@@ -456,7 +456,7 @@ static void squeeze_threads(int turns) {
     infer_close(&infer);
     free_text(&text);
 }
-RF_TEST(ladder, squeeze_threads, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(ladder, squeeze_threads, .gpu = true, .timeout_ms = 1500000) {
     squeeze_threads(1);
 }
 RF_TEST(ladder, squeeze_threads_long, .gpu = true, .timeout_ms = 3600000, .tags = "slow") {
@@ -516,7 +516,7 @@ static const struct fault faults[] = {{.label = "none", .rfsim = "seed=1"},
                                       {.label = "memory", .rfsim = "fault=hipMalloc:14:2"},
                                       {.label = "memory_ever_after", .rfsim = "fault=hipMalloc:12+:2"},
                                       {.label = "copy", .rfsim = "fault=hipMemcpyDtoHAsync:9:719", .fatal = true}};
-RF_TEST_LABELLED_CASES(ladder, faults_in_a_step, struct fault, faults, .gpu = true, .timeout_ms = 300000) {
+RF_TEST_LABELLED_CASES(ladder, faults_in_a_step, struct fault, faults, .gpu = true, .timeout_ms = 1500000) {
     static const struct where cpu = {.label = "cpu"};
     struct text text;
     gpu_need_simulated(squeezed.rfsim);
@@ -581,7 +581,7 @@ static void sweep(const char *path, uint64_t everything, int steps, double toler
 static const struct spec tied = {"tied",       "llama",       .layers = 6,         .width = 64,
                                  .heads = 2,   .kv_heads = 2, .feed_forward = 320, .vocabulary = VOCABULARY,
                                  .tied = true, .seed = 3};
-RF_TEST(ladder, budget_sweep, .gpu = true, .timeout_ms = 300000, .tags = "heavy") {
+RF_TEST(ladder, budget_sweep, .gpu = true, .timeout_ms = 1500000, .tags = "heavy") {
     sweep(infer_model(&tied, "tied.gguf"), 60 * MIB, 8, 1e-9);
 }
 RF_TEST(ladder, budget_sweep_long, .gpu = true, .timeout_ms = 3600000, .tags = "slow") {
@@ -663,7 +663,7 @@ static int64_t read_long_prompt(int32_t kernel_ms, uint32_t first, uint32_t coun
 
 /* By the simulated clock a block takes a millisecond, whatever the host does. Parts of a prompt shrink until no
  * kernel takes longer than the limit, and grow if there is time to spare. */
-RF_TEST(display, prompts_are_cut, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(display, prompts_are_cut, .gpu = true, .timeout_ms = 1500000) {
     static const struct where cpu = {.label = "cpu"};
     enum { EVER = 100000000, FEW = 8 };
     float expected[VOCABULARY];
@@ -698,7 +698,7 @@ RF_TEST(display, prompts_are_cut, .gpu = true, .timeout_ms = 300000) {
 }
 
 /* The device is left idle for its share of the time: three times as long as it was busy. */
-RF_TEST(display, leaves_the_device_alone, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(display, leaves_the_device_alone, .gpu = true, .timeout_ms = 1500000) {
     struct infer infer;
     int32_t tokens[PROMPT];
     gpu_need_simulated(squeezed.rfsim);

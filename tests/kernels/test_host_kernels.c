@@ -259,7 +259,7 @@ static const struct {
     {1, 20011, 1, 64}, {2, 20000, 1, 192}, {2, 2560, 2, 128}, {3, 4104, 1, 64},  {2, 8192, 1, 256},
 };
 
-RF_TEST(host_kernels, softmax, .timeout_ms = 240000) {
+RF_TEST(host_kernels, softmax, .timeout_ms = 1200000) {
     SKIP_UNDER_TSAN();
     struct rf_random random = {rf_test_seed() + 4};
     for
@@ -294,7 +294,7 @@ RF_TEST(host_kernels, softmax, .timeout_ms = 240000) {
         }
 }
 
-RF_TEST(host_kernels, rms_norm, .timeout_ms = 240000) {
+RF_TEST(host_kernels, rms_norm, .timeout_ms = 1200000) {
     SKIP_UNDER_TSAN();
     struct rf_random random = {rf_test_seed() + 5};
     for

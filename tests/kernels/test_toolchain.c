@@ -38,32 +38,32 @@ static void refused(const char *text, const char *target, const char *why) {
     RF_ASSERT_CONTAINS(said, why);
 }
 
-RF_TEST(toolchain, a_good_kernel_passes, .timeout_ms = 120000) {
+RF_TEST(toolchain, a_good_kernel_passes, .timeout_ms = 600000) {
     char said[8192];
     RF_EXPECT_INT(build(SOURCE("if (rf_global_x() < n) out[rf_global_x()] = 1.0f;"), "gfx1100", said, sizeof said),
                   0);
     RF_ASSERT_TEXT(said, "");
 }
 
-RF_TEST(toolchain, private_arrays_are_refused, .timeout_ms = 120000) {
+RF_TEST(toolchain, private_arrays_are_refused, .timeout_ms = 600000) {
     const char *text = SOURCE("float a[64]; for (int i = 0; i < 64; i++) a[i] = out[i];\n"
                               "for (uint64_t i = 0; i < n; i++) out[i] = a[(uint32_t)out[i] & 63];");
     refused(text, "gfx1100", "private memory");
     refused(text, "sm_80", "private memory");
 }
 
-RF_TEST(toolchain, too_much_shared_memory_is_refused, .timeout_ms = 120000) {
+RF_TEST(toolchain, too_much_shared_memory_is_refused, .timeout_ms = 600000) {
     const char *text = SOURCE("RF_SHARED(float, big, 13000); big[rf_thread_x()] = out[n]; rf_barrier();\n"
                               "out[rf_thread_x()] = big[n % 13000];");
     refused(text, "sm_80", "shared memory");
 }
 
-RF_TEST(toolchain, foreign_includes_are_refused, .timeout_ms = 120000) {
+RF_TEST(toolchain, foreign_includes_are_refused, .timeout_ms = 600000) {
     refused("#include <stdint.h>\n" SOURCE("out[n] = 0;"), "gfx1100", "may include");
     refused("#include \"gpu/driver.h\"\n" SOURCE("out[n] = 0;"), "gfx1100", "may include");
 }
 
-RF_TEST(toolchain, library_calls_are_refused, .timeout_ms = 120000) {
+RF_TEST(toolchain, library_calls_are_refused, .timeout_ms = 600000) {
     refused("extern \"C\" __attribute__((device)) float foreign(float);\n" SOURCE("out[n] = foreign(out[0]);"),
             "sm_80", "function that is not there");
 }
@@ -122,6 +122,22 @@ RF_TEST(toolchain, hidden_arguments_newer_than_hip_are_refused) {
                          "must load on HIP 5.2\n"
                          "k asks for the argument hidden_of_tomorrow, which HIP knows in no version in HIDDEN_SINCE; "
                          "the kernels must load on HIP 5.2\n");
+}
+
+/* The library cuts PTX into kernels: anything else must stand before the first one. */
+RF_TEST(toolchain, ptx_that_cannot_be_cut_is_refused) {
+    char said[8192];
+    int code = python("head = '.version 7.0\\n.target sm_80\\n'\n"
+                      "entry = '.visible .entry %s(\\n)\\n.maxntid 32, 1, 1\\n{\\n ret;\\n}\\n // end\\n'\n"
+                      "shared = '.shared .align 4 .b8 s[8];\\n'\n"
+                      "print(len(meta.read_ptx(head + shared + entry % 'a' + entry % 'b', 'sm_80')))\n"
+                      "try:\n"
+                      "    meta.read_ptx(head + entry % 'a' + shared + entry % 'b', 'sm_80')\n"
+                      "except meta.Refused as refused:\n"
+                      "    print(refused)\n",
+                      "", said, sizeof said);
+    RF_EXPECT_INT(code, 0);
+    RF_EXPECT_CONTAINS(said, "2\nsomething that is no kernel follows the first kernel");
 }
 
 /* The compiler asks for hidden_dynamic_lds_size where there is dynamic shared memory; the build takes it out. As the

@@ -115,16 +115,16 @@ static inline void attention_run(attention_body body, const char *rfsim, bool gu
     gpu_close(&gpu);
 }
 #define ATTENTION_TEST(suite_, name_, body_)                                                                         \
-    RF_TEST(suite_, name_, .gpu = true, .timeout_ms = 600000) {                                                      \
+    RF_TEST(suite_, name_, .gpu = true, .timeout_ms = 1800000) {                                                     \
         attention_run(body_, NULL, false);                                                                           \
     }                                                                                                                \
-    RF_TEST(suite_, name_##_guarded, .gpu = true, .timeout_ms = 600000) {                                            \
+    RF_TEST(suite_, name_##_guarded, .gpu = true, .timeout_ms = 1800000) {                                           \
         attention_run(body_, NULL, true);                                                                            \
     }                                                                                                                \
-    RF_TEST(suite_, name_##_wave64, .timeout_ms = 600000) {                                                          \
+    RF_TEST(suite_, name_##_wave64, .timeout_ms = 1800000) {                                                         \
         attention_run(body_, "arch=gfx942", false);                                                                  \
     }                                                                                                                \
-    RF_TEST(suite_, name_##_shuffled, .timeout_ms = 600000) {                                                        \
+    RF_TEST(suite_, name_##_shuffled, .timeout_ms = 1800000) {                                                       \
         attention_run(body_, "arch=gfx1201,shuffle=7,delay=3/50us", false);                                          \
     }
 

@@ -275,7 +275,7 @@ static void causal_mask(struct gpu *gpu) {
 ATTENTION_TEST(attention, causal_mask, causal_mask)
 
 /* The seeds' large case has this shape; there are fewer heads if a host does the work. */
-RF_TEST(attention, causal_mask_large_sequence, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(attention, causal_mask_large_sequence, .gpu = true, .timeout_ms = 1500000) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
     struct rf_random random = {rf_test_seed() + 21};
@@ -451,7 +451,7 @@ static void *crowd_body(void *user) {
     return NULL;
 }
 
-RF_TEST(attention, sixteen_threads_a_thousand_rounds, .gpu = true, .timeout_ms = 900000, .tags = "slow,stress") {
+RF_TEST(attention, sixteen_threads_a_thousand_rounds, .gpu = true, .timeout_ms = 1800000, .tags = "slow,stress") {
     struct gpu gpu = {0};
     struct crowd crowd[THREADS];
     gpu_open(&gpu, NULL);

@@ -104,7 +104,7 @@ static const struct type_case type_cases[] = {
 };
 
 /* Few and many columns, odd sizes; the bits do not change with the number of threads or from run to run. */
-RF_TEST_LABELLED_CASES(cpu, matmul, struct type_case, type_cases, .timeout_ms = 240000) {
+RF_TEST_LABELLED_CASES(cpu, matmul, struct type_case, type_cases, .timeout_ms = 1200000) {
     struct rf_random random = {rf_test_seed() + c->dtype};
     static const size_t columns[] = {1, 1, 1, 2, 5, 13, 31, 57};
     for (size_t s = 0; s < RF_COUNT(columns); s++) {
@@ -178,7 +178,7 @@ static void check_halves(const struct product *p, enum rf_dtype type, struct rf_
 }
 
 /* Bias, residual (in place too), gate; activations that are given in 8 bits. */
-RF_TEST_LABELLED_CASES(cpu, matmul_fused, struct type_case, type_cases, .timeout_ms = 240000) {
+RF_TEST_LABELLED_CASES(cpu, matmul_fused, struct type_case, type_cases, .timeout_ms = 1200000) {
     struct rf_random random = {rf_test_seed() + 100 + c->dtype};
     static const size_t columns[] = {1, 3, 50};
     for (size_t s = 0; s < RF_COUNT(columns); s++) {

@@ -313,24 +313,24 @@ static void all_products(const char *const *options, enum extent extent) {
 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
-RF_TEST(matmul, matches_the_reference, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(matmul, matches_the_reference, .gpu = true, .timeout_ms = 1500000) {
     all_products(NULL, FULL);
 }
-RF_TEST(matmul, stays_inside_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(matmul, stays_inside_guarded_memory, .gpu = true, .timeout_ms = 1500000) {
     all_products(guarded, SHORT);
 }
-RF_TEST(matmul, stays_inside_guarded_memory_long, .gpu = true, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(matmul, stays_inside_guarded_memory_long, .gpu = true, .timeout_ms = 1500000, .tags = "slow") {
     all_products(guarded, FULL);
 }
-RF_TEST(matmul, matches_at_wave_64, .timeout_ms = 300000) {
+RF_TEST(matmul, matches_at_wave_64, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx942");
     all_products(guarded, FULL);
 }
-RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 300000) {
+RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx1201,shuffle=7");
     all_products(NULL, SHORT);
 }
-RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 1500000, .tags = "slow") {
     gpu_need_simulated("arch=gfx1201,shuffle=7");
     all_products(NULL, FULL);
 }

@@ -369,17 +369,17 @@ static void all_kernels(const char *const *options) {
 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
-RF_TEST(quant, kernels_give_the_same_values, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(quant, kernels_give_the_same_values, .gpu = true, .timeout_ms = 1500000) {
     all_kernels(NULL);
 }
-RF_TEST(quant, kernels_stay_inside_guarded_memory, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(quant, kernels_stay_inside_guarded_memory, .gpu = true, .timeout_ms = 1500000) {
     all_kernels(guarded);
 }
-RF_TEST(quant, kernels_give_the_same_values_at_wave_64, .timeout_ms = 300000) {
+RF_TEST(quant, kernels_give_the_same_values_at_wave_64, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx942");
     all_kernels(guarded);
 }
-RF_TEST(quant, kernels_with_lanes_in_any_order, .timeout_ms = 300000) {
+RF_TEST(quant, kernels_with_lanes_in_any_order, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx1201,shuffle=7");
     all_kernels(NULL);
 }

@@ -308,21 +308,21 @@ static void many(struct gpu *gpu, struct rf_random *random) {
     drop_room(&room);
 }
 
-RF_TEST(sampling, tokens_are_the_references, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(sampling, tokens_are_the_references, .gpu = true, .timeout_ms = 1500000) {
     on_device(guarded, tokens);
 }
-RF_TEST(sampling, tokens_are_the_references_at_wave_64, .timeout_ms = 300000) {
+RF_TEST(sampling, tokens_are_the_references_at_wave_64, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx942,shuffle=7");
     on_device(guarded, sparse_tokens);
 }
-RF_TEST(sampling, tokens_are_the_references_at_wave_64_long, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(sampling, tokens_are_the_references_at_wave_64_long, .timeout_ms = 1500000, .tags = "slow") {
     gpu_need_simulated("arch=gfx942,shuffle=7");
     on_device(guarded, tokens);
 }
-RF_TEST(sampling, large_vocabularies_are_the_references, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(sampling, large_vocabularies_are_the_references, .gpu = true, .timeout_ms = 1500000) {
     on_device(NULL, large);
 }
-RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 300000) {
+RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 1500000) {
     on_device(NULL, many);
 }
 

@@ -9,7 +9,7 @@
 RF_TEST(smoke, buffer_copy, .gpu = true) {
     enum { COUNT = 100003 };
     struct gpu gpu = {.modules = "copy,fill"};
-    gpu_open(&gpu, "256MiB");
+    gpu_open_above_driver(&gpu, 32 * MIB);
     static uint8_t sent[COUNT], got[COUNT];
     for (size_t i = 0; i < COUNT; i++) sent[i] = (uint8_t)(i * 31 + i / 251);
     struct rf_buffer *first = gpu_buffer(&gpu, COUNT), *second = gpu_buffer(&gpu, COUNT);
@@ -31,7 +31,7 @@ static bool keep_first(void *user, const struct rf_check_result *result) {
 
 RF_TEST(smoke, the_first_case_of_every_op, .gpu = true) {
     struct gpu gpu = {0};
-    gpu_open(&gpu, "1GiB");
+    gpu_open_above_driver(&gpu, 512 * MIB);
     for (size_t i = 0; i < rf_op_count(); i++) {
         RF_PARAMS(struct rf_op_info, info);
         RF_PARAMS(struct rf_check_params, params);

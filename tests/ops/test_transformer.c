@@ -474,10 +474,10 @@ static void on_device(const char *const *options, void (*body)(struct gpu *gpu, 
 static const char *const guarded[] = {"RF_CHECK=guard,poison", NULL};
 
 #define ON_ALL(name)                                                                                                 \
-    RF_TEST(transformer, name##_match_the_reference, .gpu = true, .timeout_ms = 300000) {                            \
+    RF_TEST(transformer, name##_match_the_reference, .gpu = true, .timeout_ms = 1500000) {                           \
         on_device(guarded, name);                                                                                    \
     }                                                                                                                \
-    RF_TEST(transformer, name##_match_at_wave_64, .timeout_ms = 300000) {                                            \
+    RF_TEST(transformer, name##_match_at_wave_64, .timeout_ms = 1500000) {                                           \
         gpu_need_simulated("arch=gfx942,shuffle=7");                                                                 \
         on_device(guarded, name);                                                                                    \
     }

@@ -207,7 +207,7 @@ static void *probe_in_thread(void *arch) {
     return NULL;
 }
 
-RF_TEST(host, sixteen_threads, .timeout_ms = 240000) {
+RF_TEST(host, sixteen_threads, .timeout_ms = 1200000) {
     pthread_t threads[16];
     setenv("HOSTILE_ARCH", built_arch("gfx"), 1);
     int before = count_descriptors();

@@ -150,7 +150,7 @@ RF_TEST(report, refusals) {
     check_refusal("\nend\n", "\nEnd\n", "expected end");
 }
 
-RF_TEST(report, mutations, .timeout_ms = 120000) {
+RF_TEST(report, mutations, .timeout_ms = 600000) {
     struct rf_probe_report *report = example(2);
     struct rf_random random = {rf_test_seed() + 1};
     char original[8192], text[20000];

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-RF_TEST(sim_conformance, answers_as_a_real_driver_does, .timeout_ms = 240000) {
+RF_TEST(sim_conformance, answers_as_a_real_driver_does, .timeout_ms = 1200000) {
 #ifdef SIM_TEST_SANITIZED
     RF_SKIP("one of the questions is what an illegal address does, and a sanitizer would end the program");
 #endif

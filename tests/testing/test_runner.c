@@ -307,7 +307,7 @@ RF_TEST(runner, live_line_on_a_terminal_only, ENTER) {
     RF_EXPECT(!strchr(report, '\x1b') && !strchr(report, '\r'));
 }
 
-RF_TEST(runner, ten_thousand_tests, ENTER, .timeout_ms = 300000, .tags = "slow") {
+RF_TEST(runner, ten_thousand_tests, ENTER, .timeout_ms = 1500000, .tags = "slow") {
     RF_ASSERT_INT(run(MANY, "--jobs 2"), 1);
     expect_end("9989 passed, 1 failed, 10 skipped\n");
     RF_EXPECT_CONTAINS(report, "FAIL  many.test/7777");
@@ -316,7 +316,7 @@ RF_TEST(runner, ten_thousand_tests, ENTER, .timeout_ms = 300000, .tags = "slow")
     RF_EXPECT(strlen(report) < 4000);
 }
 
-RF_TEST(runner, ten_thousand_tests_in_one_process, ENTER, .timeout_ms = 120000) {
+RF_TEST(runner, ten_thousand_tests_in_one_process, ENTER, .timeout_ms = 600000) {
     RF_ASSERT_INT(run(MANY, "--in-process --no-rerun"), 1);
     expect_end("9989 passed, 1 failed, 10 skipped\n");
     RF_EXPECT(strlen(report) < 4000);

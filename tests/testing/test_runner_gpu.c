@@ -18,7 +18,7 @@ static void enter_with(const char *rfsim) {
 static void enter(void) {
     enter_with("");
 }
-#define ENTER .setup = enter, .teardown = leave, .timeout_ms = 120000
+#define ENTER .setup = enter, .teardown = leave, .timeout_ms = 600000
 
 RF_TEST(share, serial_by_default, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "--jobs 4 --repeat 3 'serial.*'"), 0);

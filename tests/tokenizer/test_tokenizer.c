@@ -407,7 +407,7 @@ static void expect_bounded(const struct rf_tokenizer *tokenizer) {
     }
 }
 
-RF_TEST(tokenizer, work_is_bounded, .timeout_ms = 300000, .tags = "heavy") {
+RF_TEST(tokenizer, work_is_bounded, .timeout_ms = 1500000, .tags = "heavy") {
     static const char *const pres[] = {"default",      "gpt-2",          "llama-bpe",  "qwen2",
                                        "deepseek-llm", "deepseek-coder", "falcon",     "starcoder",
                                        "tekken",       "gpt-4o",         "deepseek-v3"};
@@ -433,7 +433,7 @@ RF_TEST(tokenizer, work_is_bounded, .timeout_ms = 300000, .tags = "heavy") {
     }
 }
 
-RF_TEST(tokenizer, spm_work_is_bounded, .timeout_ms = 300000) {
+RF_TEST(tokenizer, spm_work_is_bounded, .timeout_ms = 1500000) {
     struct small small;
     start_spm(&small);
     static const char *const pieces[] = {"a", "aa", "aaaa", "aaaaaaaa", "▁", "▁▁", "▁▁▁▁", "1", "11", "😀", "😀😀"};
