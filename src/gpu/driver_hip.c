@@ -63,8 +63,8 @@ static const struct rf_driver_symbol symbols[] = {
 
 /* The oldest HIP that is accepted, as hipDriverGetVersion numbers it. The kernels are code objects of version 5.
  * HIP's reader of their metadata knows that version from 5.1 on, but the loader below it (ROCr) refuses them
- * until 5.2. OLDEST_HIP in tools/kernel_metadata.py, by which the kernel build judges hidden arguments, must be the
- * same. */
+ * until 5.2. The kernel build, which judges hidden arguments
+ * by it, reads the number here (tools/kernel_metadata.py). */
 enum { OLDEST_VERSION = 50200000 };
 
 /* hipDeviceAttribute_t: the same numbers in the headers of HIP 5.2, 6.2 and 7. HIP 4.1 and earlier used other
