@@ -95,14 +95,14 @@ struct rf_device_params {
     size_t struct_size;
     int index;
     const char *budget; /* NULL: RF_BUDGET. See docs/safety.md for the grammar. */
-    /* Further images, loaded while the device is opened. Of the images with the same number in image_groups, the one whose target fits best is loaded; a
-     * group without an image that fits is an error. Borrowed for the call. */
+    /* Further images, loaded while the device is opened. Of the images with the same number in image_groups, the one
+     * whose target fits best is loaded; a group without an image that fits is an error. Borrowed for the call. */
     const struct rf_kernel_image *images;
     const int *image_groups; /* one per image; NULL: all one group */
     size_t image_count;
     /* Which built-in kernel modules the device has: names or patterns with * and ?, separated by commas
-     * ("copy,matmul*"); NULL: all. Their kernels are loaded when they are needed: see rf_kernel_find. A name that matches
-     * no module is not an error: rf_kernel_find tells which kernels a device has. */
+     * ("copy,matmul*"); NULL: all. Their kernels are loaded when they are needed: see rf_kernel_find. A name that
+     * matches no module is not an error: rf_kernel_find tells which kernels a device has. */
     const char *modules;
 };
 
@@ -303,13 +303,14 @@ struct rf_kernel_info {
     uint32_t registers;    /* as the driver says, 0 if it does not */
 };
 /* Finds a kernel and loads it if it is not loaded yet. The kernel is borrowed until the device closes. RF_E_NOT_FOUND
- * names the kernel with the closest name. Blocks while it loads: for the driver's compiler (NVIDIA, the first time only),
- * and by the default deadline for the work of all queues, which the driver waits for; the queues' next work waits
- * meanwhile. RF_E_BUSY or RF_E_TIMEOUT: that work did not end. RF_E_BUDGET: the driver's memory for it does not fit. */
+ * names the kernel with the closest name. Blocks while it loads: for the driver's compiler (NVIDIA, the first time
+ * only), and by the default deadline for the work of all queues, which the driver waits for; the queues' next work
+ * waits meanwhile. RF_E_BUSY or RF_E_TIMEOUT: that work did not end. RF_E_BUDGET: the driver's memory for it does not
+ * fit. */
 RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, const struct rf_kernel **out);
 /* Loads kernels now instead of when each is needed, with one wait, and compiled side by side on the threads that
- * RF_THREADS allows. names: kernels or modules, by names or patterns, separated by commas; NULL: all that the device has.
- * Blocks and fails as rf_kernel_find does. Executors and engines load what they need when they are created. */
+ * RF_THREADS allows. names: kernels or modules, by names or patterns, separated by commas; NULL: all that the device
+ * has. Blocks and fails as rf_kernel_find does. Executors and engines load what they need when they are created. */
 RF_API rf_status rf_device_load_kernels(struct rf_device *device, const char *names);
 RF_API rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info);
 
