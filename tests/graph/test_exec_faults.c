@@ -126,6 +126,7 @@ RF_TEST(exec_faults, a_recording_that_fails_costs_the_replay_only, .timeout_ms =
                                            "fault=hipStreamEndCapture:1+:1",
                                            "fault=hipGraphInstantiateWithFlags:1+:1", ""};
     static const char *const off[] = {"RF_REPLAY=off", NULL};
+    gpu_need_simulated("");
     for (size_t i = 0; i < RF_COUNT(settings); i++) {
         pid_t child = fork(); /* the driver reads its settings once */
         RF_ASSERT(child >= 0);

@@ -169,6 +169,7 @@ struct planned {
     int count;
 };
 static void make_plan(struct planned *planned, bool split) {
+    gpu_need_simulated("");
     exec_open(&planned->gpus, 1, "", NULL, NULL);
     planned->graph = split ? exec_random_graph(3) : exec_block_graph(&EXEC_SMALL_BLOCK);
     struct rf_executor_params params = exec_params(planned->graph, &planned->gpus);
