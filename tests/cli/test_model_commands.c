@@ -110,7 +110,7 @@ RF_TEST(model_commands, info_shows_a_placement) {
     RF_EXPECT(!strstr(report, "is taken")); /* nothing is */
     /* A split: the host's budget comes from the worker, which plans, as the GPU's does. */
     RF_ASSERT_INT(on_sim("info", "--brief --ctx 6 --budget 26MiB --host-budget 96MiB"), 0);
-    RF_EXPECT_CONTAINS(report, "; budget 22 MiB, of which ");
+    RF_EXPECT_CONTAINS(report, "; budget 26 MiB, of which ");
     RF_EXPECT_CONTAINS(report, "; host budget 96 MiB");
     RF_EXPECT_CONTAINS(report, "cache  CPU\n  layer");
     RF_ASSERT_INT(on_sim("info", "--brief --json --ctx 6 --budget 26MiB --host-budget 96MiB"), 0);
