@@ -266,6 +266,10 @@ RF_DEVICE void rf_barrier(void) {
     __syncthreads();
 #elif defined(RF_AMD)
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if defined(__GFX10__)
+    /* For gfx10 clang 19 leaves the fence's wait for stores out of loops (tools/check_instructions.py). */
+    __asm__ volatile("s_waitcnt_vscnt null, 0x0" ::: "memory");
+#endif
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 #else
