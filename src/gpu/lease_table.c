@@ -426,7 +426,7 @@ rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create,
 
 static rf_status make_own(struct rf_lease_registry *registry, const char *uuid, struct rf_lease_table **out) {
     char name[160], path[64];
-    snprintf(name, sizeof name, "%s%.100s", OWN_PREFIX + strlen("/memfd:"), uuid);
+    snprintf(name, sizeof name, "%s%.100s", &OWN_PREFIX[strlen("/memfd:")], uuid);
     int fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) < 0) {
         rf_status status = rf_fail(RF_E_IO, "no memory file for this process's leases: %s", strerror(errno));
