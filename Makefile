@@ -15,7 +15,7 @@ TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
 ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer)
 
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
-SANITIZER_FLAGS = -Dkernel_targets=gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \
+SANITIZER_FLAGS = -Dkernel_targets=sm_90,gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \
     -Dc_args="-fno-sanitize-recover=all -fno-sanitize=function"
 KERNEL_SOURCES = $(wildcard src/kernels/*.hip)
 # Headers of a released version stay as they were.

@@ -171,12 +171,19 @@ static void keep_progress(void *user, const char *what, uint64_t done, uint64_t 
     *told = (struct told){done, total, told->calls + 1};
 }
 
+static bool has_ptx(void) {
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
+        if (!strncmp(rf_builtin_kernel_at(i)->target, "sm_", 3)) return true;
+    return false;
+}
+
 /* Opens the fake GPU; the built-in kernels only. */
 static void open_fake(struct gpu *gpu, struct told *told) {
     static char helper[600];
     const char *options[] = {"RF_DRIVER=cuda", "RF_CUDA_LIBRARY=" FAKE_CUDA,   helper, "RF_LEASE_DIR=",
                              "RF_THREADS=4",   "RF_NVML_LIBRARY=/nonexistent", NULL};
     static char leases[600];
+    if (!has_ptx()) RF_SKIP("this build has no kernels for NVIDIA");
     if (access(FAKE_CUDA, R_OK)) RF_SKIP("%s is not there: the tests were moved away from their build", FAKE_CUDA);
     snprintf(helper, sizeof helper, "RF_PROBE_HELPER=%s", PROBE_HELPER);
     snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", gpu_folder());
