@@ -137,18 +137,16 @@ rf_status rf_timeline_replace(struct rf_timeline **pointer, int64_t deadline_ns)
     struct rf_device *device = old->device;
     rf_status status = rf_timeline_open(device, old->priority == device->priority_high, &line);
     if (status) return status;
-    if (!rf_timeline_passed(old, rf_timeline_submitted(old))) {
-        status = rf_timeline_begin(line, deadline_ns);
-        if (!status) {
-            /* Nobody else locks two timelines, and nobody who holds the old one knows the new one. */
-            pthread_mutex_lock(&old->mutex);
-            rf_assert(everything_is_marked(old));
-            unsigned last = (old->mark_first + old->mark_count - 1) % RF_MARKS_MAX;
-            int code = old->mark_count ? device->driver->stream_wait_event(line->stream, old->marks[last].event, 0)
-                                       : RF_DRV_OK;
-            pthread_mutex_unlock(&old->mutex);
-            status = rf_timeline_end(line, code, "stream_wait_event", "wait for the work before a recording", NULL);
-        }
+    /* The event stays: nothing is submitted to the old timeline any more, so it is not recorded again, and it is not
+     * destroyed while the timeline is in use. (Two timelines are never locked at once.) */
+    pthread_mutex_lock(&old->mutex);
+    rf_assert(everything_is_marked(old));
+    unsigned last = (old->mark_first + old->mark_count - 1) % RF_MARKS_MAX;
+    void *event = old->mark_count ? old->marks[last].event : NULL;
+    pthread_mutex_unlock(&old->mutex);
+    if (event && !(status = rf_timeline_begin(line, deadline_ns))) {
+        int code = device->driver->stream_wait_event(line->stream, event, 0);
+        status = rf_timeline_end(line, code, "stream_wait_event", "wait for the work before a recording", NULL);
     }
     if (status) {
         rf_timeline_release(line);
