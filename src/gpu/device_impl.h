@@ -353,6 +353,7 @@ struct rf_kernel {
     uint32_t max_threads, shared_bytes; /* as the build says; 0 threads: unknown */
     bool early;                         /* the kernel itself waits for the work before it on its stream */
     struct {
+        void *function;
         uint32_t max_threads, shared_bytes, local_bytes, registers;
     } loaded; /* as the driver says; written before function is */
 };

@@ -20,6 +20,7 @@ enum {
     ERROR_LOG = 5,          /* CUjit_option of cuda.h, which is ABI */
     ERROR_LOG_BYTES = 6,
 };
+#define COMPILING "compiling kernels for this GPU, the first time only"
 #define PROGRESS_AFTER_NS RF_MS(500) /* what takes less needs no progress */
 #define PROGRESS_EVERY_NS RF_MS(100)
 /* Submissions of other threads are held up at most this long, once, while work that is running ends. */
@@ -107,8 +108,7 @@ static void show_progress(struct load *load, size_t done) {
     if (now - load->started_ns < PROGRESS_AFTER_NS || now - load->shown_ns < PROGRESS_EVERY_NS) return;
     load->shown_ns = now;
     load->shown_done = done;
-    runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", done,
-                      load->count);
+    runtime->progress(runtime->progress_user, COMPILING, done, load->count);
 }
 
 static void prepare_range(void *user, size_t begin, size_t end, unsigned thread) {
@@ -143,8 +143,7 @@ static rf_status prepare_all(struct load *load) {
     else
         prepare_range(load, 0, load->count, 0); /* also if no thread can be started */
     if (load->shown_ns && load->shown_done < load->count)
-        runtime->progress(runtime->progress_user, "compiling kernels for this GPU, the first time only", load->count,
-                          load->count);
+        runtime->progress(runtime->progress_user, COMPILING, load->count, load->count);
     for (size_t i = 0; i < load->count; i++) {
         if (!load->failures[i].status) continue;
         rf_error_restore(&load->failures[i].error);
@@ -156,9 +155,10 @@ static rf_status prepare_all(struct load *load) {
 /* ---- loading ---- */
 
 /* Looks a function up and reads what the driver says about it. */
-static rf_status read_function(struct rf_kernel *kernel, void *module, void **function) {
+static rf_status read_function(struct rf_kernel *kernel, void *module) {
     struct rf_device *device = kernel->device;
     const struct rf_driver *driver = device->driver;
+    void **function = &kernel->loaded.function;
     int code = driver->module_function(function, module, kernel->name);
     rf_status status = rf_device_result(device, code, "module_function", kernel->name);
     if (status) return rf_fail_within(status, "kernel '%s'", kernel->name);
@@ -192,31 +192,29 @@ static rf_status read_function(struct rf_kernel *kernel, void *module, void **fu
 
 /* Loads code whose data is prepared. On failure nothing of it is loaded. */
 static rf_status load_code(struct rf_device *device, struct rf_code *code) {
-    size_t index = (size_t)(code - device->codes), functions = 0;
+    size_t index = (size_t)(code - device->codes);
     const char *what = code->entry ? code->entry : code->image ? code->image->module : "a kernel image";
-    void *module = NULL, **found = calloc(device->kernel_count + 1, sizeof *found);
-    if (!found) return rf_fail(RF_E_NO_MEMORY, "no host memory for the kernel table");
+    void *module = NULL;
     const struct rf_driver *driver = device->driver;
     int result =
         code->library ? driver->library_module(&module, code->library) : driver->module_load(&module, code->data);
     rf_status status = rf_device_result(device, result, "module_load", what);
     bool loaded = !status;
     for (size_t i = 0; i < device->kernel_count && !status; i++)
-        if (device->kernels[i].code == index)
-            status = read_function(&device->kernels[i], module, &found[functions++]);
+        if (device->kernels[i].code == index) status = read_function(&device->kernels[i], module);
     if (!status) {
         code->handle = module;
-        functions = 0;
-        for (size_t i = 0; i < device->kernel_count; i++)
-            if (device->kernels[i].code == index)
-                atomic_store_explicit(&device->kernels[i].function, found[functions++], memory_order_release);
+        for (size_t i = 0; i < device->kernel_count; i++) {
+            struct rf_kernel *kernel = &device->kernels[i];
+            if (kernel->code == index)
+                atomic_store_explicit(&kernel->function, kernel->loaded.function, memory_order_release);
+        }
     } else if (loaded && !code->library && !rf_device_is_lost(device)) {
         struct rf_saved_error saved;
         rf_error_save(&saved);
         rf_device_result(device, device->driver->module_unload(module), "module_unload", NULL);
         rf_error_restore(&saved);
     }
-    free(found);
     return status;
 }
 
@@ -228,16 +226,24 @@ rf_status rf_code_load_image(struct rf_device *device, struct rf_code *code, con
     return load_code(device, code);
 }
 
+/* Not at a quiet moment: to make room, the pool may need one of its own. */
+static rf_status make_room(struct load *load) {
+    struct rf_device *device = load->device;
+    rf_status status = RF_OK;
+    uint64_t expected = 0;
+    for (size_t i = 0; i < load->count; i++) expected += load->codes[i]->bytes;
+    pthread_mutex_lock(&device->memory_mutex);
+    if (expected > device->kernel_room_bytes)
+        status = rf_driver_make_room(device, expected - device->kernel_room_bytes);
+    pthread_mutex_unlock(&device->memory_mutex);
+    return status ? rf_fail_within(status, "kernels") : RF_OK;
+}
+
 /* Called at a quiet moment with memory_mutex held. */
 static rf_status load_and_charge(struct load *load) {
     struct rf_device *device = load->device;
     struct rf_driver_usage before, after;
-    uint64_t expected = 0;
-    for (size_t i = 0; i < load->count; i++) expected += load->codes[i]->bytes;
-    rf_status status = RF_OK;
-    if (expected > device->kernel_room_bytes)
-        status = rf_driver_make_room(device, expected - device->kernel_room_bytes);
-    if (!status) status = rf_driver_usage(device, &before);
+    rf_status status = rf_driver_usage(device, &before);
     for (size_t i = 0; i < load->count && !status; i++) status = load_code(device, load->codes[i]);
     if (rf_device_is_lost(device) || rf_driver_usage(device, &after)) return status;
     uint64_t took = rf_driver_growth(before, after), kept = RF_MIN(took, device->kernel_room_bytes);
@@ -250,7 +256,6 @@ static void forget(struct rf_code *code) {
     if (code->handle) return;
     free(code->data);
     code->data = NULL;
-    code->bytes = 0;
 }
 
 /* Waits until no other thread loads. Each code that the other thread prepares begins the default deadline anew. */
@@ -276,6 +281,7 @@ static rf_status take_turn(struct rf_device *device) {
 static rf_status load_list(struct load *load) {
     struct rf_device *device = load->device;
     rf_status status = prepare_all(load);
+    if (!status) status = make_room(load);
     if (!status) {
         int64_t deadline_ns = rf_device_deadline(device, RF_TIMEOUT_DEFAULT);
         status = rf_quiet_enter_with_memory(device, GATE_HOLD_NS, deadline_ns);

@@ -52,6 +52,26 @@ RF_TEST(loading, keeps_what_was_promised_at_open) {
     gpu_close(&gpu);
 }
 
+/* Kernels that take more than was kept for them get it from what the pool keeps idle. */
+RF_TEST(loading, trims_the_pool_for_room) {
+    enum { COUNT = 40 };
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    struct rf_buffer *buffers[COUNT];
+    size_t count = 0;
+    gpu_open(&gpu, "32MiB");
+    gpu.device->kernel_room_bytes = 0;
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = MIB;
+    while (count < COUNT && !rf_buffer_create_safe(gpu.device, &params, &buffers[count])) count++;
+    RF_ASSERT(count > 0 && count < COUNT);
+    while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_MS(60000)));
+    RF_EXPECT(gpu_memory(&gpu).available_bytes < 2 * MIB || gpu.device->pool.idle_bytes > 20 * MIB);
+    RF_EXPECT_OK(rf_device_load_kernels(gpu.device, NULL));
+    gpu_close(&gpu);
+}
+
 RF_TEST(loading, waits_for_running_work_by_the_deadline) {
     gpu_need_simulated("fault=hipMemsetD8Async:1:work/hang");
     struct gpu gpu = {0};
