@@ -71,13 +71,32 @@ static pid_t parent_of(const char *pid) {
     return state && sscanf(state + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-static void kill_children(void) {
+/* A process that has ended has no environment any more. */
+static bool has_mark(const char *pid, const char *mark) {
+    char path[64];
+    char *entry = NULL;
+    size_t room = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%.20s/environ", pid);
+    FILE *file = fopen(path, "re");
+    while (file && !found && getdelim(&entry, &room, 0, file) > 0) found = !strcmp(entry, mark);
+    if (file) fclose(file);
+    free(entry);
+    return found;
+}
+
+int rf_keeper_kill_children(const char *mark) {
     pid_t self = getpid();
+    int count = 0;
     DIR *processes = opendir("/proc");
-    for (struct dirent *entry; processes && (entry = readdir(processes));)
-        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == self)
-            kill(atoi(entry->d_name), SIGKILL);
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        const char *pid = entry->d_name;
+        if (!isdigit((unsigned char)*pid) || parent_of(pid) != self || (mark && !has_mark(pid, mark))) continue;
+        kill(atoi(pid), SIGKILL);
+        count++;
+    }
     if (processes) closedir(processes);
+    return count;
 }
 
 /* Reaps what has ended. True: no child is left. status: how 'child' ended, where it is among them. */
@@ -123,7 +142,8 @@ static void keep(pid_t child) {
     }
     int64_t deadline = now_ms() + RF_KEEPER_END_MS;
     for (long pause_ms = 1; !alone && now_ms() < deadline; pause_ms += pause_ms < 20) {
-        kill_children(); /* what a process leaves becomes ours when that process is dead: look until there is none */
+        rf_keeper_kill_children(
+            NULL); /* what a process leaves becomes ours when that process is dead: look until there is none */
         nanosleep(&(struct timespec){0, pause_ms * 1000000}, NULL);
         alone = reap(child, &status, &ended);
     }

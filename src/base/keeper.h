@@ -26,4 +26,8 @@ enum { RF_KEEPER_END_MS = 10000, RF_KEEPER_STUCK = 125 };
  * Returns an errno in the only process there is if the child cannot be made. */
 int rf_keeper_split(pid_t parent);
 
+/* Kills the children of this process that were started with 'mark', "NAME=VALUE", in their environment; NULL: all. It
+ * does not wait for their end. Returns how many there were. */
+int rf_keeper_kill_children(const char *mark);
+
 #endif

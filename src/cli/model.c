@@ -120,7 +120,9 @@ static void clear_progress(struct progress *progress) {
 static bool show_progress(void *user, uint64_t done, uint64_t total) {
     struct progress *progress = user;
     int64_t now = now_ns();
-    if (now - progress->told_ns >= TELL_NS) { /* pieces may be loaded faster than that */
+    if (done >= total) {
+        cli_at(CLI_LOADS, "preparing the model: its %s are loaded", cli_bytes(total));
+    } else if (now - progress->told_ns >= TELL_NS) { /* pieces may be loaded faster than that */
         progress->told_ns = now;
         cli_at(CLI_LOADS, "loading %s of %s", cli_bytes(done), cli_bytes(total));
     }

@@ -13,6 +13,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -64,12 +65,16 @@ static int spawn_with(char *const *argv, char *const *environment, int end, pid_
     return error;
 }
 
+static void make_mark(char mark[64]) {
+    snprintf(mark, 64, WORKER_MARK "=%d", (int)getpid());
+}
+
 static int spawn(const char *const *arguments, int end, pid_t *pid) {
     char mark[64];
     size_t count = 0;
     while (arguments[count]) count++;
     const char **argv = malloc((count + 2) * sizeof *argv);
-    snprintf(mark, sizeof mark, WORKER_MARK "=%d", (int)getpid());
+    make_mark(mark);
     char **environment = make_environment(mark);
     int error = ENOMEM;
     if (argv && environment) {
@@ -110,6 +115,7 @@ rf_status cli_worker_start(const char *const *arguments, struct cli_worker *work
     }
     signal(SIGCHLD,
            SIG_DFL); /* whoever started this command may ignore it; then nobody would learn how workers end */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* for clean_up */
     fflush(NULL);
     int error = spawn(arguments, ends[1], &worker->keeper);
     close(ends[1]);
@@ -149,6 +155,17 @@ static enum life await_end(pid_t keeper, int64_t within_ms, int *wait_status) {
     }
 }
 
+/* After the keeper was killed: the worker gets SIGKILL and becomes a child of this process, and so does what the
+ * driver left. Whatever else this process has for children is not touched. */
+static void clean_up(pid_t worker) {
+    char mark[64];
+    int status;
+    int64_t deadline = now_ms() + RF_KEEPER_END_MS;
+    make_mark(mark);
+    if (worker > 0) await_end(worker, RF_KEEPER_END_MS, &status); /* what it started becomes ours at its end */
+    while (rf_keeper_kill_children(mark) && now_ms() < deadline) nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
 /* Why a worker ended that should not have; wait_status is the one of waitpid. */
 static void explain_end(int wait_status, char why[CLI_WHY_BYTES]) {
     if (WIFSIGNALED(wait_status)) {
@@ -162,7 +179,7 @@ static void explain_end(int wait_status, char why[CLI_WHY_BYTES]) {
 }
 
 bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BYTES]) {
-    pid_t keeper = worker->keeper;
+    pid_t keeper = worker->keeper, pid = worker->pid;
     int status = 0;
     bool killed = false;
     snprintf(why, CLI_WHY_BYTES, "the worker process was killed");
@@ -179,6 +196,7 @@ bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BY
         kill(keeper, SIGKILL);
         life = await_end(keeper, KILL_MS, &status);
     }
+    if (life == ENDED && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) clean_up(pid);
     if (life == RUNNING || (life == ENDED && WIFEXITED(status) && WEXITSTATUS(status) == RF_KEEPER_STUCK)) {
         snprintf(why, CLI_WHY_BYTES,
                  "the worker process was killed, but does not end: it hangs inside the kernel, and may hold GPU "

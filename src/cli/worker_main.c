@@ -44,7 +44,6 @@ bool cli_worker_enter(void) {
     const char *mark = getenv(WORKER_MARK);
     if (!mark) return true;
     long command = strtol(mark, NULL, 10);
-    unsetenv(WORKER_MARK);
     if (command < 0 || (channel = take_channel()) < 0) return true; /* somebody set the variable by hand */
     int error = rf_keeper_split((pid_t)command);
     int32_t number = error ? -error : (int32_t)getpid();
