@@ -113,8 +113,8 @@ rf_status cli_worker_start(const char *const *arguments, struct cli_worker *work
         snprintf(why, CLI_WHY_BYTES, "no socket for the worker process: %s", strerror(errno));
         return RF_E_IO;
     }
-    signal(SIGCHLD,
-           SIG_DFL); /* whoever started this command may ignore it; then nobody would learn how workers end */
+    /* Whoever started this command may ignore SIGCHLD; then nobody would learn how workers end. */
+    signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* for clean_up */
     fflush(NULL);
     int error = spawn(arguments, ends[1], &worker->keeper);
@@ -156,14 +156,17 @@ static enum life await_end(pid_t keeper, int64_t within_ms, int *wait_status) {
 }
 
 /* After the keeper was killed: the worker gets SIGKILL and becomes a child of this process, and so does what the
- * driver left. Whatever else this process has for children is not touched. */
-static void clean_up(pid_t worker) {
+ * driver left. Whatever else this process has for children is not touched. False: the worker does not end. */
+static bool clean_up(pid_t worker) {
     char mark[64];
-    int status;
+    int status, left;
     int64_t deadline = now_ms() + RF_KEEPER_END_MS;
     make_mark(mark);
-    if (worker > 0) await_end(worker, RF_KEEPER_END_MS, &status); /* what it started becomes ours at its end */
-    while (rf_keeper_kill_children(mark) && now_ms() < deadline) nanosleep(&(struct timespec){0, 2000000}, NULL);
+    /* What the worker started becomes ours at its end. */
+    bool ended = worker <= 0 || await_end(worker, RF_KEEPER_END_MS, &status) != RUNNING;
+    while ((left = rf_keeper_kill_children(mark)) && now_ms() < deadline)
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    return ended && !left;
 }
 
 /* Why a worker ended that should not have; wait_status is the one of waitpid. */
@@ -196,8 +199,8 @@ bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BY
         kill(keeper, SIGKILL);
         life = await_end(keeper, KILL_MS, &status);
     }
-    if (life == ENDED && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) clean_up(pid);
-    if (life == RUNNING || (life == ENDED && WIFEXITED(status) && WEXITSTATUS(status) == RF_KEEPER_STUCK)) {
+    bool left = life == ENDED && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !clean_up(pid);
+    if (left || life == RUNNING || (life == ENDED && WIFEXITED(status) && WEXITSTATUS(status) == RF_KEEPER_STUCK)) {
         snprintf(why, CLI_WHY_BYTES,
                  "the worker process was killed, but does not end: it hangs inside the kernel, and may hold GPU "
                  "memory until the machine is restarted");
