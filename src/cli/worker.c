@@ -62,7 +62,7 @@ static int spawn_with(char *const *argv, char *const *environment, int end, pid_
         posix_spawnattr_destroy(&attributes);
     }
     posix_spawn_file_actions_destroy(&actions);
-    return error;
+    return error == EBADF ? EMFILE : error; /* RLIMIT_NOFILE is not above WORKER_FD */
 }
 
 static void make_mark(char mark[64]) {

@@ -304,11 +304,11 @@ RF_TEST(worker, ends_with_its_command, .timeout_ms = 600000) {
 RF_TEST(worker, does_not_start_for_a_command_that_is_gone, .timeout_ms = 300000) {
     int ends[2];
     RF_ASSERT_INT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    RF_ASSERT_INT(dup2(ends[1], 19), 19);
+    RF_ASSERT_INT(dup2(ends[1], 9), 9);
     close(ends[1]);
     RF_EXPECT_INT(command_run(SIM "ROCMFORGE_WORKER=1", "doctor --budget-of 0"), 1);
     RF_EXPECT_TEXT(command_output, "");
-    close(19);
+    close(9);
     char byte;
     RF_EXPECT_INT(recv(ends[0], &byte, 1, 0), 0);
     close(ends[0]);
