@@ -34,12 +34,12 @@ LAYERS = {
 }
 EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("sim", "base/assert.h"), ("testing", "base/assert.h"),
                   # they depend on nothing else in the library and are compiled into the command and the harness
-                  ("cli", "base/json.h"), ("cli", "base/utf8.h"),
+                  ("cli", "base/json.h"), ("cli", "base/utf8.h"), ("cli", "base/keeper.h"),
                   ("testing", "base/json.h"), ("testing", "base/utf8.h"),
                   ("testing", "base/struct_size.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
-PROGRAMS = {"src/gpu/probe_helper.c"}  # a main of its own: not part of the library
+PROGRAMS = {"src/gpu/probe_helper.c", "src/base/keeper.c"}  # parts of programs, not of the library
 ASSERT = "src/base/assert.c"  # a failed check prints its place and aborts; compiled by the option 'checks' only
 CHECK_MARKS = ["rf_assert_failed", "it is a defect of ROCmForge", "rf_pool_is_valid", "rf_timeline_is_valid",
                "rf_ledger_is_valid", "rf_lease_table_is_valid", "rf_graph_is_valid", "rf_plan_is_valid"]

@@ -141,6 +141,7 @@ void cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     static time_t next;
     (void)user;
     bool terminal = isatty(STDERR_FILENO), last = done == total;
+    cli_at(CLI_LOADS, "%s: %llu of %llu", what, (unsigned long long)done, (unsigned long long)total);
     time_t now = time(NULL);
     if (!terminal && !last && now < next) return;
     next = now + 5;

@@ -1,14 +1,16 @@
-/* What the subcommands share: exit codes, options, messages, worker processes.
+/* What the subcommands share: exit codes, options, messages; worker.h has the worker processes.
  *
  * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the name of the command. Only
- * public headers may be used, besides base/json.h and base/utf8.h: what the command can do, any program can. */
+ * public headers may be used, besides base/json.h, base/utf8.h and base/keeper.h: what the command can do, any
+ * program can. */
 #ifndef RF_CLI_H
 #define RF_CLI_H
 
 #include <stdio.h>
-#include <sys/types.h>
 
 #include <rocmforge/rocmforge.h>
+
+#include "worker.h"
 
 /* LOST_MODEL_FILE is the exit status of a worker of `run` whose model file cannot be read any more. Users never see
  * it: it tells the command that no driver ended the worker. */
@@ -78,32 +80,5 @@ void cli_log_to(rf_log_fn log, void *user);
 
 /* "1.5 GiB" in one of eight buffers that take turns, so that one printf can have several. */
 const char *cli_bytes(uint64_t bytes);
-
-/* ---- worker.c: this program again, as a process that its GPU may take down ---- */
-
-/* Runs `rocmforge ARGUMENTS…` (ended by NULL) to its end. Its standard output and errors are ours. What it writes to
- * descriptor CLI_REPORT_FD comes back in report (at most size - 1 bytes, ended by zero; report may be NULL). It is
- * killed at the deadline. RF_OK: it exited by itself, with *exit_code. Otherwise RF_E_TIMEOUT, RF_E_CANCELLED
- * (Ctrl-C), RF_E_DEVICE_LOST (killed by another signal) or RF_E_IO, with the reason in why. */
-#define CLI_REPORT_FD 197
-rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
-                         char why[256]);
-/* In the worker: where its report goes; NULL if this process is not a worker. Close it when done. */
-FILE *cli_worker_report(void);
-
-/* A worker that goes on running and talks to its command over a socket pair, the channel. It has no input, its output
- * goes to our standard error, and Ctrl-C does not reach it. */
-struct cli_worker {
-    pid_t pid; /* 0: there is none */
-    int channel;
-    int exit_code; /* after cli_worker_end: its exit status, or -1 if it did not exit by itself */
-};
-/* RF_E_IO, with the reason in why. */
-rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[256]);
-/* Closes the channel and waits up to two seconds for the worker to exit, then kills it; at_once: kills it without
- * waiting. True: it exited by itself with status 0. False: why says what happened, or there was no worker. */
-bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[256]);
-/* In the worker: its end of the channel; may be called once. -1: this process is not a worker with a channel. */
-int cli_worker_channel(void);
 
 #endif

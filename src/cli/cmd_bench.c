@@ -28,28 +28,32 @@ static double median(double *values, size_t count) {
 }
 
 /* One round: a prompt of 'depth' tokens that is not timed, one that is, then tokens one by one. */
-static rf_status round_once(struct rf_session *session, const struct rf_engine_info *info, int64_t depth,
-                            int64_t prompt, int64_t answer, double *prompt_rate, double *answer_rate) {
+static rf_status round_once(struct rf_session *session, const struct rf_engine_info *info, size_t number,
+                            int64_t depth, int64_t prompt, int64_t answer, double *prompt_rate, double *answer_rate) {
     size_t count = (size_t)(depth > prompt ? depth : prompt) + 1;
     int32_t *tokens = malloc(count * sizeof *tokens);
     if (!tokens) return RF_E_NO_MEMORY;
+    char reading[64];
+    snprintf(reading, sizeof reading, "round %zu, evaluating the prompt", number);
     uint64_t state = 12345;
     for (size_t i = 0; i < count; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
         tokens[i] = (int32_t)((state >> 33) % info->vocabulary);
     }
     rf_status status = rf_session_rewind(session, 0);
-    if (!status && depth) status = rf_session_eval(session, tokens, (size_t)depth, false, NULL);
+    if (!status && depth) status = model_eval(session, info, reading, tokens, (size_t)depth, false, NULL);
     if (!status && prompt) {
         double start = seconds_now();
-        status = rf_session_eval(session, tokens, (size_t)prompt, false, NULL);
+        status = model_eval(session, info, reading, tokens, (size_t)prompt, false, NULL);
         *prompt_rate = (double)prompt / (seconds_now() - start);
     }
-    if (!status && !prompt && !depth) status = rf_session_eval(session, tokens, 1, false, NULL);
+    if (!status && !prompt && !depth) status = model_eval(session, info, reading, tokens, 1, false, NULL);
     if (!status && answer) {
         double start = seconds_now();
         for (int64_t i = 0; i < answer && !status; i++) {
             int32_t token;
+            cli_at(model_work(info), "round %zu, generating token %lld of %lld", number, (long long)i + 1,
+                   (long long)answer);
             status = rf_session_sample(session, NULL, &token);
             if (!status) status = rf_session_eval(session, &token, 1, false, NULL);
         }
@@ -64,7 +68,7 @@ static void show(const struct rf_engine_info *info, const char *notice, struct f
     double read = median(figures->prompt, figures->count), wrote = median(figures->answer, figures->count);
     if (json) {
         struct rf_json out;
-        rf_json_begin_file(&out, stdout, RF_JSON_LINES);
+        rf_json_begin_file(&out, cli_out(), RF_JSON_LINES);
         rf_json_open_object(&out, NULL);
         rf_json_text(&out, "model", info->name);
         rf_json_text(&out, "device", info->device);
@@ -84,14 +88,14 @@ static void show(const struct rf_engine_info *info, const char *notice, struct f
         return;
     }
     bool billions = info->parameter_count >= 1000000000;
-    printf("%s: %s, %.2f %s parameters, %s; %u of %u layers on a GPU\n", info->device,
-           info->name[0] ? info->name : info->architecture, (double)info->parameter_count * (billions ? 1e-9 : 1e-6),
-           billions ? "billion" : "million", cli_bytes(info->weight_bytes), info->device_layers, info->layers);
-    if (prompt) printf("prompt  %6lld tokens  %10.1f tokens/s\n", (long long)prompt, read);
+    fprintf(cli_out(), "%s: %s, %.2f %s parameters, %s; %u of %u layers on a GPU\n", info->device,
+            info->name[0] ? info->name : info->architecture, (double)info->parameter_count * (billions ? 1e-9 : 1e-6),
+            billions ? "billion" : "million", cli_bytes(info->weight_bytes), info->device_layers, info->layers);
+    if (prompt) fprintf(cli_out(), "prompt  %6lld tokens  %10.1f tokens/s\n", (long long)prompt, read);
     if (answer)
-        printf("answer  %6lld tokens  %10.1f tokens/s  after %lld\n", (long long)answer, wrote,
-               (long long)(depth + prompt));
-    printf("medians of %zu rounds\n", figures->count);
+        fprintf(cli_out(), "answer  %6lld tokens  %10.1f tokens/s  after %lld\n", (long long)answer, wrote,
+                (long long)(depth + prompt));
+    fprintf(cli_out(), "medians of %zu rounds\n", figures->count);
 }
 
 static int run(const struct model_options *options, int64_t depth, int64_t prompt, int64_t answer, int64_t rounds,
@@ -114,9 +118,9 @@ static int run(const struct model_options *options, int64_t depth, int64_t promp
     if (!status) status = rf_session_create(engine, &session);
     double ignored;
     /* A first round is not counted: it includes what is set up at first use. */
-    if (!status) status = round_once(session, &info, depth, prompt, answer < 2 ? answer : 2, &ignored, &ignored);
+    if (!status) status = round_once(session, &info, 0, depth, prompt, answer < 2 ? answer : 2, &ignored, &ignored);
     for (; figures.count < (size_t)rounds && !status; figures.count++)
-        status = round_once(session, &info, depth, prompt, answer, &figures.prompt[figures.count],
+        status = round_once(session, &info, figures.count + 1, depth, prompt, answer, &figures.prompt[figures.count],
                             &figures.answer[figures.count]);
     int code = status ? cli_fail_status(status, "bench") : CLI_DONE;
     if (!status) show(&info, rf_engine_notice(engine), &figures, depth, prompt, answer, json);
@@ -157,8 +161,9 @@ int cmd_bench(int argc, char **argv) {
         (!rounds || rounds > 1000 || (!prompt && !answer) || prompt > 1 << 24 || depth > 1 << 24 || answer > 1 << 24))
         code = cli_fail(CLI_USAGE, "bench: needs 1 to 1000 rounds of at least one token: see rocmforge bench --help");
     if (code == CLI_GO_ON)
-        code = model_wants_worker(&model) ? model_in_worker(given_count, given)
-                                          : run(&model, depth, prompt, answer, rounds, json);
+        code = model_wants_worker(&model)
+                   ? model_in_worker(given_count, given, (struct cli_job){.duty_percent = model.duty_percent})
+                   : run(&model, depth, prompt, answer, rounds, json);
     free(given);
     return code;
 }

@@ -11,8 +11,6 @@
 
 #include <rocmforge/ops.h>
 
-#define CHECK_TIMEOUT_MS (INT64_C(3600) * 1000)
-
 struct shown {
     bool json, verbose, bench;
     struct rf_json writer;
@@ -64,30 +62,31 @@ int cmd_check(int argc, char **argv) {
 
 static int in_worker(int argc, char **argv) {
     const char *arguments[16] = {"check", "--in-worker"};
-    char why[256];
+    char why[CLI_WHY_BYTES];
     int code = CLI_FAILED;
     if (argc > 13) return cli_fail(CLI_USAGE, "check: too many arguments");
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
-    rf_status status = cli_worker_run(arguments, CHECK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(&(struct cli_job){.arguments = arguments}, &code, why);
     return status ? cli_fail(CLI_FAILED, "check: %s", why) : code;
 }
 
 static void show_line(const struct shown *shown, const struct rf_check_result *result) {
     if (result->status == RF_E_UNSUPPORTED) {
-        if (shown->verbose) printf("skip  %-16s %-36s %s\n", result->op, result->label, result->why);
+        if (shown->verbose) fprintf(cli_out(), "skip  %-16s %-36s %s\n", result->op, result->label, result->why);
     } else if (!result->passed) {
-        printf("FAIL  %-16s %-36s %s%s error %.3g of what is allowed\n", result->op, result->label, result->why,
-               result->why[0] ? ";" : "", result->error);
+        fprintf(cli_out(), "FAIL  %-16s %-36s %s%s error %.3g of what is allowed\n", result->op, result->label,
+                result->why, result->why[0] ? ";" : "", result->error);
     } else if (shown->bench) {
         double rate = (double)result->bytes / (double)result->time_ns;
-        printf("%-16s %-28s %10.3f ms %9.1f GB/s %6.1f%% %9.2f TFLOP/s\n", result->op, result->label,
-               (double)result->time_ns * 1e-6, rate,
-               shown->roof_bytes_per_ns > 0 ? 100 * rate / shown->roof_bytes_per_ns : 0,
-               (double)result->flops / (double)result->time_ns * 1e-3);
+        fprintf(cli_out(), "%-16s %-28s %10.3f ms %9.1f GB/s %6.1f%% %9.2f TFLOP/s\n", result->op, result->label,
+                (double)result->time_ns * 1e-6, rate,
+                shown->roof_bytes_per_ns > 0 ? 100 * rate / shown->roof_bytes_per_ns : 0,
+                (double)result->flops / (double)result->time_ns * 1e-3);
     } else if (shown->verbose) {
-        printf("ok    %-16s %-36s error %.3g of what is allowed\n", result->op, result->label, result->error);
+        fprintf(cli_out(), "ok    %-16s %-36s error %.3g of what is allowed\n", result->op, result->label,
+                result->error);
     }
-    fflush(stdout);
+    fflush(cli_out());
 }
 
 static void show_json(struct shown *shown, const struct rf_check_result *result) {
@@ -119,6 +118,13 @@ static bool show(void *user, const struct rf_check_result *result) {
     return true;
 }
 
+/* A sign of life before each case. The reference is computed on the CPU. */
+static bool announce(void *user, const char *op, const char *label) {
+    (void)user;
+    cli_at(CLI_HOST_WORKS, "%s %s", op, label);
+    return true;
+}
+
 /* The copy bandwidth: bytes read and written by the plain copy of 256 MiB. */
 static bool keep_roof(void *user, const struct rf_check_result *result) {
     struct shown *shown = user;
@@ -143,6 +149,7 @@ static int check(const char *op, const char *which, const char *simd, const char
     log.log = cli_log;
     log.progress = cli_progress;
     if (!shown->bench) log.options = guarded;
+    cli_at(CLI_LOADS, "opening the device");
     rf_status status = rf_runtime_create(&log, &runtime);
     choice.want = which;
     open.modules = modules;
@@ -150,23 +157,24 @@ static int check(const char *op, const char *which, const char *simd, const char
     if (!status && !cpu) status = rf_device_open_checked(runtime, &open, &device);
     if (!status && !cpu && !op) status = rf_device_load_kernels(device, NULL);
     if (!status && !cpu) status = rf_device_get_info(device, &info);
-    if (!status && !shown->json) printf("%s\n", cpu ? "CPU" : info.name);
+    if (!status && !shown->json) fprintf(cli_out(), "%s\n", cpu ? "CPU" : info.name);
     params.op = op;
     params.device = device;
     params.simd = simd;
     params.seed = (uint64_t)seed;
     params.bench = shown->bench;
     params.user = shown;
+    params.choose = announce;
     if (!status && shown->bench && device) {
         params.op = "copy";
         params.visit = keep_roof;
         status = rf_check_run(&params, &counts);
         params.op = op;
-        if (!status && !shown->json) printf("copy bandwidth %.1f GB/s\n", shown->roof_bytes_per_ns);
+        if (!status && !shown->json) fprintf(cli_out(), "copy bandwidth %.1f GB/s\n", shown->roof_bytes_per_ns);
     }
     params.visit = show;
     if (!status && shown->json) {
-        rf_json_begin_file(&shown->writer, stdout, RF_JSON_LINES);
+        rf_json_begin_file(&shown->writer, cli_out(), RF_JSON_LINES);
         rf_json_open_object(&shown->writer, NULL);
         rf_json_text(&shown->writer, "device", cpu ? "CPU" : info.name);
         if (shown->bench) rf_json_double(&shown->writer, "copy_gb_per_s", shown->roof_bytes_per_ns);
@@ -184,7 +192,8 @@ static int check(const char *op, const char *which, const char *simd, const char
     }
     int code = status ? cli_fail_status(status, "check") : counts.failed ? CLI_FAILED : CLI_DONE;
     if (!status && !shown->json)
-        printf("%zu passed, %zu failed, %zu skipped\n", counts.passed, counts.failed, counts.skipped);
+        fprintf(cli_out(), "%zu passed, %zu failed, %zu skipped\n", counts.passed, counts.failed, counts.skipped);
+    cli_at(CLI_DEVICE_WORKS, "closing the device");
     rf_device_close(&device);
     rf_runtime_destroy(&runtime);
     return code;

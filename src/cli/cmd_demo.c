@@ -10,7 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-#define WORKER_TIMEOUT_MS 120000
 #define TOLERANCE 1e-6
 
 struct demo {
@@ -37,14 +36,10 @@ int cmd_demo(int argc, char **argv) {
     };
     int count, code = cli_parse(&command, argc, argv, &count);
     if (code != CLI_GO_ON) return code;
-    if (demo.in_worker) {
-        FILE *report = cli_worker_report();
-        if (report) fclose(report);
-        return demonstrate(&demo);
-    }
+    if (demo.in_worker) return demonstrate(&demo);
     const char *arguments[] = {"demo", "--in-worker", "--device", demo.want, NULL};
-    char why[256];
-    rf_status status = cli_worker_run(arguments, WORKER_TIMEOUT_MS, NULL, 0, &code, why);
+    char why[CLI_WHY_BYTES];
+    rf_status status = cli_worker_run(&(struct cli_job){.arguments = arguments}, &code, why);
     return status == RF_OK ? code : cli_fail(CLI_FAILED, "demo: %s", why);
 }
 
@@ -69,7 +64,7 @@ static rf_status choose(const struct demo *demo, struct rf_runtime **runtime, in
     rf_status status = rf_runtime_create(&params, runtime);
     if (status != RF_OK) return status;
     if (strcmp(demo->want, "auto") == 0 && !rf_gpu_available(*runtime)) {
-        printf("No usable GPU: %s\nThe simulated driver stands in for it.\n\n", rf_gpu_reason(*runtime));
+        fprintf(cli_out(), "No usable GPU: %s\nThe simulated driver stands in for it.\n\n", rf_gpu_reason(*runtime));
         rf_runtime_destroy(runtime);
         params.options = simulated;
         choice.want = NULL;
@@ -84,11 +79,14 @@ static int demonstrate(const struct demo *demo) {
     struct rf_device *device = NULL;
     RF_PARAMS(struct rf_device_params, params);
     int code;
+    cli_at(CLI_LOADS, "choosing a device");
     rf_status status = choose(demo, &runtime, &params.index);
     double start = now_s();
+    cli_at(CLI_LOADS, "opening the device");
     if (status == RF_OK) status = rf_device_open_checked(runtime, &params, &device);
     if (status == RF_OK) {
         code = run_on_device(runtime, device, now_s() - start);
+        cli_at(CLI_DEVICE_WORKS, "closing the device");
         status = rf_device_close(&device);
         if (status != RF_OK) code = cli_fail_status(status, "demo: closing the device");
     } else {
@@ -147,6 +145,7 @@ static rf_status launch_softmax(struct rf_queue *queue, struct rf_buffer *out, s
 static rf_status compute_with(struct rf_queue *queue, struct rf_buffer *out, struct rf_buffer *in, struct matrix *m,
                               uint64_t bytes) {
     double start = now_s();
+    cli_at(CLI_LOADS, "softmax of %llu rows of %llu", (unsigned long long)m->rows, (unsigned long long)m->columns);
     rf_status status = rf_copy_to_device_safe(queue, in, 0, m->in, bytes);
     if (status == RF_OK) status = rf_queue_wait(queue, RF_TIMEOUT_DEFAULT);
     double uploaded = now_s();
@@ -156,9 +155,10 @@ static rf_status compute_with(struct rf_queue *queue, struct rf_buffer *out, str
     if (status == RF_OK) status = rf_copy_from_device_safe(queue, m->out, out, 0, bytes);
     double downloaded = now_s();
     if (status == RF_OK)
-        printf("%-9s %llu rows of %llu: up %.2f ms, kernel softmax_f32 %.2f ms, down %.2f ms (%s each way)\n",
-               "Softmax", (unsigned long long)m->rows, (unsigned long long)m->columns, (uploaded - start) * 1e3,
-               (computed - uploaded) * 1e3, (downloaded - computed) * 1e3, cli_bytes(bytes));
+        fprintf(cli_out(),
+                "%-9s %llu rows of %llu: up %.2f ms, kernel softmax_f32 %.2f ms, down %.2f ms (%s each way)\n",
+                "Softmax", (unsigned long long)m->rows, (unsigned long long)m->columns, (uploaded - start) * 1e3,
+                (computed - uploaded) * 1e3, (downloaded - computed) * 1e3, cli_bytes(bytes));
     return status;
 }
 
@@ -169,6 +169,7 @@ static int compute(struct rf_device *device, struct rf_queue *queue, struct matr
     params.bytes = bytes;
     params.queue = queue;
     params.label = "demo input";
+    cli_at(CLI_DEVICE_WORKS, "allocating %s twice", cli_bytes(bytes));
     rf_status status = rf_buffer_create_safe(device, &params, &in);
     params.label = "demo output";
     if (status == RF_OK) status = rf_buffer_create_safe(device, &params, &out);
@@ -183,9 +184,10 @@ static int show_refusal(struct rf_device *device, const struct rf_memory_info *m
     RF_PARAMS(struct rf_buffer_params, params);
     params.bytes = memory->budget_bytes + memory->budget_bytes / 4 + 1;
     params.label = "too much";
+    cli_at(CLI_DEVICE_WORKS, "asking for more than the budget");
     rf_status status = rf_buffer_create_safe(device, &params, &buffer);
     if (status == RF_E_BUDGET) {
-        printf("%-9s %s\n", "Refused", rf_error_text());
+        fprintf(cli_out(), "%-9s %s\n", "Refused", rf_error_text());
         return CLI_DONE;
     }
     if (status == RF_OK) rf_buffer_destroy(&buffer);
@@ -201,10 +203,11 @@ static int run_on_device(struct rf_runtime *runtime, struct rf_device *device, d
     rf_status status = rf_device_get_info(device, &info);
     if (status == RF_OK) status = rf_device_memory_info(device, &memory);
     if (status != RF_OK) return cli_fail_status(status, "demo");
-    printf("%-9s %s, %s, %s, opened in %.0f ms\n", "Device", info.name, info.arch, info.driver, open_s * 1e3);
-    printf("%-9s %s: %s of the %s that were free; %s always stay free for others\n", "Budget",
-           rf_runtime_option(runtime, "RF_BUDGET"), cli_bytes(memory.budget_bytes), cli_bytes(memory.free0_bytes),
-           cli_bytes(memory.floor_bytes));
+    fprintf(cli_out(), "%-9s %s, %s, %s, opened in %.0f ms\n", "Device", info.name, info.arch, info.driver,
+            open_s * 1e3);
+    fprintf(cli_out(), "%-9s %s: %s of the %s that were free; %s always stay free for others\n", "Budget",
+            rf_runtime_option(runtime, "RF_BUDGET"), cli_bytes(memory.budget_bytes), cli_bytes(memory.free0_bytes),
+            cli_bytes(memory.floor_bytes));
 
     /* The simulated driver runs every GPU thread on the host, so its matrix is smaller. */
     m.rows = info.simulated ? 64 : 4096;
@@ -221,10 +224,11 @@ static int run_on_device(struct rf_runtime *runtime, struct rf_device *device, d
     status = rf_queue_create(device, NULL, &queue);
     code = status == RF_OK ? compute(device, queue, &m) : cli_fail_status(status, "demo: creating a queue");
     if (code != CLI_DONE) goto done;
+    cli_at(CLI_HOST_WORKS, "comparing with the CPU's result");
     double difference = largest_difference(&m);
     bool close_enough = difference <= TOLERANCE;
-    printf("%-9s largest difference from the CPU's result %.1e, %s %.0e: %s\n", "Checked", difference,
-           close_enough ? "within" : "beyond", TOLERANCE, close_enough ? "right" : "WRONG");
+    fprintf(cli_out(), "%-9s largest difference from the CPU's result %.1e, %s %.0e: %s\n", "Checked", difference,
+            close_enough ? "within" : "beyond", TOLERANCE, close_enough ? "right" : "WRONG");
     code = show_refusal(device, &memory);
     if (!close_enough) code = CLI_FAILED;
 done:
@@ -233,9 +237,9 @@ done:
     status = queue ? rf_queue_destroy(&queue) : RF_OK;
     if (status == RF_OK) status = rf_device_memory_info(device, &memory);
     if (status != RF_OK) return cli_fail_status(status, "demo");
-    printf("%-9s %llu live allocations, %s in use; at most %s was held, the driver's own %s included\n", "Ledger",
-           (unsigned long long)memory.live_count, cli_bytes(memory.used_bytes), cli_bytes(memory.peak_bytes),
-           cli_bytes(memory.driver_bytes));
+    fprintf(cli_out(), "%-9s %llu live allocations, %s in use; at most %s was held, the driver's own %s included\n",
+            "Ledger", (unsigned long long)memory.live_count, cli_bytes(memory.used_bytes),
+            cli_bytes(memory.peak_bytes), cli_bytes(memory.driver_bytes));
     if (memory.live_count || memory.used_bytes) return cli_fail(CLI_FAILED, "demo: something was not released");
     return code;
 }

@@ -62,8 +62,9 @@ int cmd_doctor(int argc, char **argv) {
 /* ---- the worker and its report ---- */
 
 static int report_budget(struct rf_runtime *runtime, int64_t index) {
-    FILE *report = cli_worker_report();
-    if (!report) return cli_fail(CLI_USAGE, "doctor: --budget-of is for internal use");
+    FILE *report = cli_out();
+    if (!cli_is_worker()) return cli_fail(CLI_USAGE, "doctor: --budget-of is for internal use");
+    cli_at(CLI_LOADS, "opening the device");
     RF_PARAMS(struct rf_device_params, params);
     RF_PARAMS(struct rf_memory_info, memory);
     params.index = index > INT32_MAX ? INT32_MAX : (int)index;
@@ -76,7 +77,7 @@ static int report_budget(struct rf_runtime *runtime, int64_t index) {
                 (unsigned long long)memory.available_bytes, (unsigned long long)memory.driver_bytes);
     else
         fprintf(report, "error %s (%s)\n", rf_error_text(), rf_status_name(status));
-    fclose(report); /* before the device is closed, which may take time */
+    cli_at(CLI_DEVICE_WORKS, "closing the device");
     if (device) rf_device_close(&device);
     return status == RF_OK ? CLI_DONE : CLI_FAILED;
 }
@@ -87,25 +88,26 @@ static void open_by_worker(const struct doctor *doctor, int index, struct opened
         snprintf(opened->reason, sizeof opened->reason, "not opened (--quick)");
         return;
     }
-    char number[16], report[2048], why[256];
+    char number[16], why[CLI_WHY_BYTES] = "";
+    struct cli_text report = {0};
     snprintf(number, sizeof number, "%d", index);
     const char *arguments[] = {"doctor", "--budget-of", number, NULL};
-    /* The worker probes again, then opens. */
-    int64_t timeout_ms = 2 * strtoll(rf_runtime_option(doctor->runtime, "RF_PROBE_TIMEOUT_MS"), NULL, 10);
-    int exit_code = 0;
-    rf_status status = cli_worker_run(arguments, timeout_ms, report, sizeof report, &exit_code, why);
+    const struct cli_job job = {.arguments = arguments, .output = cli_text_keep, .user = &report};
+    int exit_code = CLI_FAILED;
+    rf_status status = cli_worker_run(&job, &exit_code, why);
     unsigned long long free0, budget, floor_bytes, available, driver;
-    if (sscanf(report, "budget %llu %llu %llu %llu %llu", &free0, &budget, &floor_bytes, &available, &driver) == 5) {
+    if (status != RF_OK) {
+        snprintf(opened->reason, sizeof opened->reason, "%s", why);
+    } else if (sscanf(report.text, "budget %llu %llu %llu %llu %llu", &free0, &budget, &floor_bytes, &available,
+                      &driver) == 5) {
         *opened = (struct opened){.known = true,
                                   .free0_bytes = free0,
                                   .budget_bytes = budget,
                                   .floor_bytes = floor_bytes,
                                   .available_bytes = available,
                                   .driver_bytes = driver};
-    } else if (strncmp(report, "error ", 6) == 0) {
-        snprintf(opened->reason, sizeof opened->reason, "%.*s", (int)strcspn(report + 6, "\n"), report + 6);
-    } else if (status != RF_OK) {
-        snprintf(opened->reason, sizeof opened->reason, "%s", why);
+    } else if (strncmp(report.text, "error ", 6) == 0) {
+        snprintf(opened->reason, sizeof opened->reason, "%.*s", (int)strcspn(report.text + 6, "\n"), report.text + 6);
     } else {
         snprintf(opened->reason, sizeof opened->reason, "the worker process ended with status %d", exit_code);
     }

@@ -13,7 +13,6 @@
 
 #define JSON_ELEMENTS 8 /* of an array; the rest is left out, but its count is given */
 #define KV_TOKENS 1024
-#define PLAN_TIMEOUT_MS 120000 /* a driver may compile all kernels the first time */
 
 /* How the model would be placed. */
 struct plan {
@@ -133,13 +132,11 @@ static void take_figures(struct plan *plan, unsigned long long figures[PLAN_FIGU
 
 /* In the worker. Writes "plan FIGURES", the device and the notice, one line each; or "error NUMBER TEXT". */
 static int report_plan(const struct model_options *options) {
-    FILE *report = cli_worker_report();
-    if (!report) return cli_fail(CLI_USAGE, "info: --in-worker is for internal use");
-    struct model_options in_process = *options;
+    if (!cli_is_worker()) return cli_fail(CLI_USAGE, "info: --in-worker is for internal use");
+    FILE *report = cli_out();
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};
     unsigned long long figures[PLAN_FIGURES];
-    in_process.in_worker = false; /* model_open must not take the report */
-    plan_locally(&in_process, &plan);
+    plan_locally(options, &plan);
     if (plan.status) {
         fprintf(report, "error %d %s\n", (int)plan.status, plan.why);
     } else {
@@ -148,7 +145,6 @@ static int report_plan(const struct model_options *options) {
         for (size_t i = 0; i < PLAN_FIGURES; i++) fprintf(report, " %llu", figures[i]);
         fprintf(report, "\n%s\n%s\n", plan.device, plan.notice);
     }
-    fclose(report);
     return plan.status ? CLI_FAILED : CLI_DONE;
 }
 
@@ -187,7 +183,8 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
         plan_locally(options, plan);
         return;
     }
-    char report[4096], why[256], context[32];
+    char why[CLI_WHY_BYTES], context[32];
+    struct cli_text report = {0};
     snprintf(context, sizeof context, "%lld", (long long)options->context);
     const char *arguments[16] = {"info", "--in-worker", "--device", options->device,
                                  "--kv", options->kv,   "--ctx",    context};
@@ -202,14 +199,15 @@ static void find_plan(const struct model_options *options, struct plan *plan) {
     }
     arguments[count++] = "--";
     arguments[count++] = options->model;
+    const struct cli_job job = {.arguments = arguments, .output = cli_text_keep, .user = &report};
     int exit_code;
-    rf_status status = cli_worker_run(arguments, PLAN_TIMEOUT_MS, report, sizeof report, &exit_code, why);
+    rf_status status = cli_worker_run(&job, &exit_code, why);
     if (status) {
         plan->status = status;
         snprintf(plan->why, sizeof plan->why, "%s", why);
         return;
     }
-    read_report(report, plan);
+    read_report(report.text, plan);
 }
 
 /* ---- as text ---- */

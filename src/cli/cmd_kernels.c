@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ASK_TIMEOUT_MS 60000
-
 static int show_table(void);
 static int show_json(void);
 static int extract(const char *target, const char *folder);
@@ -226,9 +224,9 @@ static int extract(const char *target, const char *folder) {
 
 static int ask_in_worker(const char *which) {
     const char *const arguments[] = {"kernels", "--ask-device", which, NULL};
-    char why[256];
+    char why[CLI_WHY_BYTES];
     int code = CLI_FAILED;
-    rf_status status = cli_worker_run(arguments, ASK_TIMEOUT_MS, NULL, 0, &code, why);
+    rf_status status = cli_worker_run(&(struct cli_job){.arguments = arguments}, &code, why);
     return status ? cli_fail(CLI_FAILED, "kernels: %s", why) : code;
 }
 
@@ -243,28 +241,32 @@ static int ask_device(const char *which) {
     log.log = cli_log;
     log.progress = cli_progress;
     choice.want = which;
+    cli_at(CLI_LOADS, "opening the device");
     rf_status status = rf_runtime_create(&log, &runtime);
     if (!status) status = rf_device_choose(runtime, &choice, &params.index);
     if (!status) status = rf_device_open_checked(runtime, &params, &device);
+    cli_at(CLI_LOADS, "loading the kernels");
     if (!status) status = rf_device_load_kernels(device, NULL);
     if (!status) status = rf_device_get_info(device, &info);
     if (!status) {
-        printf("%s, %s, %s\n", info.name, info.arch, info.driver);
-        printf("%-24s %-12s %-8s %8s %9s %6s %7s\n", "kernel", "module", "target", "threads", "registers", "local",
-               "shared");
+        fprintf(cli_out(), "%s, %s, %s\n", info.name, info.arch, info.driver);
+        fprintf(cli_out(), "%-24s %-12s %-8s %8s %9s %6s %7s\n", "kernel", "module", "target", "threads", "registers",
+                "local", "shared");
     }
     for (size_t i = 0; i < rf_builtin_kernel_count() && !status; i++) {
         const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
         const struct rf_kernel *kernel;
         RF_PARAMS(struct rf_kernel_info, found);
         if (strcmp(row->target, info.kernel_target) != 0) continue;
+        cli_at(CLI_LOADS, "asking about %s", row->name);
         status = rf_kernel_find(device, row->name, &kernel);
         if (!status) status = rf_kernel_get_info(kernel, &found);
         if (!status)
-            printf("%-24s %-12s %-8s %8u %9u %6u %7u\n", found.name, found.module, row->target, found.max_threads,
-                   found.registers, found.local_bytes, found.shared_bytes);
+            fprintf(cli_out(), "%-24s %-12s %-8s %8u %9u %6u %7u\n", found.name, found.module, row->target,
+                    found.max_threads, found.registers, found.local_bytes, found.shared_bytes);
     }
     int code = status ? cli_fail_status(status, "kernels") : CLI_DONE;
+    cli_at(CLI_DEVICE_WORKS, "closing the device");
     rf_device_close(&device);
     rf_runtime_destroy(&runtime);
     return code;

@@ -29,21 +29,43 @@ static int parse_tokens(const char *text, int32_t **out, size_t *count) {
     return CLI_GO_ON;
 }
 
-/* Writes everything, or removes the file. A pipe or a terminal is never removed. */
-static int write_rows(const char *path, const float *logits, size_t count) {
+/* The file that the rows go to. It is made when the first of them come; if not all can be written, or something
+ * fails after that, it is removed. A pipe or a terminal is never removed. */
+struct rows {
+    const char *path;
+    FILE *file;
+    bool is_file;
+    int error; /* an errno; 0: all could be written */
+};
+
+static bool write_rows(void *user, const void *bytes, size_t count) {
+    struct rows *rows = user;
     struct stat what;
-    FILE *file = fopen(path, "wb");
-    if (!file) return cli_fail(CLI_FAILED, "logits: %s cannot be written: %s", path, strerror(errno));
-    bool is_file = fstat(fileno(file), &what) == 0 && S_ISREG(what.st_mode);
-    size_t written = fwrite(logits, sizeof *logits, count, file);
-    int error = errno;
-    if (fclose(file) == 0 && written == count) return CLI_DONE;
-    if (written == count) error = errno;
-    if (is_file) remove(path);
-    return cli_fail(CLI_FAILED, "logits: %s could not be written: %s", path, strerror(error));
+    if (!rows->file) {
+        rows->file = fopen(rows->path, "wbe");
+        if (!rows->file) {
+            rows->error = errno;
+            cli_fail(CLI_FAILED, "logits: %s cannot be written: %s", rows->path, strerror(errno));
+            return false;
+        }
+        rows->is_file = fstat(fileno(rows->file), &what) == 0 && S_ISREG(what.st_mode);
+    }
+    if (fwrite(bytes, 1, count, rows->file) != count) rows->error = errno;
+    return !rows->error;
 }
 
-static int run(const struct model_options *options, const int32_t *tokens, size_t count, const char *path,
+/* code: how making the rows ended. */
+static int finish_rows(struct rows *rows, int code) {
+    if (!rows->file) return rows->error ? CLI_FAILED : code;
+    if (fclose(rows->file) != 0 && !rows->error) rows->error = errno;
+    if ((rows->error || code != CLI_DONE) && rows->is_file) remove(rows->path);
+    if (rows->error)
+        return cli_fail(CLI_FAILED, "logits: %s could not be written: %s", rows->path, strerror(rows->error));
+    return code;
+}
+
+/* rows: NULL in the worker, where they go to the command. */
+static int run(const struct model_options *options, const int32_t *tokens, size_t count, struct rows *rows,
                int64_t chunk) {
     struct rf_runtime *runtime = NULL;
     struct rf_engine *engine = NULL;
@@ -62,15 +84,20 @@ static int run(const struct model_options *options, const int32_t *tokens, size_
         size_t step = chunk > 0 ? (size_t)chunk : count;
         for (size_t at = 0; at < count && logits && !status; at += step) {
             size_t some = count - at < step ? count - at : step;
-            status = rf_session_eval(session, tokens + at, some, true, logits + at * info.vocabulary);
+            status = model_eval(session, &info, "evaluating the tokens", tokens + at, some, true,
+                                logits + at * info.vocabulary);
         }
     }
     if (status)
         code = cli_fail_status(status, "logits");
     else if (!logits)
         code = cli_fail(CLI_FAILED, "logits: no memory for %zu rows of %u", count, info.vocabulary);
+    else if (rows)
+        code = write_rows(rows, logits, count * info.vocabulary * sizeof *logits) ? CLI_DONE : CLI_FAILED;
     else
-        code = write_rows(path, logits, count * info.vocabulary);
+        code = fwrite(logits, sizeof *logits, count * info.vocabulary, cli_out()) == count * info.vocabulary
+                   ? CLI_DONE
+                   : CLI_FAILED;
     free(logits);
     rf_session_destroy(&session);
     model_close(&runtime, &engine);
@@ -108,9 +135,15 @@ int cmd_logits(int argc, char **argv) {
     int32_t *ids = NULL;
     size_t id_count = 0;
     if (code == CLI_GO_ON) code = parse_tokens(tokens, &ids, &id_count);
-    if (code == CLI_GO_ON)
-        code = model_wants_worker(&model) ? model_in_worker(given_count, given)
-                                          : run(&model, ids, id_count, path, chunk);
+    if (code == CLI_GO_ON && cli_is_worker()) {
+        code = run(&model, ids, id_count, NULL, chunk);
+    } else if (code == CLI_GO_ON) {
+        struct rows rows = {.path = path};
+        const struct cli_job job = {.duty_percent = model.duty_percent, .output = write_rows, .user = &rows};
+        code = model_wants_worker(&model) ? model_in_worker(given_count, given, job)
+                                          : run(&model, ids, id_count, &rows, chunk);
+        code = finish_rows(&rows, code);
+    }
     free(ids);
     free(given);
     return code;

@@ -169,7 +169,9 @@ static bool read_until(const struct cli_worker *worker, int64_t deadline_ns, str
         if (left_ms <= 0) return false;
         struct pollfd polled = {.fd = worker->channel, .events = POLLIN};
         /* A signal between the look at 'interrupted' and the poll is noticed at the next tick. */
-        if (poll(&polled, 1, left_ms > 100 ? 100 : (int)left_ms) <= 0) continue;
+        int ready = poll(&polled, 1, left_ms > 100 ? 100 : (int)left_ms);
+        if (ready < 0 || (ready == 0 && cli_worker_lives(worker))) continue;
+        if (ready == 0 && poll(&polled, 1, 0) <= 0) return true; /* a driver killed the keeper and left a process */
         ssize_t count = read(worker->channel, data, sizeof data);
         if (count < 0 && errno == EINTR) continue;
         if (count <= 0) return true; /* a worker that dies may reset the connection */
@@ -189,7 +191,7 @@ static void run_item(struct command *command, const struct selftest_item *item, 
                      struct selftest_result *result) {
     struct reading reading = {0};
     struct cli_worker worker = {0};
-    char number[16], why[256];
+    char number[16], why[CLI_WHY_BYTES];
     int64_t started = selftest_now_ns();
     bool loads = !strcmp(item->name, "open") || !strcmp(item->name, "kernels");
     int64_t limit_s = command->limit_s * (loads ? 2 : 1);
@@ -211,15 +213,14 @@ static void run_item(struct command *command, const struct selftest_item *item, 
     } else if (!ended) {
         result->mark = SELFTEST_FAILED;
         result->died = true;
-        snprintf(result->text, sizeof result->text,
-                 "the driver did not answer within %lld s, and the worker process was killed%s%s", (long long)limit_s,
-                 joint, reading.at);
+        snprintf(result->text, sizeof result->text, "the driver did not answer within %lld s, and %s%s%s",
+                 (long long)limit_s, why, joint, reading.at);
     } else if (!clean || !reading.ended) {
         char before[SELFTEST_TEXT_MAX];
         snprintf(before, sizeof before, "%s", reading.ended ? result->text : "");
         result->mark = SELFTEST_FAILED;
         result->died = true;
-        snprintf(result->text, sizeof result->text, "%.500s%s%s%s%s", before, before[0] ? "; then " : "",
+        snprintf(result->text, sizeof result->text, "%.400s%s%.300s%s%s", before, before[0] ? "; then " : "",
                  clean ? "the worker process ended without a result" : why, joint, reading.at);
     }
 }

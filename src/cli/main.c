@@ -44,6 +44,7 @@ static int run_command(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     int code;
+    if (!cli_worker_enter()) return CLI_FAILED;
     if (argc < 2) {
         show_commands(stderr);
         return CLI_USAGE;
@@ -52,7 +53,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) argv[1] = "version";
     code = run_command(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail(CLI_FAILED, "standard output could not be written");
-    return code;
+    return cli_worker_finish(code);
 }
 
 static int cmd_version(int argc, char **argv) {

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NO_DEADLINE_MS (INT64_C(365) * 24 * 3600 * 1000)
 #define PROGRESS_NS INT64_C(200000000)
+#define TELL_NS INT64_C(100000000)
 enum { ARGUMENTS_MAX = 62 };
 
 static bool parse_kv(const char *text, enum rf_kv_type *kv) {
@@ -64,22 +64,43 @@ bool model_wants_worker(const struct model_options *options) {
     return !options->in_worker && strcmp(options->device, "cpu");
 }
 
-int model_in_worker(int argc, char **argv) {
+int model_in_worker(int argc, char **argv, struct cli_job job) {
     const char *arguments[ARGUMENTS_MAX + 2] = {argv[0], "--in-worker"};
-    char why[256];
+    char why[CLI_WHY_BYTES];
     int code = CLI_FAILED;
     if (argc > ARGUMENTS_MAX) return cli_fail(CLI_USAGE, "%s: too many arguments", argv[0]);
     for (int i = 1; i < argc; i++) arguments[i + 1] = argv[i];
-    /* The worker handles Ctrl-C. */
-    signal(SIGINT, SIG_IGN);
-    rf_status status = cli_worker_run(arguments, NO_DEADLINE_MS, NULL, 0, &code, why);
+    job.arguments = arguments;
+    rf_status status = cli_worker_run(&job, &code, why);
     return status ? cli_fail(CLI_FAILED, "%s: %s", argv[0], why) : code;
+}
+
+rf_status model_eval(struct rf_session *session, const struct rf_engine_info *info, const char *what,
+                     const int32_t *tokens, size_t count, bool all, float *logits) {
+    size_t most = info->batch ? info->batch : count;
+    if (count > info->context) most = count; /* refused as a whole */
+    rf_status status = RF_OK;
+    for (size_t at = 0; at < count && !status; at += most) {
+        size_t some = count - at < most ? count - at : most;
+        bool last = at + some == count;
+        cli_at(model_work(info), "%s, token %zu of %zu", what, at + 1, count);
+        status = rf_session_eval(session, tokens + at, some, all,
+                                 all && logits ? logits + at * info->vocabulary
+                                 : last        ? logits
+                                               : NULL);
+    }
+    return status;
+}
+
+enum cli_work model_work(const struct rf_engine_info *info) {
+    return info->device_layers < info->layers ? CLI_HOST_WORKS : CLI_DEVICE_WORKS;
 }
 
 /* ---- opening ---- */
 
 struct progress {
     int64_t started_ns, looked_ns; /* times of the first call and of the last one that was shown; 0: none yet */
+    int64_t told_ns;               /* time of the last sign of life */
     uint64_t first_bytes;          /* what was done at the first call */
     bool terminal, shown;
 };
@@ -99,6 +120,12 @@ static void clear_progress(struct progress *progress) {
 static bool show_progress(void *user, uint64_t done, uint64_t total) {
     struct progress *progress = user;
     int64_t now = now_ns();
+    if (done >= total) {
+        cli_at(CLI_LOADS, "preparing the model: its %s are loaded", cli_bytes(total));
+    } else if (now - progress->told_ns >= TELL_NS) { /* pieces may be loaded faster than that */
+        progress->told_ns = now;
+        cli_at(CLI_LOADS, "loading %s of %s", cli_bytes(done), cli_bytes(total));
+    }
     if (!progress->terminal) return true;
     if (!progress->started_ns) {
         progress->started_ns = progress->looked_ns = now;
@@ -125,12 +152,9 @@ static void watch_model_file(const struct model_options *options) {
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine) {
     RF_PARAMS(struct rf_runtime_params, log);
     RF_PARAMS(struct rf_engine_params, params);
-    if (options->in_worker) {
-        FILE *report = cli_worker_report(); /* so that it dies with its command; there is nothing to report */
-        if (report) fclose(report);
-    }
+    cli_at(CLI_LOADS, "opening %s", options->model);
     struct progress progress = {.terminal = !options->quiet && isatty(STDERR_FILENO)};
-    signal(SIGINT, SIG_DFL); /* the command that started a worker ignores it */
+    signal(SIGINT, SIG_DFL); /* Ctrl-C ends a command that is opening its model */
     watch_model_file(options);
     log.log = cli_log;
     log.progress = cli_progress;
@@ -159,6 +183,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
     params.user = &progress;
     parse_kv(options->kv, &params.kv);
     if (!status) status = rf_engine_open(&params, engine);
+    cli_at(CLI_LOADS, "the model is open");
     if (status) {
         clear_progress(&progress); /* so that the next message begins a line */
         rf_runtime_destroy(runtime);
@@ -172,6 +197,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
 }
 
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine) {
+    cli_at(CLI_DEVICE_WORKS, "closing the model");
     rf_status status = rf_engine_close(engine);
     rf_runtime_destroy(runtime);
     return status;

@@ -38,8 +38,8 @@ struct model_options {
 int model_check(const char *command, const struct model_options *options);
 /* Whether the command should run in a worker (model_in_worker), because a GPU may take its process down. */
 bool model_wants_worker(const struct model_options *options);
-/* Runs this command again in a worker; argv as the command got it, before parsing. */
-int model_in_worker(int argc, char **argv);
+/* Runs this command again in a worker; argv as the command got it, before parsing. job: all but the arguments. */
+int model_in_worker(int argc, char **argv, struct cli_job job);
 
 /* Opens a runtime and an engine; on failure closes what it opened. Shows progress and the placement on a terminal,
  * the placement with 'stats' in any case, and always the engine's notice if it has one. From then on a model file
@@ -47,6 +47,12 @@ int model_in_worker(int argc, char **argv);
  * silently with CLI_LOST_MODEL_FILE. */
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine);
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
+
+/* rf_session_eval, in the same parts that the engine would split the tokens into, with a sign of life before each. */
+rf_status model_eval(struct rf_session *session, const struct rf_engine_info *info, const char *what,
+                     const int32_t *tokens, size_t count, bool all, float *logits);
+/* For signs of life while the model works. */
+enum cli_work model_work(const struct rf_engine_info *info);
 
 /* The line about such a file; %s is its name. */
 #define MODEL_FILE_LOST                                                                                              \

@@ -127,9 +127,7 @@ struct run_worker {
     int64_t patience_ns, probe_ns;
     int64_t cancelled_ns; /* when the cancel was sent, and how often Ctrl-C had been pressed by then */
     int interrupts;
-    /* For telling a worker that hangs from one that works: see run_worker.c. */
-    int64_t silent_ns, looked_ns, cpu_ns;
-    uint64_t read_bytes;
+    struct cli_silence silence;
     char why[1024]; /* why it was lost */
     bool lost_file; /* it could not read the model file any more; no other process could either */
 };

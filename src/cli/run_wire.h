@@ -1,7 +1,9 @@
-/* The frames that `rocmforge run` and its worker exchange over a socket pair: a kind, a length and a body.
+/* The frames that a command and its worker exchange over a socket pair: a kind, a length and a body.
  *
  * Both ends are the same program on the same machine, so numbers are in native byte order. The reader still trusts
  * nothing: the other end may have died or been corrupted in the middle of a frame.
+ *
+ * `rocmforge run`:
  *
  *     the command                              the worker
  *     HELLO
@@ -9,6 +11,8 @@
  *     ASK, with its number                     PROMPT, BEATs while it is evaluated, TOKEN and TEXT, END or FAILED
  *     CANCEL, with that number, at any time
  *     QUIT                                     CLOSED or FAILED
+ *
+ * A job (worker.h), where only the worker speaks: HELLO, then AT and OUTPUT in any order, then FINISHED.
  */
 #ifndef RF_CLI_RUN_WIRE_H
 #define RF_CLI_RUN_WIRE_H
@@ -17,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_VERSION = 1, WIRE_HEAD_BYTES = 8, WIRE_BODY_MAX = 256 << 20 };
+enum { WIRE_VERSION = 2, WIRE_HEAD_BYTES = 8, WIRE_BODY_MAX = 256 << 20 };
 enum wire_kind {
     WIRE_HELLO = 1,
     WIRE_ASK,
@@ -31,6 +35,9 @@ enum wire_kind {
     WIRE_END,
     WIRE_FAILED,
     WIRE_CLOSED,
+    WIRE_AT,
+    WIRE_OUTPUT,
+    WIRE_FINISHED,
     WIRE_KINDS
 };
 

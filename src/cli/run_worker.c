@@ -1,13 +1,9 @@
 /* Answers from a worker: asking it, reading its answer, and noticing that it died or hangs.
  *
  * A worker that dies closes its channel. A worker that hangs, in a driver call that no deadline of the library
- * reaches, is recognized by its silence. Silence counts only while this process is awake (a stopped terminal job
- * counts nothing), and how much it counts depends on what the worker does meanwhile: it reads a file          not at
- * all: the disk is slow it uses the CPU          a little if that is expected, which it is while kernels are compiled
- * and if layers run on the CPU. If all layers are on the GPU, it spins in the driver, and that counts in full neither
- * in full After twice the library's deadline and a second it is killed; while it opens the model it may also wait for
- * the probe. Pressing Ctrl-C again, after the first one had no effect, kills it too: that is the way out if a driver
- * spins while part of the model runs on the CPU. */
+ * reaches, is recognized by its silence (worker.h). After twice the library's deadline and a second it is killed;
+ * while it opens the model it may also wait for the probe. Pressing Ctrl-C again, after the first one had no effect,
+ * kills it too: that is the way out if a driver spins while part of the model runs on the CPU. */
 #include "run.h"
 
 #include <poll.h>
@@ -18,8 +14,8 @@
 #include <sys/time.h>
 #include <time.h>
 
-enum { TICK_MS = 50, BUSY_SHARE = 60, IMPATIENCE_MS = 2000 };
-static const int64_t MS = 1000000, MARGIN_NS = 1000000000;
+enum { IMPATIENCE_MS = 2000 };
+static const int64_t MS = 1000000;
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -31,65 +27,31 @@ static enum run_outcome lose(struct run_worker *worker, const char *format, ...)
 
 /* ---- silence ---- */
 
-static int64_t cpu_time(pid_t pid) {
-    clockid_t clock;
-    struct timespec used = {0};
-    if (clock_getcpuclockid(pid, &clock) == 0) clock_gettime(clock, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
-
 enum stage { OPENING, ANSWERING, CLOSING };
 
-/* Bytes that the process read from disk, mapped files included; 0 if the kernel does not say. Some file systems are
- * not counted in read_bytes, so while the model is loaded everything that it reads counts (rchar). Later rchar would
- * count other things that it reads now and then. */
-static uint64_t read_bytes(pid_t pid, enum stage stage) {
-    char path[64], line[128];
-    unsigned long long bytes, all = 0;
-    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "read_bytes: %llu", &bytes) == 1 ||
-            (stage == OPENING && sscanf(line, "rchar: %llu", &bytes) == 1))
-            all += bytes;
-    if (file) fclose(file);
-    return all;
-}
-
-/* After a tick in which nothing arrived: looks at what the worker does. True: it has been silent for too long. */
+/* After a tick in which nothing arrived. True: it has been silent for too long. */
 static bool is_stuck(struct run_worker *worker, enum stage stage) {
-    int64_t now = now_ns(), passed = worker->looked_ns ? now - worker->looked_ns : 0;
-    int64_t cpu = cpu_time(worker->process.pid);
-    uint64_t read = read_bytes(worker->process.pid, stage);
     const struct run_info *info = &worker->info;
-    int64_t used = cpu - worker->cpu_ns;
-    /* Layers may have moved to the CPU since its last message. A driver does not spin on several cores. */
-    bool computes = stage == OPENING ||
-                    (stage == ANSWERING && (info->device_layers < info->layers || used > passed + passed / 2));
-    bool busy = used > passed / 10;
-    if (read != worker->read_bytes)
-        passed = 0;
-    else if (stage == ANSWERING && !info->has_device)
-        passed = 0; /* there is no driver that could hang */
-    else if (busy && computes)
-        passed /= BUSY_SHARE;
-    if (passed > 4 * TICK_MS * MS) passed = 4 * TICK_MS * MS; /* this process itself was asleep */
-    worker->silent_ns += passed;
-    worker->looked_ns = now;
-    worker->cpu_ns = cpu;
-    worker->read_bytes = read;
-    return worker->silent_ns > worker->patience_ns + (stage == OPENING ? worker->probe_ns : 0);
+    if (stage == ANSWERING && !info->has_device) return false; /* there is no driver that could hang */
+    bool host_works = stage == ANSWERING && info->device_layers < info->layers;
+    cli_silence_count(&worker->silence, worker->process.pid,
+                      stage == OPENING ? CLI_LOADS
+                      : host_works     ? CLI_HOST_WORKS
+                                       : CLI_DEVICE_WORKS);
+    return worker->silence.silent_ns > worker->patience_ns + (stage == OPENING ? worker->probe_ns : 0);
 }
 
 /* ---- reading its frames ---- */
 
 static enum run_outcome lose(struct run_worker *worker, const char *format, ...) {
-    char ignored[256];
+    char end[CLI_WHY_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(worker->why, sizeof worker->why, format, args);
     va_end(args);
-    cli_worker_end(&worker->process, true, ignored);
+    cli_worker_end(&worker->process, true, end);
+    size_t length = strlen(worker->why);
+    if (worker->process.stuck) snprintf(worker->why + length, sizeof worker->why - length, "; %s", end);
     return RUN_LOST;
 }
 
@@ -122,18 +84,21 @@ static bool pass_on_interrupts(struct run_worker *worker, enum stage stage) {
 
 /* Waits for the next frame; DONE: it is in body. */
 static enum run_outcome await_frame(struct run_worker *worker, enum stage stage, struct wire_body *body) {
-    worker->silent_ns = worker->looked_ns = 0;
+    cli_silence_end(&worker->silence);
     for (;;) {
-        bool silent = false;
+        bool silent = false, over = false;
         enum wire_state state = wire_next(&worker->in, body);
         if (state == WIRE_FRAME) return RUN_DONE;
         if (state != WIRE_BAD) {
             struct pollfd polled = {.fd = worker->process.channel, .events = POLLIN};
-            silent = poll(&polled, 1, TICK_MS) == 0;
+            silent = poll(&polled, 1, CLI_TICK_MS) == 0;
+            size_t had = worker->in.count - worker->in.first;
+            bool lives = !silent || cli_worker_lives(&worker->process); /* before the last look at the channel */
             state = wire_read(worker->process.channel, &worker->in, false);
+            over = !lives && worker->in.count - worker->in.first == had;
         }
         if (state == WIRE_BAD) return lose(worker, "the worker process: %s", worker->in.why);
-        if (state == WIRE_OVER) {
+        if (state == WIRE_OVER || over) {
             cli_worker_end(&worker->process, false, worker->why);
             worker->lost_file = worker->process.exit_code == CLI_LOST_MODEL_FILE;
             if (worker->lost_file) snprintf(worker->why, sizeof worker->why, MODEL_FILE_LOST, worker->model);
@@ -146,7 +111,7 @@ static enum run_outcome await_frame(struct run_worker *worker, enum stage stage,
         }
         if (silent && is_stuck(worker, stage))
             return lose(worker, "the driver did not answer for %.1f s; the worker process was killed",
-                        (double)worker->silent_ns * 1e-9);
+                        (double)worker->silence.silent_ns * 1e-9);
     }
 }
 
@@ -161,25 +126,6 @@ static enum run_outcome take_failure(struct run_worker *worker, struct wire_body
 
 /* ---- open, answer, close ---- */
 
-static int64_t option_ns(const struct rf_runtime *runtime, const char *name) {
-    const char *text = rf_runtime_option(runtime, name);
-    return text ? strtoll(text, NULL, 10) * MS : 0;
-}
-
-/* Twice the library's deadline, because a run may consist of several waits. With --duty the device, and so the
- * worker, is idle for a multiple of the time that it works. */
-static rf_status find_patience(struct run_worker *worker, const struct run_options *options,
-                               struct run_failure *failure) {
-    struct rf_runtime *runtime = NULL;
-    rf_status status = rf_runtime_create(NULL, &runtime);
-    if (status) return run_fail_status(failure, status);
-    worker->patience_ns = 2 * option_ns(runtime, "RF_TIMEOUT_MS") + MARGIN_NS;
-    if (options->model.duty_percent) worker->patience_ns = worker->patience_ns * 100 / options->model.duty_percent;
-    worker->probe_ns = option_ns(runtime, "RF_PROBE_TIMEOUT_MS");
-    rf_runtime_destroy(&runtime);
-    return RF_OK;
-}
-
 enum run_outcome run_worker_open(struct run_worker *worker, const struct run_options *options,
                                  struct run_failure *failure) {
     *worker = (struct run_worker){.process = {.channel = -1}, .model = options->model.model};
@@ -193,8 +139,9 @@ enum run_outcome run_worker_open(struct run_worker *worker, const struct run_opt
     arguments[0] = options->given[0];
     arguments[1] = "--in-worker";
     memcpy(arguments + 2, options->given + 1, count * sizeof *arguments);
-    rf_status status = find_patience(worker, options, failure);
-    char why[256];
+    rf_status status = cli_patience(options->model.duty_percent, &worker->patience_ns, &worker->probe_ns);
+    if (status) run_fail_status(failure, status);
+    char why[CLI_WHY_BYTES];
     if (!status && (status = cli_worker_start(arguments, &worker->process, why)))
         run_fail(failure, status, CLI_FAILED, "%s", why);
     free(arguments);
@@ -292,7 +239,7 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
 enum run_outcome run_worker_close(struct run_worker *worker, struct run_failure *failure) {
     struct wire_body body;
     enum run_outcome outcome = RUN_DONE;
-    char ignored[256];
+    char ignored[CLI_WHY_BYTES];
     if (worker->process.pid) {
         run_forget_interrupts();
         wire_begin(&worker->out, WIRE_QUIT);

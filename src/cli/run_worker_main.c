@@ -245,7 +245,6 @@ int run_worker_main(const struct run_options *options, int channel) {
     struct model_options model = options->model;
     struct run_info info;
     struct run_failure failure = {0};
-    model.in_worker = false; /* model_open must not take the channel for a report */
     model.is_run_worker = true;
     if (!getenv("RF_LOG")) cli_log_to(hold_back, &worker);
     wire_send_hello(channel, &worker.out);

@@ -466,7 +466,7 @@ static bool count_lease(void *user, const struct rf_lease_info *lease) {
 /* Another process opens the device with a part of this lease. Its result is read until it ends. */
 static enum selftest_mark run_lent(struct selftest *test, const char *spec) {
     struct cli_worker worker = {0};
-    char number[16], why[256], line[SELFTEST_TEXT_MAX + 16];
+    char number[16], why[CLI_WHY_BYTES], line[SELFTEST_TEXT_MAX + 16];
     enum selftest_mark mark =
         selftest_say(test, SELFTEST_FAILED, "the process that was lent a part ended without a result");
     snprintf(number, sizeof number, "%d", test->info.index);

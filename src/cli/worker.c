@@ -1,16 +1,16 @@
-/* The worker: this program again, as a process that its GPU may take down. A vendor's runtime can abort the process,
- * or hang in a call that no deadline reaches; the command survives and says what happened.
+/* Starting a worker and ending it; see worker.h.
  *
  * Must not block in waitpid: a process that hangs inside the kernel does not even end on SIGKILL, and the command
  * that killed it must go on. */
 #include "cli.h"
+#include "worker_impl.h"
+#include "base/keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,8 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS 10
-#define END_MS 2000
+/* How long a worker has to exit by itself, with the driver's exit handlers, and how long the kernel has to end the
+ * keeper. A start is the start of a program, on whatever the machine is busy with. */
+enum { EXIT_MS = 5000, KILL_MS = 2000, START_MS = 120000 };
 
 extern char **environ;
 
@@ -30,175 +31,189 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A worker with a channel talks through that alone: it reads no input, what it or a driver prints goes to standard
- * error, and Ctrl-C, which the terminal sends to all processes, is left to its command. */
-static int start(const char *const *arguments, int end, bool with_channel, pid_t *pid) {
+/* ---- starting ---- */
+
+/* The environment, with the mark of a worker instead of one that is there already. The caller frees the array. */
+static char **make_environment(char *mark) {
+    size_t count = 0, kept = 0;
+    while (environ[count]) count++;
+    char **made = malloc((count + 2) * sizeof *made);
+    for (size_t i = 0; made && i < count; i++)
+        if (strncmp(environ[i], WORKER_MARK "=", sizeof WORKER_MARK) != 0) made[kept++] = environ[i];
+    if (!made) return NULL;
+    made[kept++] = mark;
+    made[kept] = NULL;
+    return made;
+}
+
+static int spawn_with(char *const *argv, char *const *environment, int end, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    int error = posix_spawn_file_actions_init(&actions);
+    if (error) return error;
+    error = posix_spawnattr_init(&attributes);
+    if (!error) {
+        error = posix_spawn_file_actions_adddup2(&actions, end, WORKER_FD);
+        if (!error) error = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        if (!error) error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+        if (!error) error = posix_spawnattr_setpgroup(&attributes, 0);
+        if (!error) error = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+        if (!error) error = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, argv, environment);
+        posix_spawnattr_destroy(&attributes);
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    return error == EBADF ? EMFILE : error; /* RLIMIT_NOFILE is not above WORKER_FD */
+}
+
+static void make_mark(char mark[64]) {
+    snprintf(mark, 64, WORKER_MARK "=%d", (int)getpid());
+}
+
+static int spawn(const char *const *arguments, int end, pid_t *pid) {
+    char mark[64];
     size_t count = 0;
     while (arguments[count]) count++;
     const char **argv = malloc((count + 2) * sizeof *argv);
-    if (!argv) return ENOMEM;
-    argv[0] = "rocmforge";
-    memcpy(argv + 1, arguments, (count + 1) * sizeof *argv);
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t blocked;
-    int error = posix_spawn_file_actions_init(&actions);
-    if (error) {
-        free(argv);
-        return error;
+    make_mark(mark);
+    char **environment = make_environment(mark);
+    int error = ENOMEM;
+    if (argv && environment) {
+        argv[0] = "rocmforge";
+        memcpy(argv + 1, arguments, (count + 1) * sizeof *argv);
+        error = spawn_with((char *const *)(uintptr_t)argv, environment, end, pid);
     }
-    error = posix_spawnattr_init(&attributes);
-    if (!error) error = posix_spawn_file_actions_adddup2(&actions, end, CLI_REPORT_FD);
-    if (!error && with_channel) {
-        pthread_sigmask(SIG_SETMASK, NULL, &blocked);
-        sigaddset(&blocked, SIGINT);
-        posix_spawnattr_setsigmask(&attributes, &blocked);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-        error = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        if (!error) error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    }
-    if (!error) error = posix_spawn(pid, "/proc/self/exe", &actions, &attributes, (char *const *)argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
+    free(environment);
     free(argv);
     return error;
 }
 
-FILE *cli_worker_report(void) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a worker must not outlive its command */
-    if (fcntl(CLI_REPORT_FD, F_SETFD, FD_CLOEXEC) != 0) return NULL;
-    return fdopen(CLI_REPORT_FD, "w");
+/* The first thing on the channel is the worker's process id, or an errno below zero. Returns 0 or the errno. */
+static int await_worker(int channel, pid_t *pid) {
+    int32_t number = 0;
+    int64_t deadline = now_ms() + START_MS;
+    for (;;) {
+        struct pollfd polled = {.fd = channel, .events = POLLIN};
+        int64_t left = deadline - now_ms();
+        if (left <= 0) return ETIMEDOUT;
+        if (poll(&polled, 1, (int)left) <= 0) continue;
+        ssize_t count = recv(channel, &number, sizeof number, MSG_WAITALL);
+        if (count < 0 && errno == EINTR) continue;
+        if (count != sizeof number) return ECHILD;
+        if (number <= 0) return -number;
+        *pid = number;
+        return 0;
+    }
+}
+
+rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[CLI_WHY_BYTES]) {
+    int ends[2];
+    char ignored[CLI_WHY_BYTES];
+    *worker = (struct cli_worker){.channel = -1, .exit_code = -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        snprintf(why, CLI_WHY_BYTES, "no socket for the worker process: %s", strerror(errno));
+        return RF_E_IO;
+    }
+    /* Whoever started this command may ignore SIGCHLD; then nobody would learn how workers end. */
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* for clean_up */
+    fflush(NULL);
+    int error = spawn(arguments, ends[1], &worker->keeper);
+    close(ends[1]);
+    worker->channel = ends[0];
+    if (!error) {
+        error = await_worker(ends[0], &worker->pid);
+        if (error) cli_worker_end(worker, true, ignored);
+    } else {
+        close(ends[0]);
+        worker->channel = -1;
+        worker->keeper = 0;
+    }
+    if (!error) return RF_OK;
+    snprintf(why, CLI_WHY_BYTES, "the worker process could not start: %s",
+             error == ECHILD ? "it ended at once" : strerror(error));
+    return RF_E_IO;
+}
+
+/* ---- ending ---- */
+
+bool cli_worker_lives(const struct cli_worker *worker) {
+    siginfo_t info = {0};
+    return worker->keeper > 0 && waitid(P_PID, (id_t)worker->keeper, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           !info.si_pid;
+}
+
+enum life { RUNNING, ENDED, UNKNOWN /* it was reaped by another wait */ };
+
+static enum life await_end(pid_t keeper, int64_t within_ms, int *wait_status) {
+    int64_t deadline = now_ms() + within_ms;
+    for (;;) {
+        pid_t ended = waitpid(keeper, wait_status, WNOHANG);
+        if (ended < 0 && errno == EINTR) continue;
+        if (ended) return ended == keeper ? ENDED : UNKNOWN;
+        if (now_ms() >= deadline) return RUNNING;
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+}
+
+/* After the keeper was killed: the worker gets SIGKILL and becomes a child of this process, and so does what the
+ * driver left. Whatever else this process has for children is not touched. False: the worker does not end. */
+static bool clean_up(pid_t worker) {
+    char mark[64];
+    int status, left;
+    int64_t deadline = now_ms() + RF_KEEPER_END_MS;
+    make_mark(mark);
+    /* What the worker started becomes ours at its end. */
+    bool ended = worker <= 0 || await_end(worker, RF_KEEPER_END_MS, &status) != RUNNING;
+    while ((left = rf_keeper_kill_children(mark)) && now_ms() < deadline)
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    return ended && !left;
 }
 
 /* Why a worker ended that should not have; wait_status is the one of waitpid. */
-static void explain_end(int wait_status, char why[256]) {
+static void explain_end(int wait_status, char why[CLI_WHY_BYTES]) {
     if (WIFSIGNALED(wait_status)) {
         const char *name = sigabbrev_np(WTERMSIG(wait_status));
-        snprintf(why, 256, "the worker process died of SIG%s, most likely inside the driver", name ? name : "?");
+        snprintf(why, CLI_WHY_BYTES, "the worker process died of SIG%s, most likely inside the driver",
+                 name ? name : "?");
     } else {
-        snprintf(why, 256, "the worker process ended with status %d, most likely inside the driver",
+        snprintf(why, CLI_WHY_BYTES, "the worker process ended with status %d, most likely inside the driver",
                  WEXITSTATUS(wait_status));
     }
 }
 
-rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
-                         char why[256]) {
-    int ends[2] = {-1, -1};
-    size_t length = 0;
-    pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) != 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) {
-        snprintf(why, 256, "no pipe: %s", strerror(errno));
-        return RF_E_IO;
-    }
-    fflush(NULL);
-    int error = start(arguments, ends[1], false, &pid);
-    close(ends[1]);
-    if (error) {
-        close(ends[0]);
-        snprintf(why, 256, "the worker process could not start: %s", strerror(error));
-        return RF_E_IO;
-    }
-    int64_t deadline = now_ms() + timeout_ms;
-    int wait_status = 0;
-    bool timed_out = false, open = true;
-    for (;;) {
-        pid_t ended = waitpid(pid, &wait_status, WNOHANG);
-        char data[4096];
-        ssize_t count;
-        while (open && (count = read(ends[0], data, sizeof data)) != 0) {
-            if (count < 0) break;
-            for (ssize_t i = 0; i < count && report && length + 1 < size; i++) report[length++] = data[i];
-        }
-        if (ended == pid) break;
-        if (!timed_out && now_ms() >= deadline) {
-            timed_out = true;
-            kill(pid, SIGKILL);
-        }
-        struct pollfd polled = {.fd = ends[0], .events = POLLIN};
-        open = poll(&polled, 1, TICK_MS) <= 0 || (polled.revents & POLLIN);
-        if (!open)
-            nanosleep(&(struct timespec){0, TICK_MS * 1000000},
-                      NULL); /* the worker closed the pipe but has not ended */
-    }
-    close(ends[0]);
-    if (report && size) report[length] = 0;
-    if (timed_out) {
-        snprintf(why, 256, "the driver did not answer within %.1f s; the worker process was killed",
-                 (double)timeout_ms / 1000);
-        return RF_E_TIMEOUT;
-    }
-    if (WIFSIGNALED(wait_status)) {
-        if (WTERMSIG(wait_status) == SIGPIPE) { /* the reader of its output closed the pipe */
-            *exit_code = CLI_FAILED;
-            return RF_OK;
-        }
-        if (WTERMSIG(wait_status) == SIGINT) {
-            snprintf(why, 256, "interrupted");
-            return RF_E_CANCELLED;
-        }
-        explain_end(wait_status, why);
-        return RF_E_DEVICE_LOST;
-    }
-    *exit_code = WEXITSTATUS(wait_status);
-    return RF_OK;
-}
-
-/* ---- with a channel ---- */
-
-rf_status cli_worker_start(const char *const *arguments, struct cli_worker *worker, char why[256]) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        snprintf(why, 256, "no socket for the worker process: %s", strerror(errno));
-        return RF_E_IO;
-    }
-    fflush(NULL);
-    int error = start(arguments, ends[1], true, &worker->pid);
-    close(ends[1]);
-    if (error) {
-        close(ends[0]);
-        snprintf(why, 256, "the worker process could not start: %s", strerror(error));
-        return RF_E_IO;
-    }
-    worker->channel = ends[0];
-    return RF_OK;
-}
-
-bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[256]) {
-    int64_t deadline = now_ms() + END_MS;
-    bool clean = false, known = false, killed = false;
-    int wait_status;
-    snprintf(why, 256, "the worker process was killed");
-    if (worker->pid <= 0) return false;
+bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BYTES]) {
+    pid_t keeper = worker->keeper, pid = worker->pid;
+    int status = 0;
+    bool killed = false;
+    snprintf(why, CLI_WHY_BYTES, "the worker process was killed");
+    if (keeper <= 0) return false;
     close(worker->channel); /* a worker that waits for its command notices that it is gone */
-    while (!known) {
-        pid_t ended = waitpid(worker->pid, &wait_status, WNOHANG);
-        if (ended < 0 && errno == EINTR) continue;
-        known = ended == worker->pid;
-        if (known || ended < 0) break; /* below zero: it was reaped by another wait */
-        if (at_once || now_ms() >= deadline) {
-            if (killed) break; /* it hangs inside the kernel, and ends when the kernel lets it */
-            kill(worker->pid, SIGKILL);
-            killed = true;
-            at_once = false;
-            deadline = now_ms() + END_MS;
-        }
-        nanosleep(&(struct timespec){0, 2000000}, NULL);
-    }
     *worker = (struct cli_worker){.channel = -1, .exit_code = -1};
-    if (known && !killed) {
-        if (WIFEXITED(wait_status)) worker->exit_code = WEXITSTATUS(wait_status);
-        clean = worker->exit_code == CLI_DONE;
-        explain_end(wait_status, why);
+    enum life life = await_end(keeper, at_once ? 0 : EXIT_MS, &status);
+    if (life == RUNNING) {
+        killed = true;
+        kill(keeper, SIGTERM); /* it kills everything, waits for that and ends */
+        life = await_end(keeper, RF_KEEPER_END_MS + KILL_MS, &status);
     }
-    return clean;
-}
-
-int cli_worker_channel(void) {
-    int type = 0;
-    socklen_t size = sizeof type;
-    if (getsockopt(CLI_REPORT_FD, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return -1;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int channel = fcntl(CLI_REPORT_FD, F_DUPFD_CLOEXEC, CLI_REPORT_FD + 1);
-    close(CLI_REPORT_FD);
-    return channel;
+    if (life == RUNNING) { /* it was stopped; its end is the worker's end */
+        kill(keeper, SIGKILL);
+        life = await_end(keeper, KILL_MS, &status);
+    }
+    bool left = life == ENDED && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !clean_up(pid);
+    if (left || life == RUNNING || (life == ENDED && WIFEXITED(status) && WEXITSTATUS(status) == RF_KEEPER_STUCK)) {
+        snprintf(why, CLI_WHY_BYTES,
+                 "the worker process was killed, but does not end: it hangs inside the kernel, and may hold GPU "
+                 "memory until the machine is restarted");
+        worker->stuck = true;
+        return false;
+    }
+    if (killed) return false;
+    if (life == UNKNOWN) {
+        snprintf(why, CLI_WHY_BYTES, "the worker process ended, and how is not known");
+        return false;
+    }
+    if (WIFEXITED(status)) worker->exit_code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) worker->exit_signal = WTERMSIG(status);
+    explain_end(status, why);
+    return worker->exit_code == CLI_DONE;
 }

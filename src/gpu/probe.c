@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-enum { MAX_ASKED = 2, REPORT_FD = 3, POLL_MS = 20, REAP_MS = 10000, FIRST_SPARE_FD = 10 };
+enum { MAX_ASKED = 2, REPORT_FD = 3, POLL_MS = 20, END_MS = 5000, REAP_MS = 10000, FIRST_SPARE_FD = 10 };
 
 enum life { LIFE_RUNNING, LIFE_ENDED, LIFE_FOREIGN /* reaped by other code */ };
 
@@ -317,22 +317,31 @@ static void listen_until(struct asked *asked, int count, int64_t deadline_ns) {
 
 /* ---- ending ---- */
 
-/* Kills the helpers that are left and their children, and reaps them. That takes no time, or a little on an
- * overloaded machine. A process that hangs inside the kernel dies later or never, and is left until this program
- * ends. */
+/* Waits until the helper has ended, or the time has come. */
+static void await_end(struct asked *asked, int64_t until_ns) {
+    for (look_at_life(asked); asked->life == LIFE_RUNNING && rf_now_ns() < until_ns; look_at_life(asked))
+        rf_sleep_ns(500000);
+}
+
+/* Ends the helpers that are left, and reaps them. On SIGTERM a helper kills all that its driver started, then ends.
+ * That takes no time, or a little on an overloaded machine. A helper that does not end is killed with its process
+ * group. A process that hangs inside the kernel dies later or never, and is left until this program ends. */
 static void finish_all(struct asked *asked, int count) {
+    int64_t end_ns = rf_deadline_after((int64_t)END_MS * 1000000);
+    int64_t give_up_ns = rf_deadline_after((int64_t)REAP_MS * 1000000);
     for (int i = 0; i < count; i++) {
         if (asked[i].fd >= 0) close(asked[i].fd);
         asked[i].fd = -1;
         if (asked[i].pid <= 0) continue;
         look_at_life(&asked[i]);
-        rf_assert(asked[i].pid > 1); /* -1 would mean every process */
-        if (asked[i].life == LIFE_FOREIGN)
-            asked[i].pid = 0;
-        else
-            kill(-asked[i].pid, SIGKILL);
+        if (asked[i].life == LIFE_RUNNING) kill(asked[i].pid, SIGTERM);
     }
-    int64_t give_up_ns = rf_deadline_after((int64_t)REAP_MS * 1000000);
+    for (int i = 0; i < count; i++) {
+        if (asked[i].pid <= 0) continue;
+        await_end(&asked[i], end_ns);
+        rf_assert(asked[i].pid > 1); /* -1 would mean every process */
+        if (asked[i].life != LIFE_FOREIGN) kill(-asked[i].pid, SIGKILL);
+    }
     for (int i = 0; i < count; i++) {
         while (asked[i].pid > 0) {
             pid_t reaped = waitpid(asked[i].pid, NULL, WNOHANG);

@@ -3,9 +3,11 @@
  * Called by rf_probe_run with options as NAME=VALUE arguments and a pipe as descriptor 3; without a pipe it writes to
  * standard output, for people who want to look. It announces each step before taking it, so that the caller knows
  * which step killed it. It creates no GPU context, leaves no core file, ends with its parent, and does not run the
- * driver's exit handlers, because some of them hang. */
+ * driver's exit handlers, because some of them hang. With a pipe, a keeper (base/keeper.h) stands between the caller
+ * and the process that asks: it ends as that process does, and leaves nothing that the driver started. */
 #include "gpu/probe_report.h"
 
+#include "base/keeper.h"
 #include "gpu/budget.h"
 #include "gpu/device_nodes.h"
 
@@ -35,14 +37,16 @@ enum { REPORT_FD = 3 };
 
 int main(int argc, char **argv) {
     struct rf_options *options = NULL;
+    bool has_pipe = fcntl(REPORT_FD, F_GETFD) >= 0;
     (void)argc;
+    if (has_pipe) rf_keeper_split(0); /* where no process can be had, this one asks by itself */
     forget_environment();
     if (rf_options_create((const char *const *)(argv + 1), &options) != RF_OK) {
         fprintf(stderr, "rocmforge-probe: %s\n", rf_error_text());
         return 2;
     }
     be_expendable(options);
-    _exit(rf_probe_helper(fcntl(REPORT_FD, F_GETFD) >= 0 ? REPORT_FD : STDOUT_FILENO, options));
+    _exit(rf_probe_helper(has_pipe ? REPORT_FD : STDOUT_FILENO, options));
 }
 
 int rf_probe_helper(int fd, const struct rf_options *options) {

@@ -30,6 +30,8 @@ enum behaviour {
     FLOOD,              /* garbage into every descriptor, for ever */
     FORGE,              /* writes an end of its own making into every descriptor */
     FORK_AND_EXIT,      /* leaves a process that keeps the report's pipe open */
+    DAEMON,             /* leaves a process in a session of its own with no descriptor, then good */
+    KILL_PARENT,        /* SIGKILL to its parent */
     COUNT_NEGATIVE,
     COUNT_HUGE,
     COUNT_ZERO,
@@ -78,6 +80,27 @@ static void write_everywhere(const char *text, size_t length) {
 
 static void never_return(void) {
     while (1) pause();
+}
+
+/* Returns when the process that stays has noted its pid. */
+static void leave_daemon(void) {
+    pid_t between = fork();
+    if (between > 0) {
+        waitpid(between, NULL, 0);
+        return;
+    }
+    setsid();
+    int ends[2];
+    char byte = 0;
+    (void)!pipe(ends);
+    if (fork() > 0) {
+        (void)!read(ends[0], &byte, 1);
+        _exit(0);
+    }
+    note_pid(getpid());
+    (void)!write(ends[1], &byte, 1);
+    for (int fd = 0; fd < 64; fd++) close(fd);
+    never_return();
 }
 
 EXPORT int hipInit(unsigned flags);
@@ -135,6 +158,11 @@ EXPORT int hipInit(unsigned flags) {
         note_pid(child);
         _exit(0);
     }
+    case DAEMON: leave_daemon(); break;
+    case KILL_PARENT:
+        kill(getppid(), SIGKILL);
+        never_return();
+        break;
     default: break;
     }
     return 0;

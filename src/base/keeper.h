@@ -1,0 +1,33 @@
+/* A keeper: a process between a program and the process that calls a driver for it.
+ *
+ * A driver may crash, hang, leave processes behind, or kill its parent. The program must survive all of that, and
+ * nothing may be left of it afterwards. So the process that the program starts splits in two before it loads a
+ * driver: the parent is the keeper, the child works. To the driver the keeper is the parent, and processes that the
+ * driver leaves behind become children of the keeper, which kills them.
+ *
+ * Compiled into rocmforge and rocmforge-probe; no part of the library. */
+#ifndef RF_BASE_KEEPER_H
+#define RF_BASE_KEEPER_H
+
+#include <sys/types.h>
+
+/* How long the keeper waits for what it has killed. A process that hangs inside the kernel dies later or never; then
+ * the keeper ends with this exit status. */
+enum { RF_KEEPER_END_MS = 10000, RF_KEEPER_STUCK = 125 };
+
+/* Call it before there is a second thread. parent: the process id of the program; if the program is gone already,
+ * this process ends. 0: not known.
+ *
+ * Returns 0 in the child only: it has the signal mask and the descriptors of before, a process group of its own, and
+ * gets SIGKILL when the keeper ends. The keeper never returns. It has no descriptor open and blocks every signal. It
+ * waits for the child to end, for SIGTERM, or for the end of the thread that started it; then it kills the child and
+ * all that the child left, and ends as the child did: with the same exit status or by the same signal.
+ *
+ * Returns an errno in the only process there is if the child cannot be made. */
+int rf_keeper_split(pid_t parent);
+
+/* Kills the children of this process that were started with 'mark', "NAME=VALUE", in their environment; NULL: all. It
+ * does not wait for their end. Returns how many there were. */
+int rf_keeper_kill_children(const char *mark);
+
+#endif
