@@ -6,6 +6,7 @@
  * driver's exit handlers, because some of them hang. */
 #include "gpu/probe_report.h"
 
+#include "base/descriptors.h"
 #include "gpu/budget.h"
 #include "gpu/device_nodes.h"
 
@@ -36,6 +37,7 @@ enum { REPORT_FD = 3 };
 int main(int argc, char **argv) {
     struct rf_options *options = NULL;
     (void)argc;
+    if (!rf_reserve_standard_fds()) return 1; /* a driver must not get one of them for a file of its own */
     forget_environment();
     if (rf_options_create((const char *const *)(argv + 1), &options) != RF_OK) {
         fprintf(stderr, "rocmforge-probe: %s\n", rf_error_text());

@@ -1,5 +1,6 @@
 /* Creates and destroys a runtime (see runtime.h). This file must not know what a GPU is. */
 #include "runtime/runtime.h"
+#include "base/descriptors.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -129,7 +130,7 @@ rf_status rf_runtime_injected_failure(struct rf_runtime *runtime) {
     while (left && !atomic_compare_exchange_weak(&runtime->fail_countdown, &left, left - 1)) continue;
     if (left != 1) return RF_OK;
     if (runtime->fail_path) {
-        int file = open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        int file = rf_open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (file >= 0) close(file);
     }
     return rf_fail(RF_E_BUDGET, "refused on purpose: RF_FAIL_ALLOC=%s",
