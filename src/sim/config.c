@@ -338,6 +338,7 @@ static bool apply_global(struct parser *parser, const char *key, char *value, bo
         config->version = (int)number;
         return true;
     }
+    if (strcmp(key, "rounding") == 0) return parse_flag(value, &config->rounding);
     if (strcmp(key, "stale") == 0) return parse_flag(value, &config->stale);
     if (strcmp(key, "trap") == 0) {
         if (strcmp(value, "abort") && strcmp(value, "error")) return false;

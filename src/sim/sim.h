@@ -167,7 +167,8 @@ struct sim_config {
     uint64_t delay_seed, delay_max_ns; /* 0: none */
     uint64_t pending_limit;            /* launches on a stream before the next one blocks */
     bool trap_abort;
-    bool stale; /* a capture that ended with an error stays on its stream, as in HIP before 7.14 */
+    bool rounding; /* every call leaves its thread rounding upward and flushing subnormal numbers */
+    bool stale;    /* a capture that ended with an error stays on its stream, as in HIP before 7.14 */
     int version;
     char shared[512], sysfs[512], kernels[1024], report[512];
 };
