@@ -67,6 +67,17 @@ int cli_fail(int code, const char *format, ...) RF_PRINTF(2, 3);
 int cli_fail_status(rf_status status, const char *what);
 int cli_exit_code(rf_status status);
 
+/* Standard output, as other tools treat it. A write that fails is reported and makes the command fail; if nobody
+ * reads the pipe any more, the command ends without a word, by SIGPIPE. */
+void cli_output_begin(void);
+/* Writes what is buffered. False: that, or something before it, could not be written. */
+bool cli_output_flush(void);
+/* The reader of the output is gone: ends this process by SIGPIPE. Returns if that signal was ignored by whoever
+ * started the command. */
+void cli_output_unread(void);
+/* At the end: the exit code, which is that of the command if all its output was written. */
+int cli_output_end(int code);
+
 /* The log callback of the command: prints lines on standard error. */
 void cli_log(void *user, enum rf_log_level level, const char *line);
 /* For rf_runtime_params.progress: one line on standard error that is written again and again; where that is no
@@ -85,7 +96,7 @@ const char *cli_bytes(uint64_t bytes);
  * descriptor CLI_REPORT_FD comes back in report (at most size - 1 bytes, ended by zero; report may be NULL). It is
  * killed at the deadline. RF_OK: it exited by itself, with *exit_code. Otherwise RF_E_TIMEOUT, RF_E_CANCELLED
  * (Ctrl-C), RF_E_DEVICE_LOST (killed by another signal) or RF_E_IO, with the reason in why. */
-#define CLI_REPORT_FD 197
+#define CLI_REPORT_FD 9
 rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char *report, size_t size, int *exit_code,
                          char why[256]);
 /* In the worker: where its report goes; NULL if this process is not a worker. Close it when done. */

@@ -61,7 +61,7 @@ static int start(const char *const *arguments, int end, bool with_channel, pid_t
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     free(argv);
-    return error;
+    return error == EBADF ? EMFILE : error; /* RLIMIT_NOFILE is not above CLI_REPORT_FD */
 }
 
 FILE *cli_worker_report(void) {
@@ -129,6 +129,7 @@ rf_status cli_worker_run(const char *const *arguments, int64_t timeout_ms, char 
     }
     if (WIFSIGNALED(wait_status)) {
         if (WTERMSIG(wait_status) == SIGPIPE) { /* the reader of its output closed the pipe */
+            cli_output_unread();
             *exit_code = CLI_FAILED;
             return RF_OK;
         }
@@ -198,7 +199,7 @@ int cli_worker_channel(void) {
     socklen_t size = sizeof type;
     if (getsockopt(CLI_REPORT_FD, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return -1;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int channel = fcntl(CLI_REPORT_FD, F_DUPFD_CLOEXEC, CLI_REPORT_FD + 1);
+    int channel = fcntl(CLI_REPORT_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     close(CLI_REPORT_FD);
     return channel;
 }
