@@ -234,7 +234,8 @@ static void ask_number(const struct rf_driver *driver, int handle, enum rf_drive
 
 /* Asks the kernel for free memory and display, since the driver would need a context. Kernel and driver count
  * reserved memory differently, so a free figure a little above the driver's total is cut to that total; one above the
- * kernel's own total is passed on, to be judged by the reader. */
+ * kernel's own total is passed on, to be judged by the reader. A discrete GPU has no more memory than the kernel
+ * says, whatever its driver says. */
 static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *nvml,
                        struct rf_probe_device *device) {
     struct rf_witness *witness = NULL;
@@ -242,6 +243,8 @@ static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *
     if (rf_witness_create_with(kind, sysfs, nvml, device->pci, device->uuid, &witness) != RF_OK) return;
     if (rf_witness_memory(witness, device->integrated, &free_bytes, &total_bytes) == RF_OK) {
         if (device->integrated && total_bytes > device->total_bytes) device->total_bytes = total_bytes;
+        if (!device->integrated && total_bytes && total_bytes < device->total_bytes)
+            device->total_bytes = total_bytes;
         if (free_bytes <= total_bytes && free_bytes > device->total_bytes) free_bytes = device->total_bytes;
         device->free_bytes = free_bytes;
     }

@@ -235,6 +235,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
     if (strcmp(key, "granularity") == 0) return parse_bytes(value, &device->granularity) && device->granularity > 0;
     if (strcmp(key, "integrated") == 0) return parse_flag(value, &device->integrated);
     if (strcmp(key, "display") == 0) return parse_flag(value, &device->display);
+    if (strcmp(key, "claims") == 0) return parse_bytes(value, &device->claims);
     if (strcmp(key, "blind") == 0) return parse_flag(value, &device->blind);
     *known = false;
     return false;

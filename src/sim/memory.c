@@ -259,6 +259,7 @@ hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     uint64_t used = figures.used_reported - (device->config->blind ? figures.desktop : 0);
     *total_bytes = figures.total;
     *free_bytes = used < figures.total ? figures.total - used : 0;
+    if (device->config->claims) *free_bytes = *total_bytes = device->config->claims;
     return SIM_OK;
 }
 

@@ -150,7 +150,8 @@ struct sim_device_config {
     int64_t late_ns;
     uint64_t pace_ns; /* how long a block takes by the clock of events; 0: its real time */
     bool integrated, display;
-    bool blind; /* hipMemGetInfo does not see the desktop */
+    bool blind;      /* hipMemGetInfo does not see the desktop */
+    uint64_t claims; /* what hipMemGetInfo says there is, all of it free; 0: the truth */
     struct sim_desktop_step steps[SIM_MAX_STEPS];
     int step_count;
     uint64_t walk_every, walk_seed, walk_low, walk_high; /* a new level after this many calls; 0: never */

@@ -79,6 +79,12 @@ RF_TEST(limits, no_process_and_no_thread, .timeout_ms = 300000) {
     }
 }
 
+/* A driver whose memory figures cannot be. */
+RF_TEST(limits, a_driver_that_claims_too_much, .timeout_ms = 300000) {
+    RF_EXPECT_INT(run_by("", SIM "RFSIM=claims=4194304TiB", ASK), 0);
+    expect_cpu_with_one_line("the driver says that 4 EiB of 4 EiB are free on a GPU of 16 GiB");
+}
+
 /* A lease that cannot be had, for whatever reason. */
 RF_TEST(limits, no_lease, .timeout_ms = 300000) {
     command_folder();
