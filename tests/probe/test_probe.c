@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include "../scratch.h"
+
 /* ---- a driver that behaves ---- */
 
 RF_TEST(probe, good_driver) {
@@ -124,8 +126,8 @@ static struct rf_probe_result *probe_hostile(const struct hostile *hostile) {
 }
 
 static void check_hostile(const struct hostile *hostile) {
-    char pids[] = "/tmp/rf-probe-pids-XXXXXX";
-    int file = mkstemp(pids);
+    char pids[SCRATCH_BYTES];
+    int file = scratch_file(pids, "probe-pids");
     RF_ASSERT(file >= 0);
     close(file);
     setenv("HOSTILE_PIDS", pids, 1);
