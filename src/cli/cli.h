@@ -1,7 +1,8 @@
 /* What the subcommands share: exit codes, options, messages, worker processes.
  *
  * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the name of the command. Only
- * public headers may be used, besides base/json.h and base/utf8.h: what the command can do, any program can. */
+ * public headers may be used, besides base/json.h, base/utf8.h and base/descriptors.h: what the command can do, any
+ * program can. */
 #ifndef RF_CLI_H
 #define RF_CLI_H
 
