@@ -509,7 +509,6 @@ static void prepare(struct run *run) {
     for (size_t i = 0; i < run->plan->count; i++)
         if (!run->plan->jobs[i].skip_tag) run->order[run->order_count++] = i;
     run->done = run->plan->count - run->order_count;
-    rf_test_sweep_folders();
     if (settings->fail_alloc && !(run->folder = rf_test_try_folder())) {
         rf_test_remark("no folder for --fail-alloc: %s", strerror(errno));
         run->folder = "/nowhere";
@@ -518,7 +517,7 @@ static void prepare(struct run *run) {
 }
 
 static void finish(struct run *run) {
-    rf_test_sweep_folders(); /* of tests that were killed */
+    rf_test_sweep_folders(); /* of tests that were killed, in this run or before it */
     free(run->deferred);
     free(run->order);
     free(run->children);

@@ -2,8 +2,7 @@
  *
  * The folder's name says whose it is: rf-test-NAMESPACE-PID-START-XXXXXX, with the inode of the pid namespace and the
  * start time of the process as the kernel counts it, so that another process with the same pid is not taken for the
- * owner. It is removed when its owner exits. A process that is killed removes nothing; a runner does it, before it
- * begins and when it ends.
+ * owner. It is removed when its owner exits. A process that is killed removes nothing; a runner does it, at its end.
  *
  * Must not remove anything else: only folders (no links) with such a name, of this user, whose owner was of this pid
  * namespace and is gone. */

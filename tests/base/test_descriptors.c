@@ -1,13 +1,16 @@
 /* Files that are opened while standard descriptors are closed. Each test closes its own process's. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <rocmforge/test.h>
 
+#include "../scratch.h"
 #include "base/descriptors.h"
 
 /* Closes those of 0 to 2 whose bit is set. */
@@ -69,6 +72,43 @@ RF_TEST(descriptors, nothing_is_opened_on_a_closed_standard_one) {
         fclose(file);
         open_all();
     }
+}
+
+/* Closing any descriptor of a file drops the record locks of the process on it: none may be closed on the way. */
+RF_TEST(descriptors, record_locks_survive_an_open) {
+    char path[SCRATCH_BYTES];
+    int locked = scratch_file(path, "locked");
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    RF_ASSERT_INT(fcntl(locked, F_SETLK, &lock), 0);
+    close_some(7);
+    int again = rf_open(path, O_RDWR | O_CLOEXEC, 0);
+    expect_high(again, true);
+    pid_t child = fork(); /* has no locks, and sees those of others */
+    RF_ASSERT(child >= 0);
+    if (!child) _exit(fcntl(locked, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 1);
+    int status = -1;
+    RF_ASSERT_INT(waitpid(child, &status, 0), child);
+    RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(again);
+    close(locked);
+}
+
+/* While one thread gives the numbers back that it held, another opens. */
+static void *open_often(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 20000; i++) {
+        int fd = rf_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+        RF_ASSERT(fd > 2);
+        close(fd);
+    }
+    return NULL;
+}
+RF_TEST(descriptors, threads_get_none_either, .timeout_ms = 300000) {
+    pthread_t threads[4];
+    close_some(7);
+    for (int i = 0; i < 4; i++) RF_ASSERT_INT(pthread_create(&threads[i], NULL, open_often, NULL), 0);
+    for (int i = 0; i < 4; i++) RF_ASSERT_INT(pthread_join(threads[i], NULL), 0);
+    RF_EXPECT_INT(closed_now(), 7);
 }
 
 RF_TEST(descriptors, reserved_ones_still_fail) {

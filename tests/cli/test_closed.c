@@ -11,6 +11,8 @@
 
 #include "run_testing.h"
 
+#include "../scratch.h"
+
 #define SIM "RF_DRIVER=sim RF_LEASE_DIR=leases "
 #define NOT_WRITTEN "rocmforge: standard output could not be written: Bad file descriptor\n"
 
@@ -137,29 +139,40 @@ static void expect_closed(const char *when) {
     }
 }
 
-/* A program with all three closed opens a runtime, a GPU with its lease, and a model, and has an answer. */
+/* A program with all three closed opens a runtime, a GPU with its lease, and a model, and has an answer. The
+ * simulated driver opens a file when it starts, as real ones do. */
 RF_TEST(closed, the_library_takes_none_of_them, .timeout_ms = 300000) {
-    static const struct where places[] = {{.label = "cpu"}, {.label = "gpu", .rfsim = ""}};
+    static const char *const places[] = {"cpu", "gpu"};
+    char leases[SCRATCH_BYTES + 16], shared[SCRATCH_BYTES + 16];
     need_folder();
-    setenv("RF_LEASE_DIR", "leases", 1);
+    snprintf(leases, sizeof leases, "RF_LEASE_DIR=%s", scratch_path("leases"));
+    snprintf(shared, sizeof shared, "shared=%s", scratch_path("shared"));
+    gpu_need_simulated(shared);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        struct infer infer;
+        RF_PARAMS(struct rf_engine_params, params);
+        struct gpu gpu = {0};
+        struct rf_engine *engine = NULL;
+        struct rf_session *session = NULL;
         int kept[3];
-        const int32_t prompt[] = {script_byte('?')};
+        int32_t token = script_byte('?');
         for (int fd = 0; fd < 3; fd++) {
             kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 100);
             close(fd);
         }
-        infer_open(&infer, &places[i], &(struct rf_engine_params){.model = scratch_path("model.gguf")});
+        gpu_make_runtime(&gpu, (const char *const[]){leases, NULL});
+        params.runtime = gpu.runtime;
+        params.model = scratch_path("model.gguf");
+        params.device = places[i];
+        RF_ASSERT_OK(rf_engine_open(&params, &engine));
         expect_closed("the model is open");
-        struct rf_session *session = infer_session(&infer);
-        float *logits = infer_rows(&infer, 1);
-        RF_ASSERT_OK(rf_session_eval(session, prompt, 1, true, logits));
+        RF_ASSERT_OK(rf_session_create(engine, &session));
+        RF_ASSERT_OK(rf_session_eval(session, &token, 1, false, NULL));
+        RF_ASSERT_OK(rf_session_sample(session, NULL, &token));
         RF_EXPECT(write(1, "x", 1) == -1 && errno == EBADF);
-        expect_closed("logits were computed");
-        free(logits);
+        expect_closed("a token was drawn");
         rf_session_destroy(&session);
-        infer_close(&infer);
+        RF_ASSERT_OK(rf_engine_close(&engine));
+        rf_runtime_destroy(&gpu.runtime);
         expect_closed("the model is closed");
         for (int fd = 0; fd < 3; fd++)
             if (kept[fd] >= 0) {
@@ -167,6 +180,7 @@ RF_TEST(closed, the_library_takes_none_of_them, .timeout_ms = 300000) {
                 close(kept[fd]);
             }
     }
+    RF_EXPECT(strstr(lease_file(), "gpu-") != NULL); /* the lease was there */
 }
 
 /* ---- a reader that has left ---- */

@@ -163,8 +163,8 @@ RF_TEST(model_commands, budgets_that_make_no_sense) {
 
 /* Every command that takes a budget refuses a malformed one, and malformed options, where there is no GPU too. */
 RF_TEST(model_commands, budgets_that_make_no_sense_without_a_gpu) {
-    static const char *const commands[] = {"run -p x -n 1 -m", "bench " ROUND " -m", "logits --tokens 1 --out x -m",
-                                           "info"};
+    static const char *const commands[] = {"run -p x -n 1 -m", "bench " ROUND " -m",
+                                           "logits --tokens 1 --out /dev/null -m", "info"};
     static const char *const places[] = {"auto", "cpu"};
     for (size_t i = 0; i < RF_COUNT(commands); i++)
         for (size_t k = 0; k < RF_COUNT(places); k++) {
