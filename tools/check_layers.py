@@ -5,6 +5,7 @@
   - an #include of another layer's private header, NAME_impl.h
   - a device-wide wait or a reset, by any name, outside the simulated driver that traps them
   - a call in the library that ends the process or prints, outside src/base/assert.c
+  - a call in the library that opens a descriptor, which may be 0, 1 or 2, outside src/base/descriptors.c
   - with --library FILE: such a name, or anything of the checks of src/base/assert.h, in the built library
   - with --checked-library FILE (of a build with the option 'checks'): such a name, or no checks
 
@@ -34,12 +35,13 @@ LAYERS = {
 }
 EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("sim", "base/assert.h"), ("testing", "base/assert.h"),
                   # they depend on nothing else in the library and are compiled into the command and the harness
-                  ("cli", "base/json.h"), ("cli", "base/utf8.h"), ("cli", "base/keeper.h"),
-                  ("testing", "base/json.h"), ("testing", "base/utf8.h"),
+                  ("cli", "base/json.h"), ("cli", "base/utf8.h"), ("cli", "base/keeper.h"), ("cli", "base/descriptors.h"),
+                  ("testing", "base/json.h"), ("testing", "base/utf8.h"), ("testing", "base/descriptors.h"),
                   ("testing", "base/struct_size.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c", "src/base/keeper.c"}  # parts of programs, not of the library
+DESCRIPTORS = "src/base/descriptors.c"  # opens what the library opens
 ASSERT = "src/base/assert.c"  # a failed check prints its place and aborts; compiled by the option 'checks' only
 CHECK_MARKS = ["rf_assert_failed", "it is a defect of ROCmForge", "rf_pool_is_valid", "rf_timeline_is_valid",
                "rf_ledger_is_valid", "rf_lease_table_is_valid", "rf_graph_is_valid", "rf_plan_is_valid"]
@@ -50,6 +52,9 @@ BANNED = ["hipDeviceSynchronize", "cuCtxSynchronize", "hipDeviceReset", "cuDevic
 BANNED_TAILS = ["DeviceSynchronize", "CtxSynchronize", "DeviceReset", "PrimaryCtxReset"]
 ENDS_PROCESS = re.compile(r"(?<![\w>.])(abort|exit|_exit|_Exit|quick_exit)\s*\(")
 PRINTS = re.compile(r"(?<![\w>.])(printf|vprintf|puts|putchar|perror)\s*\(|(?<!\w)(stderr|stdout)(?!\w)")
+OPENS = re.compile(r"(?<![\w>.])(open|open64|openat|creat|fopen|freopen|opendir|pipe|pipe2|socket|socketpair|accept|accept4|"
+                   r"memfd_create|shm_open|eventfd|signalfd|timerfd_create|epoll_create1?|inotify_init1?|dup|dup2|dup3|"
+                   r"mkstemp|mkostemp|tmpfile|popen)\s*\(")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 
@@ -113,6 +118,9 @@ def check_file(path, layer, problems):
             problems.append(f"{path}:{line_of(code, match.start())}: {match.group(1)}() ends the caller's process")
         for match in PRINTS.finditer(code):
             problems.append(f"{path}:{line_of(code, match.start())}: the library never prints")
+        for match in OPENS.finditer(code) if path.replace(os.sep, "/") != DESCRIPTORS else ():
+            problems.append(f"{path}:{line_of(code, match.start())}: {match.group(1)}() may return descriptor 0, 1 or 2: "
+                            "use base/descriptors.h")
 
 
 def check_library(path, checked, problems):
@@ -178,6 +186,12 @@ PLANTED = [  # file, content, what is said of it (None: nothing)
     ("src/base/assert.h", "static inline void f(void) { abort(); }\n", "ends the caller's process"),
     ("src/gpu/assert.c", "void f(void) { abort(); }\n", "ends the caller's process"),
     ("src/base/b.c", "void f(void) { puts(x); }\n", "never prints"),
+    ("src/gpu/a.c", "int f(void) { return open(path, O_RDONLY); }\n", "may return descriptor 0, 1 or 2"),
+    ("src/gguf/a.c", "int f(void) { return memfd_create(name, 0); }\n", "may return descriptor 0, 1 or 2"),
+    ("src/gpu/a.c", "int f(void) { return rf_open(path, O_RDONLY, 0) + x->open(y) + g(\"open(\"); }\n", None),
+    ("src/base/descriptors.c", "int f(void) { return open(path, O_RDONLY); }\n", None),
+    ("src/base/a.c", "int f(void) { return open(path, O_RDONLY); }\n", "may return descriptor 0, 1 or 2"),
+    ("src/cli/a.c", "int f(void) { return open(path, O_RDONLY); }\n", None),
     ("src/sim/a.c", '#include "base/assert.h"\n', None),
     ("src/sim/a.c", '#include "base/base.h"\n', "sim may not use base"),
     ("src/testing/a.c", '#include "base/assert.h"\n', None),

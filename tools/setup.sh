@@ -2,7 +2,7 @@
 # Installs what is missing to build and test, by package name, on Debian and Ubuntu.
 #
 #   tools/setup.sh        what `make run` and `make test` need
-#   tools/setup.sh --ci   also what the sanitizer builds and the checks need
+#   tools/setup.sh --ci   also what the sanitizer builds, the fuzzers and the checks need
 #
 # Does nothing, quickly, where all is present. Needs root or a sudo that asks no password;
 # without either it prints the one command and exits with 1.
@@ -42,7 +42,13 @@ if $ci; then
     need g++ g++
     need clang-format-19 clang-format-19
     need binutils strings
-    need_file libclang-rt-19-dev "$(clang-19 --print-resource-dir 2>/dev/null || echo /nonexistent)/lib/linux/libclang_rt.tsan-$(uname -m).a"
+    # The sanitizers, and libFuzzer for `make fuzz`. clang-19 comes without them where recommended packages are left out.
+    runtimes="$(clang-19 --print-resource-dir 2>/dev/null || echo /nonexistent)/lib/linux"
+    for runtime in asan fuzzer tsan; do
+        [ -e "$runtimes/libclang_rt.$runtime-$(uname -m).a" ] && continue
+        missing="$missing libclang-rt-19-dev"
+        break
+    done
 fi
 
 optional=

@@ -72,7 +72,7 @@ typedef enum rf_status {
     RF_E_DRIVER,        /* the driver answered with an error that is not fatal */
     RF_E_UNSUPPORTED,   /* not offered by this driver, device or build */
     RF_E_NOT_FOUND,     /* no such kernel, option, file */
-    RF_E_CORRUPT,       /* a guard band was overwritten */
+    RF_E_CORRUPT,       /* a guard band was overwritten, or logits are not numbers */
     RF_E_IO,            /* a file or pipe failed */
     RF_E_CLOSED,        /* the device behind the handle was closed */
     RF_E_CANCELLED,     /* the caller asked for it to stop */

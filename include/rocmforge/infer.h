@@ -127,7 +127,12 @@ struct rf_sample_params {
     uint64_t seed;
 };
 /* Samples a token from the logits of the last token evaluated, on the device if they are there. The same logits,
- * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token. */
+ * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token.
+ * RF_E_CORRUPT: the logits are not numbers, because the model is damaged or the device computes wrongly. That is
+ * noticed where nothing is left to draw; in logits that are on the host, and in the first ones after several tokens
+ * were evaluated at once, by a single one that is NaN or infinite. -inf alone is a number here: a token that is never
+ * drawn.
+ */
 RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 
 struct rf_generate_params {

@@ -354,6 +354,14 @@ RF_API void rf_fixture_configure(const struct rf_fixture_params *params);
 /* Sets the images only. */
 RF_API void rf_fixture_images(const struct rf_kernel_image *images, const int *groups, size_t count);
 
+/* ---- files ----------------------------------------------------------------------------------------- */
+
+/* A private folder for the files of this process, made at the first call: in TMPDIR, else in /tmp. It is removed when
+ * the process exits; if the process is killed, at the end of the run, or of the next one. The name is shorter than
+ * RF_TEST_FOLDER_BYTES; a forked child has its parent's folder. */
+#define RF_TEST_FOLDER_BYTES 192
+RF_API const char *rf_test_folder(void);
+
 /* ---- random input ---------------------------------------------------------------------------------- */
 
 /* The seed of this run: from --seed or RF_TEST_SEED, else chosen at random; it is printed when a test fails. */

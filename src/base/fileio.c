@@ -1,6 +1,7 @@
 /* Reads small files as text: those of sysfs, procfs and control groups. It must not block, because a path given by an
  * option may name a pipe. */
 #include "base/base.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@ static bool is_space(char c) {
 
 rf_status rf_read_text(const char *path, char *text, size_t size) {
     if (!path || !text || size == 0) return rf_fail(RF_E_INVALID, "rf_read_text needs a path and a buffer");
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = rf_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) return fail_errno("opening", path, errno);
     /* Reads into memory of our own first, so that text stays untouched if a later read fails. */
     char *content = malloc(size);

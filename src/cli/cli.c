@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,34 @@ int cli_fail(int code, const char *format, ...) {
     fputc('\n', stderr);
     va_end(args);
     return code;
+}
+
+/* ---- standard output ---- */
+
+static bool pipe_signal_ignored; /* by whoever started the command */
+static int output_error;         /* of the first write that failed, if cli_output_flush saw it */
+
+void cli_output_begin(void) {
+    struct sigaction action;
+    pipe_signal_ignored = sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool cli_output_flush(void) {
+    if (fflush(stdout) != 0 && !output_error) output_error = errno;
+    return !output_error && !ferror(stdout);
+}
+
+void cli_output_unread(void) {
+    if (pipe_signal_ignored) return;
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+}
+
+int cli_output_end(int code) {
+    if (cli_output_flush()) return code;
+    if (output_error == EPIPE) cli_output_unread();
+    return cli_fail(CLI_FAILED, "standard output could not be written%s%s", output_error ? ": " : "",
+                    output_error ? strerror(output_error) : "");
 }
 
 int cli_exit_code(rf_status status) {

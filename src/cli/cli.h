@@ -1,8 +1,8 @@
 /* What the subcommands share: exit codes, options, messages; worker.h has the worker processes.
  *
  * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the name of the command. Only
- * public headers may be used, besides base/json.h, base/utf8.h and base/keeper.h: what the command can do, any
- * program can. */
+ * public headers may be used, besides json.h, utf8.h, keeper.h and descriptors.h of src/base: what the command can
+ * do, any program can. */
 #ifndef RF_CLI_H
 #define RF_CLI_H
 
@@ -68,6 +68,17 @@ int cli_fail(int code, const char *format, ...) RF_PRINTF(2, 3);
  * CLI_ABSENT if a driver or device is missing, CLI_USAGE for a malformed option, else CLI_FAILED. */
 int cli_fail_status(rf_status status, const char *what);
 int cli_exit_code(rf_status status);
+
+/* Standard output, as other tools treat it. A write that fails is reported and makes the command fail; if nobody
+ * reads the pipe any more, the command ends without a word, by SIGPIPE. */
+void cli_output_begin(void);
+/* Writes what is buffered. False: that, or something before it, could not be written. */
+bool cli_output_flush(void);
+/* The reader of the output is gone: ends this process by SIGPIPE. Returns if that signal was ignored by whoever
+ * started the command. */
+void cli_output_unread(void);
+/* At the end: the exit code, which is that of the command if all its output was written. */
+int cli_output_end(int code);
 
 /* The log callback of the command: prints lines on standard error. */
 void cli_log(void *user, enum rf_log_level level, const char *line);

@@ -59,6 +59,8 @@ static rf_status round_once(struct rf_session *session, const struct rf_engine_i
         }
         *answer_rate = (double)answer / (seconds_now() - start);
     }
+    int32_t ignored;
+    if (!status) status = rf_session_sample(session, NULL, &ignored); /* fails if the logits are not numbers */
     free(tokens);
     return status;
 }

@@ -67,8 +67,12 @@ int cmd_info(int argc, char **argv) {
     code = model_check("info", &model);
     if (code != CLI_GO_ON) return code;
     if (model.in_worker) return report_plan(&model);
+    struct rf_runtime *runtime = NULL;
+    rf_status status = rf_runtime_create(NULL, &runtime);
+    if (status) return cli_fail_status(status, "info"); /* a malformed option, such as RF_BUDGET */
+    rf_runtime_destroy(&runtime);
     struct rf_gguf *gguf = NULL;
-    rf_status status = rf_gguf_open(argv[1], &gguf);
+    status = rf_gguf_open(argv[1], &gguf);
     /* A file that is malformed or missing is a failure, not wrong usage. */
     if (status) return cli_fail(CLI_FAILED, "info: %s (%s)", rf_error_text(), rf_status_name(status));
     struct plan plan = {.info = {.struct_size = sizeof plan.info}};

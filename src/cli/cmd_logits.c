@@ -2,6 +2,8 @@
 #include "model.h"
 
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +66,24 @@ static int finish_rows(struct rows *rows, int code) {
     return code;
 }
 
+/* Says so if some of a row are not numbers; -inf alone is a number here: a token that is never drawn. */
+static int check_rows(const float *logits, size_t rows, size_t columns) {
+    for (size_t row = 0; row < rows; row++) {
+        size_t wrong = 0, lowest = 0;
+        for (size_t i = 0; i < columns; i++) {
+            wrong += !(logits[row * columns + i] <= FLT_MAX);
+            lowest += logits[row * columns + i] == -INFINITY;
+        }
+        if (!wrong && lowest < columns) continue;
+        return cli_fail(
+            CLI_FAILED,
+            "logits: position %zu: %zu of %zu logits are not numbers; the model file is damaged, or the "
+            "device computes wrongly: get the file again, or try rocmforge selftest and --device cpu (%s)",
+            row, wrong ? wrong : lowest, columns, rf_status_name(RF_E_CORRUPT));
+    }
+    return CLI_DONE;
+}
+
 /* rows: NULL in the worker, where they go to the command. */
 static int run(const struct model_options *options, const int32_t *tokens, size_t count, struct rows *rows,
                int64_t chunk) {
@@ -92,6 +112,8 @@ static int run(const struct model_options *options, const int32_t *tokens, size_
         code = cli_fail_status(status, "logits");
     else if (!logits)
         code = cli_fail(CLI_FAILED, "logits: no memory for %zu rows of %u", count, info.vocabulary);
+    else if ((code = check_rows(logits, count, info.vocabulary)) != CLI_DONE)
+        ;
     else if (rows)
         code = write_rows(rows, logits, count * info.vocabulary * sizeof *logits) ? CLI_DONE : CLI_FAILED;
     else

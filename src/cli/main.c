@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/descriptors.h"
+
 static int cmd_help(int argc, char **argv);
 static int cmd_version(int argc, char **argv);
 
@@ -43,7 +45,8 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    int code;
+    if (!rf_reserve_standard_fds()) return CLI_FAILED; /* nothing could be said where errors are read */
+    cli_output_begin();
     if (!cli_worker_enter()) return CLI_FAILED;
     if (argc < 2) {
         show_commands(stderr);
@@ -51,9 +54,7 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) argv[1] = "help";
     if (strcmp(argv[1], "--version") == 0) argv[1] = "version";
-    code = run_command(argc - 1, argv + 1);
-    if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail(CLI_FAILED, "standard output could not be written");
-    return cli_worker_finish(code);
+    return cli_worker_finish(cli_output_end(run_command(argc - 1, argv + 1)));
 }
 
 static int cmd_version(int argc, char **argv) {

@@ -2,6 +2,7 @@
  */
 #include "run.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +11,9 @@
 #include <editline/readline.h>
 #endif
 
-static char *read_line(bool terminal) {
+/* NULL: the input ended, or *error says why it cannot be read. */
+static char *read_line(bool terminal, int *error) {
+    *error = 0;
 #ifdef RF_HAVE_EDITLINE
     if (terminal) {
         char *line = readline("> ");
@@ -27,6 +30,7 @@ static char *read_line(bool terminal) {
     size_t capacity = 0;
     ssize_t length = getline(&line, &capacity, stdin);
     if (length < 0) {
+        *error = ferror(stdin) && errno != EINTR ? errno : 0; /* EINTR: Ctrl-C */
         free(line);
         return NULL;
     }
@@ -84,13 +88,16 @@ int run_chat(struct run_source *source, const struct run_options *options) {
     for (bool first = true; kept && code == CLI_DONE && !ferror(stdout); first = false) {
         run_forget_interrupts();
         run_catch_interrupts(true);
-        char *line = first && options->prompt ? strdup(options->prompt) : read_line(terminal);
+        int input_error = 0;
+        char *line = first && options->prompt ? strdup(options->prompt) : read_line(terminal, &input_error);
         run_catch_interrupts(false);
         if (!line && run_interrupts() && terminal) { /* Ctrl-C discards the line and does not end the chat */
             clearerr(stdin);
             fputc('\n', stderr);
             continue;
         }
+        if (!line && input_error)
+            code = cli_fail(CLI_FAILED, "run: standard input could not be read: %s", strerror(input_error));
         if (!line || !*line) {
             free(line);
             break;

@@ -94,7 +94,7 @@ static bool show_text(void *user, const char *text, size_t bytes) {
     answer->text_bytes += bytes;
     answer->text[answer->text_bytes] = 0;
     fwrite(text, 1, bytes, stdout);
-    return fflush(stdout) == 0 && !ferror(stdout);
+    return cli_output_flush();
 }
 
 static void show_stats(const struct run_info *info, const struct run_stats *stats, const struct run_answer *answer) {
@@ -168,13 +168,13 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
     if (lost) run_fail(failure, lost_file ? RF_E_IO : RF_E_DEVICE_LOST, CLI_FAILED, "%s", source->worker.why);
     run_worker_kill(&source->worker);
     if (outcome == RUN_STOPPED || lost_file || !automatic) return failure->status;
-    /* If --gpu-layers was given and they do not fit, the user must change it. A model or a device may be unsupported.
-     */
-    bool device_failed =
-        lost || (is_device_failure(failure->status) && !(failure->status == RF_E_BUDGET && options->model.layers));
-    if (!device_failed && failure->status != RF_E_UNSUPPORTED && failure->status != RF_E_BUSY &&
-        failure->status != RF_E_NO_DEVICE && failure->status != RF_E_NO_DRIVER)
+    /* If --gpu-layers was given and they do not fit, the user must change it; likewise an option that makes no sense.
+     * Any other failure may be the GPU's: a lease or a descriptor that is not to be had, a model that is not
+     * supported there. If it was the model's, the CPU fails too, and the worker's failure is what the user sees. */
+    if ((failure->status == RF_E_BUDGET && options->model.layers) || failure->status == RF_E_SYNTAX ||
+        failure->status == RF_E_INVALID)
         return failure->status;
+    bool device_failed = lost || is_device_failure(failure->status);
     struct run_failure local_failure;
     rf_status status = open_locally(source, false, &local_failure);
     if (status && device_failed) cli_fail(CLI_FAILED, "run: the GPU cannot be used: %s", failure->line);
@@ -245,7 +245,7 @@ rf_status run_source_answer(struct run_source *source, const struct run_question
     if (shown.no_memory) return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
     if (status) return status;
     fputc('\n', stdout);
-    fflush(stdout); /* a reader at the other end of a pipe waits for the end of the line */
+    cli_output_flush(); /* a reader at the other end of a pipe waits for the end of the line */
     if (source->options->stats && !ferror(stdout)) show_stats(&source->info, &stats, answer);
     return RF_OK;
 }

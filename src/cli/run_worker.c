@@ -142,10 +142,10 @@ enum run_outcome run_worker_open(struct run_worker *worker, const struct run_opt
     rf_status status = cli_patience(options->model.duty_percent, &worker->patience_ns, &worker->probe_ns);
     if (status) run_fail_status(failure, status);
     char why[CLI_WHY_BYTES];
-    if (!status && (status = cli_worker_start(arguments, &worker->process, why)))
-        run_fail(failure, status, CLI_FAILED, "%s", why);
+    bool started = !status && !cli_worker_start(arguments, &worker->process, why);
     free(arguments);
     if (status) return RUN_FAILED;
+    if (!started) return lose(worker, "%s", why); /* no process or no descriptor is to be had for it */
     struct timeval most = {.tv_sec =
                                worker->patience_ns / 1000000000 + 1}; /* a worker that does not read is stuck, too */
     setsockopt(worker->process.channel, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);

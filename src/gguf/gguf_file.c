@@ -8,6 +8,7 @@
  * A split model is NAME-00001-of-00003.gguf and so on. Each part is a complete GGUF file with the keys
  * split.no (from 0), split.count and split.tensors.count; the model's own keys are in the first part. */
 #include "gguf/gguf_impl.h"
+#include "base/descriptors.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -133,7 +134,7 @@ static rf_status map_part(struct rf_gguf *gguf, size_t index, const char *path) 
     *part = (struct gguf_part){.path = strdup(path), .descriptor = -1};
     gguf->part_count = index + 1;
     if (!part->path) return rf_fail(RF_E_NO_MEMORY, "no host memory to open %s", path);
-    part->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    part->descriptor = rf_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (part->descriptor < 0) return io_failed(path, "cannot be opened");
     if (fstat(part->descriptor, &info) != 0) return io_failed(path, "cannot be examined");
     if (!S_ISREG(info.st_mode))

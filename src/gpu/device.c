@@ -386,6 +386,8 @@ static rf_status close_parts(struct rf_device *device, int64_t deadline_ns) {
         if (!status) status = rf_quiet_enter_with_memory(device, RF_GATE_HOLD_NS, deadline_ns);
         if (status) {
             if (!rf_device_is_lost(device)) rf_device_mark_lost(device, "closing: %s", rf_error_text());
+            entered.restore = false; /* the driver is not called any more */
+            rf_context_leave(device->driver, &entered);
             abandon_all(device);
             return status == RF_E_BUSY ? RF_E_TIMEOUT : status;
         }
@@ -516,7 +518,8 @@ rf_status rf_enter_cleanup(struct rf_device *device, struct rf_entry *entry) {
 
 void rf_leave(struct rf_entry *entry) {
     struct rf_device *device = entry->device;
-    if (entry->entered.restore && !rf_device_is_lost(device)) rf_context_leave(device->driver, &entry->entered);
+    if (rf_device_is_lost(device)) entry->entered.restore = false; /* the driver is not called any more */
+    rf_context_leave(device->driver, &entry->entered);
     if (!atomic_load_explicit(&device->has_notes, memory_order_relaxed)) return;
     pthread_mutex_lock(&device->notes_mutex);
     struct rf_note *note = device->notes;

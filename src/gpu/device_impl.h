@@ -425,6 +425,7 @@ struct rf_device {
     pthread_mutex_t notes_mutex;
     struct rf_note *notes;
     _Atomic bool has_notes;
+    _Atomic bool odd_figures; /* it was said that the driver's figures of memory cannot be */
 
     pthread_mutex_t memory_mutex; /* guards the memory section and the object list */
     struct rf_object *objects, *quarantine;

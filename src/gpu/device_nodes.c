@@ -4,6 +4,7 @@
  * Nothing is opened here: opening /dev/kfd would make the kernel prepare the process for a GPU. So a node that exists
  * and is permitted, but that a container's device rules forbid, is not noticed. */
 #include "gpu/device_nodes.h"
+#include "base/descriptors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -50,7 +51,7 @@ static bool may_open(const char *path) {
 static bool may_render(const char *dev, char *why, size_t size) {
     char folder[300], path[600], refused[600] = "";
     snprintf(folder, sizeof folder, "%s/dri", dev);
-    DIR *nodes = opendir(folder);
+    DIR *nodes = rf_opendir(folder);
     bool may = false;
     for (struct dirent *node; nodes && !may && (node = readdir(nodes));) {
         if (strncmp(node->d_name, "renderD", 7) != 0) continue;

@@ -5,6 +5,7 @@
  * returns an error for an earlier call, which the tests would see). This file must not know one vendor's names or
  * numbers: those are rows in driver_hip.c and driver_cuda.c. */
 #include "gpu/driver_impl.h"
+#include "base/descriptors.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -44,6 +45,25 @@ static rf_status load(enum rf_driver_kind kind, const char *path, const struct r
     *driver = loaded;
     return RF_OK;
 }
+
+/* A driver that starts may open files, which must not become the standard input or output of a program that closed
+ * them, and may change the floating-point mode of the thread. */
+struct guard {
+    struct rf_held_fds held;
+    struct rf_float_mode mode;
+};
+
+static void begin_foreign(struct guard *guard) {
+    rf_hold_standard_fds(&guard->held);
+    guard->mode = rf_float_mode_get();
+}
+
+static void end_foreign(const struct guard *guard) {
+    rf_float_mode_set(guard->mode);
+    rf_release_standard_fds(&guard->held);
+}
+
+static rf_status initialise(struct rf_driver *driver);
 
 rf_status rf_driver_load(enum rf_driver_kind kind, const char *path, struct rf_driver *driver) {
     if (!driver || (kind != RF_DRIVER_HIP && kind != RF_DRIVER_CUDA))
@@ -98,7 +118,10 @@ static rf_status open_library(const char *path, struct rf_driver *driver) {
             return rf_fail(RF_E_NO_DRIVER, "%s driver: %s is %s, not a shared library", label, path,
                            S_ISDIR(info.st_mode) ? "a folder" : "a special file");
     }
+    struct guard guard;
+    begin_foreign(&guard);
     driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    end_foreign(&guard);
     if (!driver->library) {
         const char *why = dlerror();
         if (!why) why = "it cannot be opened";
@@ -146,6 +169,14 @@ static void name_version(enum rf_driver_kind kind, int version, char *text, size
 }
 
 rf_status rf_driver_init(struct rf_driver *driver) {
+    struct guard guard;
+    begin_foreign(&guard);
+    rf_status status = initialise(driver);
+    end_foreign(&guard);
+    return status;
+}
+
+static rf_status initialise(struct rf_driver *driver) {
     const struct rf_driver_vendor *vendor = vendor_of(driver->kind);
     const char *simulated = driver->simulated ? " (simulated)" : "";
     int code = driver->init(0);
@@ -277,7 +308,7 @@ int rf_driver_start(const struct rf_driver *driver, void *function, const uint32
 
 /* HIP has no handle: the first call that needs a device's primary context makes it. hipMemGetInfo is a call that does
  * so and waits for nothing; hipFree(NULL), which programs often use for this, would wait for every stream. */
-int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_context *context) {
+static int open_primary(const struct rf_driver *driver, int ordinal, struct rf_context *context) {
     struct rf_context opened = {0};
     int code = driver->device_get(&opened.device, ordinal);
     if (code != RF_DRV_OK) return code;
@@ -299,18 +330,30 @@ int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_conte
     return RF_DRV_OK;
 }
 
+int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_context *context) {
+    struct guard guard;
+    begin_foreign(&guard);
+    int code = open_primary(driver, ordinal, context);
+    end_foreign(&guard);
+    return code;
+}
+
 /* HIP keeps its primary context until the process ends: the only call that would end it is a reset, which would also
  * end everything else that the process has on the device. */
 int rf_context_close(const struct rf_driver *driver, struct rf_context *context) {
     if (!context->open) return RF_DRV_OK;
     context->open = false;
     context->handle = NULL;
-    return driver->kind == RF_DRIVER_CUDA ? driver->v.cuda.context_release(context->device) : RF_DRV_OK;
+    if (driver->kind != RF_DRIVER_CUDA) return RF_DRV_OK;
+    struct guard guard;
+    begin_foreign(&guard);
+    int code = driver->v.cuda.context_release(context->device);
+    end_foreign(&guard);
+    return code;
 }
 
-int rf_context_enter(const struct rf_driver *driver, const struct rf_context *context, struct rf_entered *entered) {
-    *entered = (struct rf_entered){0};
-    if (!context->open) return RF_DRV_NOT_INITIALIZED;
+static int make_current(const struct rf_driver *driver, const struct rf_context *context,
+                        struct rf_entered *entered) {
     int code;
     if (driver->kind == RF_DRIVER_CUDA) {
         code = driver->v.cuda.context_get(&entered->previous);
@@ -325,11 +368,19 @@ int rf_context_enter(const struct rf_driver *driver, const struct rf_context *co
     return code;
 }
 
+int rf_context_enter(const struct rf_driver *driver, const struct rf_context *context, struct rf_entered *entered) {
+    *entered = (struct rf_entered){.mode = rf_float_mode_get(), .entered = true};
+    if (!context->open) return RF_DRV_NOT_INITIALIZED;
+    int code = make_current(driver, context, entered);
+    if (code != RF_DRV_OK) rf_float_mode_set(entered->mode); /* nobody leaves then */
+    return code;
+}
+
 /* Nothing can be done about a failure here: the caller's own next driver call will show it. */
 void rf_context_leave(const struct rf_driver *driver, const struct rf_entered *entered) {
-    if (!entered->restore) return;
-    if (driver->kind == RF_DRIVER_CUDA)
+    if (entered->restore && driver->kind == RF_DRIVER_CUDA)
         (void)driver->v.cuda.context_set(entered->previous);
-    else
+    else if (entered->restore)
         (void)driver->v.hip.set_device(entered->previous_device);
+    if (entered->entered) rf_float_mode_set(entered->mode);
 }

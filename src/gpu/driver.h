@@ -11,6 +11,7 @@
 #define RF_GPU_DRIVER_H
 
 #include "base/base.h"
+#include "base/float_mode.h"
 #include <rocmforge/gpu.h>
 
 enum rf_driver_code {
@@ -225,11 +226,14 @@ int rf_context_open(const struct rf_driver *driver, int ordinal, struct rf_conte
 int rf_context_close(const struct rf_driver *driver, struct rf_context *context); /* waits for all streams */
 
 /* Makes the context current on this thread and remembers the previous one, which leave restores. It is cheap where
- * the context is current already. */
+ * the context is current already. Leave also puts back the floating-point mode: every call of the driver by the
+ * device layer is between these two, or in one of the functions of driver.c, which do it themselves. */
 struct rf_entered {
-    void *previous;      /* CUDA */
-    int previous_device; /* HIP */
-    bool restore;
+    void *previous;            /* CUDA */
+    int previous_device;       /* HIP */
+    bool restore;              /* the context was changed */
+    bool entered;              /* the mode is set */
+    struct rf_float_mode mode; /* the caller's, which the driver may change */
 };
 int rf_context_enter(const struct rf_driver *driver, const struct rf_context *context, struct rf_entered *entered);
 void rf_context_leave(const struct rf_driver *driver, const struct rf_entered *entered);

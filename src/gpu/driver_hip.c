@@ -6,6 +6,7 @@
  * found. It is used only if it looks like an architecture; otherwise the kernel's topology files give it. This file
  * must not look up anything that waits for a whole device or resets it. */
 #include "gpu/driver_impl.h"
+#include "base/descriptors.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -112,7 +113,7 @@ static int newest_first(const void *a, const void *b) {
 /* Adds parent/PREFIX<version>/lib, the newest version first; a version begins with a digit. */
 static size_t add_versions(const char *parent, const char *prefix, char (*folders)[RF_FOLDER_BYTES], size_t room) {
     size_t count = 0, length = strlen(prefix);
-    DIR *entries = opendir(parent);
+    DIR *entries = rf_opendir(parent);
     if (!entries) return 0;
     for (struct dirent *entry; count < room && (entry = readdir(entries));) {
         if (strncmp(entry->d_name, prefix, length) != 0) continue;
@@ -239,7 +240,7 @@ static bool topology_at(const char *sysfs, const char *pci, char *text, size_t s
 
     char path[512];
     snprintf(path, sizeof path, "%s/class/kfd/kfd/topology/nodes", sysfs);
-    DIR *nodes = opendir(path);
+    DIR *nodes = rf_opendir(path);
     if (!nodes) return false;
     bool found = false;
     for (struct dirent *node; !found && (node = readdir(nodes));) {

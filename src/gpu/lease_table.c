@@ -13,6 +13,7 @@
  * Must not: block without a deadline (never F_SETLKW), follow a symbolic link, trust a folder
  * that another user could write to, close a second descriptor of a table. */
 #include "gpu/lease_impl.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -399,7 +400,7 @@ static rf_status open_table(struct rf_lease_registry *registry, int folder, cons
     } else if (!create && errno == ENOENT) {
         return rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
     }
-    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
+    int fd = rf_openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
     if (fd < 0)
         return rf_fail(RF_E_IO, "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
     return add_table(registry, fd, path, NULL, out);
@@ -427,7 +428,7 @@ rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create,
 static rf_status make_own(struct rf_lease_registry *registry, const char *uuid, struct rf_lease_table **out) {
     char name[160], path[64];
     snprintf(name, sizeof name, "%s%.100s", &OWN_PREFIX[strlen("/memfd:")], uuid);
-    int fd = memfd_create(name, MFD_CLOEXEC);
+    int fd = rf_memfd(name, MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) < 0) {
         rf_status status = rf_fail(RF_E_IO, "no memory file for this process's leases: %s", strerror(errno));
         if (fd >= 0) close(fd);
@@ -464,7 +465,7 @@ rf_status rf_lease_table_acquire_lent(int pid, int fd, const char *uuid, struct 
     pthread_mutex_lock(&registry->mutex);
     rf_status status = RF_OK;
     if (stat(path, &file) < 0 || !refer(find_table(registry, &file), out)) {
-        int mine = open(path, O_RDWR | O_CLOEXEC);
+        int mine = rf_open(path, O_RDWR | O_CLOEXEC, 0);
         status = mine < 0 ? rf_fail(RF_E_NOT_FOUND, "opening %s failed: %s", path, strerror(errno))
                           : add_table(registry, mine, path, uuid, out);
     }
@@ -567,7 +568,7 @@ static rf_status try_folder(const char *path, bool create, int *fd) {
     struct stat folder;
     if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
         return rf_fail(RF_E_IO, "making the lease folder %s failed: %s", path, strerror(errno));
-    int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int opened = rf_open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (opened < 0)
         return rf_fail(errno == ENOENT ? RF_E_NOT_FOUND : RF_E_IO, "opening the lease folder %s failed: %s", path,
                        errno == ELOOP || errno == ENOTDIR ? "it is not a folder, or a symbolic link"

@@ -99,6 +99,37 @@ rf_status rf_memory_live_free(struct rf_device *device, uint64_t *free_bytes, ui
     return status;
 }
 
+/* Whether the GPU can have as much memory as the driver says: no more than the kernel says or, where the kernel says
+ * nothing, than the driver itself said when it was probed. They count reserved memory differently, hence the quarter.
+ * An integrated GPU may use the host's memory as well. */
+static bool can_have(const struct rf_device *device, uint64_t most_bytes, uint64_t total_bytes) {
+    uint64_t host_available, host_total = 0;
+    if (total_bytes <= most_bytes + most_bytes / 4) return true;
+    if (!device->info.integrated || rf_host_memory("", &host_available, &host_total)) return false;
+    return total_bytes <= most_bytes + most_bytes / 4 + host_total;
+}
+
+static rf_status refuse_figures(const struct rf_device *device, uint64_t free_bytes, uint64_t total_bytes) {
+    char free_text[32], total_text[32], has[32];
+    return rf_fail(RF_E_DRIVER,
+                   "the driver says that %s of %s are free on a GPU of %s, and the kernel does not say how much: no "
+                   "budget can be kept; install another version of the driver",
+                   rf_format_bytes(free_bytes, free_text, sizeof free_text),
+                   rf_format_bytes(total_bytes, total_text, sizeof total_text),
+                   rf_format_bytes(device->info.total_bytes, has, sizeof has));
+}
+
+static void note_odd_figures(struct rf_device *device, uint64_t free_bytes, uint64_t total_bytes,
+                             uint64_t has_bytes) {
+    char free_text[32], total_text[32], has[32];
+    if (atomic_exchange(&device->odd_figures, true)) return; /* once is enough */
+    rf_device_note(
+        device, RF_LOG_WARN,
+        "the driver says that %s of %s are free on a GPU that has %s by the kernel's figures: those are used",
+        rf_format_bytes(free_bytes, free_text, sizeof free_text),
+        rf_format_bytes(total_bytes, total_text, sizeof total_text), rf_format_bytes(has_bytes, has, sizeof has));
+}
+
 rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
     uint64_t least_free = UINT64_MAX, total = device->info.total_bytes;
     uint64_t witness_free, witness_total;
@@ -116,9 +147,14 @@ rf_status rf_memory_device_free(struct rf_device *device, uint64_t *free_bytes, 
         rf_status status =
             rf_device_result(device, device->driver->mem_info(&driver_free, &driver_total), "mem_info", NULL);
         if (status) return status;
-        if (driver_total) total = driver_total;
+        bool believed = can_have(device, witnessed ? witness_total : device->info.total_bytes, driver_total);
+        if (!believed) {
+            if (!witnessed) return refuse_figures(device, driver_free, driver_total);
+            note_odd_figures(device, driver_free, driver_total, witness_total);
+        }
+        total = !believed ? witness_total : driver_total ? driver_total : total;
         /* Some drivers report more free memory than exists; then only the kernel's figure counts. */
-        if (driver_free <= driver_total) {
+        if (believed && driver_free <= driver_total) {
             least_free = RF_MIN(least_free, driver_free);
         } else if (!witnessed) {
             least_free = RF_MIN(least_free, driver_total);

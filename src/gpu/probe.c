@@ -15,6 +15,7 @@
 #include "gpu/locate.h"
 #include "gpu/probe_report.h"
 #include "gpu/target.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@
 
 extern char **environ;
 
-enum { MAX_ASKED = 2, REPORT_FD = 3, POLL_MS = 20, END_MS = 5000, REAP_MS = 10000, FIRST_SPARE_FD = 10 };
+enum { MAX_ASKED = 2, REPORT_FD = 3, POLL_MS = 20, END_MS = 5000, REAP_MS = 10000, FIRST_SPARE_FD = REPORT_FD + 1 };
 
 enum life { LIFE_RUNNING, LIFE_ENDED, LIFE_FOREIGN /* reaped by other code */ };
 
@@ -144,7 +145,7 @@ static bool find_helper(const struct rf_options *options, char *helper, size_t s
 /* Opens a pipe with ends that do not collide with the descriptors that the child gets. */
 static bool open_pipe(int ends[2]) {
     int low[2];
-    if (pipe2(low, O_CLOEXEC) != 0) return false;
+    if (rf_pipe(low, O_CLOEXEC) != 0) return false;
     for (int i = 0; i < 2; i++) ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
     close(low[0]); /* does not fail, so errno stays */
     close(low[1]);

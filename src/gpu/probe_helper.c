@@ -7,6 +7,7 @@
  * and the process that asks: it ends as that process does, and leaves nothing that the driver started. */
 #include "gpu/probe_report.h"
 
+#include "base/descriptors.h"
 #include "base/keeper.h"
 #include "gpu/budget.h"
 #include "gpu/device_nodes.h"
@@ -39,7 +40,8 @@ int main(int argc, char **argv) {
     struct rf_options *options = NULL;
     bool has_pipe = fcntl(REPORT_FD, F_GETFD) >= 0;
     (void)argc;
-    if (has_pipe) rf_keeper_split(0); /* where no process can be had, this one asks by itself */
+    if (!rf_reserve_standard_fds()) return 1; /* a driver must not get one of them for a file of its own */
+    if (has_pipe) rf_keeper_split(0);         /* where no process can be had, this one asks by itself */
     forget_environment();
     if (rf_options_create((const char *const *)(argv + 1), &options) != RF_OK) {
         fprintf(stderr, "rocmforge-probe: %s\n", rf_error_text());
@@ -236,7 +238,8 @@ static void ask_number(const struct rf_driver *driver, int handle, enum rf_drive
 
 /* Asks the kernel for free memory and display, since the driver would need a context. Kernel and driver count
  * reserved memory differently, so a free figure a little above the driver's total is cut to that total; one above the
- * kernel's own total is passed on, to be judged by the reader. */
+ * kernel's own total is passed on, to be judged by the reader. A discrete GPU has no more memory than the kernel
+ * says, whatever its driver says. */
 static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *nvml,
                        struct rf_probe_device *device) {
     struct rf_witness *witness = NULL;
@@ -244,6 +247,8 @@ static void ask_kernel(enum rf_driver_kind kind, const char *sysfs, const char *
     if (rf_witness_create_with(kind, sysfs, nvml, device->pci, device->uuid, &witness) != RF_OK) return;
     if (rf_witness_memory(witness, device->integrated, &free_bytes, &total_bytes) == RF_OK) {
         if (device->integrated && total_bytes > device->total_bytes) device->total_bytes = total_bytes;
+        if (!device->integrated && total_bytes && total_bytes < device->total_bytes)
+            device->total_bytes = total_bytes;
         if (free_bytes <= total_bytes && free_bytes > device->total_bytes) free_bytes = device->total_bytes;
         device->free_bytes = free_bytes;
     }

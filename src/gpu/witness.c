@@ -10,6 +10,7 @@
  * outside, which is refused and never asserted (tests/budget/test_witness.c). This file must not create a GPU
  * context, write anything, or follow a malformed PCI address. */
 #include "gpu/witness_impl.h"
+#include "base/descriptors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -163,12 +164,12 @@ static enum rf_tristate drm_display(const struct rf_witness *witness) {
     enum rf_tristate answer = RF_UNKNOWN;
     if (!witness->device[0]) return RF_UNKNOWN;
     snprintf(folder, sizeof folder, "%s/drm", witness->device);
-    DIR *cards = opendir(folder);
+    DIR *cards = rf_opendir(folder);
     if (!cards) return RF_UNKNOWN;
     for (struct dirent *entry; answer != RF_YES && (entry = readdir(cards));) {
         if (!starts_with(entry->d_name, "card")) continue;
         snprintf(card, sizeof card, "%s/%s", folder, entry->d_name);
-        DIR *connectors = opendir(card);
+        DIR *connectors = rf_opendir(card);
         if (!connectors) continue;
         answer = RF_NO;
         for (struct dirent *inside; answer != RF_YES && (inside = readdir(connectors));)
@@ -200,7 +201,7 @@ static bool open_figure(struct rf_witness *witness, enum figure figure) {
     char path[PATH_BYTES + 32];
     if (!witness->device[0]) return false;
     snprintf(path, sizeof path, "%s/%s", witness->device, figure_files[figure]);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = rf_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) return false;
     if (witness->fds[figure] >= 0) close(witness->fds[figure]);
     witness->fds[figure] = fd;
@@ -264,7 +265,7 @@ static void find_device(struct rf_witness *witness) {
     }
     if (witness->kind != RF_DRIVER_HIP) return;
     snprintf(path, sizeof path, "%s/class/drm", witness->sysfs);
-    DIR *cards = opendir(path);
+    DIR *cards = rf_opendir(path);
     int found = 0;
     for (struct dirent *entry; cards && (entry = readdir(cards));) {
         if (!starts_with(entry->d_name, "card") || strchr(entry->d_name, '-')) continue;
@@ -294,7 +295,7 @@ static void find_kfd(struct rf_witness *witness) {
     char path[PATH_BYTES + 320], text[4096], at[32];
     if (!witness->pci[0]) return;
     snprintf(path, sizeof path, "%s/class/kfd/kfd/topology/nodes", witness->sysfs);
-    DIR *nodes = opendir(path);
+    DIR *nodes = rf_opendir(path);
     for (struct dirent *entry; nodes && (entry = readdir(nodes));) {
         uint64_t gpu, location, domain = 0;
         if (entry->d_name[0] == '.') continue;
@@ -383,7 +384,7 @@ rf_status rf_witness_fdinfo(const char *folder, const char *pci, bool gtt, uint6
     uint64_t seen[CLIENTS_MAX], sum = 0;
     size_t clients = 0;
     bool told = false;
-    DIR *files = opendir(folder);
+    DIR *files = rf_opendir(folder);
     if (!files) return rf_fail(RF_E_UNSUPPORTED, "%s cannot be read: %s", folder, strerror(errno));
     for (struct dirent *entry; (entry = readdir(files));) {
         char path[PATH_BYTES], text[4096];

@@ -5,6 +5,8 @@
  * own. Its structs are written down here as the public API documents them; each entry point is optional, except those
  * that find a device. */
 #include "gpu/witness_impl.h"
+#include "base/descriptors.h"
+#include "base/float_mode.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -118,7 +120,19 @@ static bool find_device(void *library, const char *uuid, const char *pci, void *
     return by_pci(pci, device) == NVML_OK && *device;
 }
 
+static rf_status open_nvml(const char *library_name, const char *uuid, const char *pci, struct rf_nvml **out);
+
 rf_status rf_nvml_open(const char *library_name, const char *uuid, const char *pci, struct rf_nvml **out) {
+    struct rf_held_fds held;
+    struct rf_float_mode mode = rf_float_mode_get(); /* as around a driver's start: see driver.c */
+    rf_hold_standard_fds(&held);
+    rf_status status = open_nvml(library_name, uuid, pci, out);
+    rf_release_standard_fds(&held);
+    rf_float_mode_set(mode);
+    return status;
+}
+
+static rf_status open_nvml(const char *library_name, const char *uuid, const char *pci, struct rf_nvml **out) {
     int (*init)(void) = NULL;
     const char *name = library_name ? library_name : USUAL_NAME;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);

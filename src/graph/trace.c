@@ -2,6 +2,7 @@
  *
  * Events are kept in memory while graphs run, at most a million, and are written at the end. */
 #include "graph/executor_impl.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ rf_status rf_trace_create(const char *path, struct rf_trace **out) {
     if (!trace) return rf_fail(RF_E_NO_MEMORY, "no host memory for a trace");
     trace->path = strdup(path);
     /* The file is opened now, so that a path that cannot be written is refused before the work and not after it. */
-    trace->file = trace->path ? fopen(path, "we") : NULL;
+    trace->file = trace->path ? rf_fopen_new(path) : NULL;
     if (!trace->file) {
         rf_status status = trace->path ? rf_fail(RF_E_IO, "trace '%s' cannot be written: %s", path, strerror(errno))
                                        : rf_fail(RF_E_NO_MEMORY, "no host memory for a trace");

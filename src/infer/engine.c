@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/budget_spec.h"
 #include "runtime/runtime.h"
 
 /* KERNEL_MS: the limit for kernels on a GPU with a display, which must stay smooth. CONTEXT_WANTED: this much
@@ -33,6 +34,8 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     if (!out || !params->runtime || !params->model)
         return rf_fail(RF_E_INVALID, "rf_engine_open: runtime, model or out is NULL");
     if (params->kv > RF_KV_Q8_0) return rf_fail(RF_E_INVALID, "rf_engine_open: %d is no kind of cache", params->kv);
+    struct rf_budget_spec spec; /* a malformed one is refused, even if there is no GPU that it would be for */
+    if (params->budget && (status = rf_budget_parse(params->budget, &spec))) return status;
     struct rf_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return rf_fail(RF_E_NO_MEMORY, "no host memory for an engine");
     static const enum rf_dtype dtypes[] = {[RF_KV_F16] = RF_F16, [RF_KV_F32] = RF_F32, [RF_KV_Q8_0] = RF_Q8_0};

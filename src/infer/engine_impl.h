@@ -183,6 +183,7 @@ struct rf_session {
     struct rf_buffer *sample; /* all its buffers, in one */
     float *host_logits;       /* the last token's logits on the host; allocated when first needed */
     bool has_host_logits;     /* host_logits are the last token's, and 'last' is NULL */
+    bool looked_at_logits;    /* all logits of a token since the last prompt were seen to be numbers */
     uint64_t *host_scratch;   /* for sampling on the CPU; allocated when first needed */
 };
 

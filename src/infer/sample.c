@@ -3,6 +3,8 @@
  * so a session that is rewound and continues draws the same tokens again. */
 #include "infer/engine_impl.h"
 
+#include <float.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cpu/ref_sampling.h"
@@ -71,6 +73,41 @@ static rf_status sample_on_cpu(struct rf_session *session, const float *logits, 
     return RF_OK;
 }
 
+static rf_status refuse_logits(const struct rf_session *session, const char *what) {
+    return rf_fail(RF_E_CORRUPT,
+                   "the logits after token %u are not numbers: %s; the model file is damaged, or the device computes "
+                   "wrongly: get the file again, or try rocmforge selftest and --device cpu",
+                   session->length, what);
+}
+
+/* A logit that is NaN or +inf was computed from damaged weights, or wrongly. -inf is a token that is never drawn. */
+static rf_status check_logits(const struct rf_session *session, const float *logits, size_t columns) {
+    size_t wrong = 0, finite = 0;
+    char what[64];
+    for (size_t i = 0; i < columns; i++) {
+        wrong += !(logits[i] <= FLT_MAX);
+        finite += logits[i] >= -FLT_MAX;
+    }
+    if (!wrong && finite) return RF_OK;
+    snprintf(what, sizeof what, "%zu of %zu are NaN or infinite", wrong ? wrong : columns, columns);
+    return refuse_logits(session, what);
+}
+
+/* Looks at all logits of a row on the device: once after a prompt, because copying them takes longer than sampling.
+ */
+static rf_status check_device_logits(struct rf_session *session, struct rf_device *device, struct rf_operand logits,
+                                     size_t columns) {
+    if (session->looked_at_logits) return RF_OK;
+    size_t bytes = columns * sizeof(float);
+    if (!session->host_logits && !(session->host_logits = malloc(bytes)))
+        return rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
+    if (!session->queue) RF_TRY(rf_queue_create(device, NULL, &session->queue));
+    RF_TRY(rf_copy_from_device_safe(session->queue, session->host_logits, logits.buffer, logits.offset_bytes, bytes));
+    RF_TRY(check_logits(session, session->host_logits, columns));
+    session->looked_at_logits = true;
+    return RF_OK;
+}
+
 static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
     if (!session->last && !session->has_host_logits)
         return rf_fail(RF_E_INVALID, "rf_session_sample: no logits; evaluate a token first (after a rewind, too)");
@@ -87,17 +124,20 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     int32_t drawn = -1;
     if (device) {
         struct rf_operand logits = {at.buffer, at.offset_bytes + row};
-        status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
+        status = check_device_logits(session, device, logits, columns);
+        if (!status) status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
         if (rf_is_full(status)) { /* no room for its few buffers: the host can sample too */
             status = rf_session_keep_logits(session);
+            if (!status) status = check_logits(session, session->host_logits, columns);
             if (!status) status = sample_on_cpu(session, session->host_logits, &args, params->seed, &drawn);
         }
     } else {
         const float *logits = (const float *)(const void *)((const char *)at.host + at.offset_bytes + row);
-        status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
+        status = check_logits(session, logits, columns);
+        if (!status) status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
     }
     if (status) return status;
-    if (drawn < 0) return rf_fail(RF_E_INVALID, "no token can be drawn: every logit is NaN or -inf");
+    if (drawn < 0) return refuse_logits(session, "every one is NaN or -inf");
     *token = drawn;
     return RF_OK;
 }

@@ -302,6 +302,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
                        session->length, engine->context);
     rf_status status = check_tokens(engine, tokens, count);
     if (status) return status;
+    if (count > 1) session->looked_at_logits = false;
     size_t most = engine->batch;
     for (size_t at = 0; at < count && !status;) {
         status = rf_session_take_cancel(session);

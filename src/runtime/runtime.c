@@ -1,5 +1,6 @@
 /* Creates and destroys a runtime (see runtime.h). This file must not know what a GPU is. */
 #include "runtime/runtime.h"
+#include "base/descriptors.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -87,11 +88,16 @@ unsigned rf_runtime_thread_count(const struct rf_runtime *runtime, unsigned aske
 rf_status rf_runtime_threads(struct rf_runtime *runtime, unsigned count, struct rf_thread_pool **out) {
     pthread_mutex_lock(&runtime->threads_mutex);
     struct rf_thread_pool *before = runtime->threads;
-    rf_status status = runtime->threads ? rf_thread_pool_grow(runtime->threads, count)
-                                        : rf_thread_pool_create(count, &runtime->threads);
+    rf_status status = runtime->threads ? RF_OK : rf_thread_pool_create(1, &runtime->threads);
+    if (!status) status = rf_thread_pool_grow(runtime->threads, count);
+    if (status == RF_E_NO_MEMORY && runtime->threads) {
+        /* Where no further thread is to be had (RLIMIT_NPROC), those that there are compute the same more slowly. */
+        rf_logf(&runtime->log, RF_LOG_INFO, "%s; going on with %u", rf_error_text(),
+                rf_thread_pool_threads(runtime->threads));
+        status = RF_OK;
+    }
     if (!status) *out = runtime->threads;
     rf_assert(!before || runtime->threads == before);
-    rf_assert(status || rf_thread_pool_threads(runtime->threads) >= count);
     pthread_mutex_unlock(&runtime->threads_mutex);
     return status;
 }
@@ -129,7 +135,7 @@ rf_status rf_runtime_injected_failure(struct rf_runtime *runtime) {
     while (left && !atomic_compare_exchange_weak(&runtime->fail_countdown, &left, left - 1)) continue;
     if (left != 1) return RF_OK;
     if (runtime->fail_path) {
-        int file = open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        int file = rf_open(runtime->fail_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (file >= 0) close(file);
     }
     return rf_fail(RF_E_BUDGET, "refused on purpose: RF_FAIL_ALLOC=%s",

@@ -47,7 +47,8 @@ struct rf_runtime {
 
 /* How many threads a CPU op may use: as many as asked for. If asked is 0: RF_THREADS, else one per usable core. */
 unsigned rf_runtime_thread_count(const struct rf_runtime *runtime, unsigned asked);
-/* Gives the thread pool, with at least count threads. It lives as long as the runtime. */
+/* Gives the thread pool, with at least count threads, or with fewer where the system gives no more. It lives as long
+ * as the runtime. */
 rf_status rf_runtime_threads(struct rf_runtime *runtime, unsigned count, struct rf_thread_pool **out);
 /* Writes a description such as "CPU, avx512, 2 threads" for ops of that SIMD level and number of threads. Starts no
  * thread; returns text. */

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/float_mode.h"
 
 #define CACHE_LINE 64
 #define SPIN_NS INT64_C(100000) /* the next op of a graph comes sooner than that */
@@ -129,6 +130,7 @@ static void *work(void *argument) {
     struct worker *worker = argument;
     struct rf_thread_pool *pool = worker->pool;
     unsigned seen = worker->seen;
+    rf_float_mode_set(rf_float_mode_usual()); /* a new thread has the mode of the one that started it */
     for (;;) {
         seen = wait_change(&pool->epoch, seen, &pool->sleepers);
         if (atomic_load(&pool->stop)) return NULL;

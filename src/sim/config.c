@@ -235,6 +235,7 @@ static bool apply_device(struct parser *parser, int index, const char *key, char
     if (strcmp(key, "granularity") == 0) return parse_bytes(value, &device->granularity) && device->granularity > 0;
     if (strcmp(key, "integrated") == 0) return parse_flag(value, &device->integrated);
     if (strcmp(key, "display") == 0) return parse_flag(value, &device->display);
+    if (strcmp(key, "claims") == 0) return parse_bytes(value, &device->claims);
     if (strcmp(key, "blind") == 0) return parse_flag(value, &device->blind);
     *known = false;
     return false;
@@ -338,6 +339,7 @@ static bool apply_global(struct parser *parser, const char *key, char *value, bo
         config->version = (int)number;
         return true;
     }
+    if (strcmp(key, "rounding") == 0) return parse_flag(value, &config->rounding);
     if (strcmp(key, "stale") == 0) return parse_flag(value, &config->stale);
     if (strcmp(key, "trap") == 0) {
         if (strcmp(value, "abort") && strcmp(value, "error")) return false;

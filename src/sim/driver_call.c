@@ -5,6 +5,7 @@
  * one thread can be made to fail at its first, second, ... call. */
 #include "sim/sim.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -30,6 +31,7 @@ static _Thread_local int current_device;
 static _Thread_local struct sim_fault work_fault;
 
 static void configure(void);
+static void spoil_rounding(void);
 static int deliver(const struct sim_fault *fault);
 
 int sim_enter(enum sim_entry entry) {
@@ -51,8 +53,9 @@ int sim_enter(enum sim_entry entry) {
         }
     }
     if (sim.initialised) sim_desktop_tick(calls);
-    bool bad = sim.config_bad, initialised = sim.initialised;
+    bool bad = sim.config_bad, initialised = sim.initialised, rounding = sim.config.rounding;
     sim_unlock(&sim.lock);
+    if (rounding) spoil_rounding();
 
     if (fault.kind != SIM_FAULT_NONE) {
         if (fault.in_work)
@@ -84,6 +87,17 @@ struct sim_fault sim_take_work_fault(void) {
     struct sim_fault fault = work_fault;
     work_fault.kind = SIM_FAULT_NONE;
     return fault;
+}
+
+static void spoil_rounding(void) {
+    fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+    enum { FLUSH = 0x8040 }; /* results and operands */
+    unsigned mode;
+    __asm__ volatile("stmxcsr %0" : "=m"(mode));
+    mode |= FLUSH;
+    __asm__ volatile("ldmxcsr %0" : : "m"(mode));
+#endif
 }
 
 /* ---- faults ---- */

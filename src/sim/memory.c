@@ -85,6 +85,11 @@ static void fill_garbage(char *to, uint64_t bytes, uint64_t seed) {
 static int open_garbage_file(void) {
     if (garbage_file >= 0) return garbage_file;
     int file = memfd_create("rfsim-garbage", MFD_CLOEXEC);
+    if (file >= 0 && file <= STDERR_FILENO) { /* a program without standard streams must not print into it */
+        int low = file;
+        file = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        close(low);
+    }
     if (file < 0 || ftruncate(file, (off_t)GARBAGE_FILE_BYTES) != 0) {
         if (file >= 0) close(file);
         return -1;
@@ -254,6 +259,7 @@ hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
     uint64_t used = figures.used_reported - (device->config->blind ? figures.desktop : 0);
     *total_bytes = figures.total;
     *free_bytes = used < figures.total ? figures.total - used : 0;
+    if (device->config->claims) *free_bytes = *total_bytes = device->config->claims;
     return SIM_OK;
 }
 

@@ -150,7 +150,8 @@ struct sim_device_config {
     int64_t late_ns;
     uint64_t pace_ns; /* how long a block takes by the clock of events; 0: its real time */
     bool integrated, display;
-    bool blind; /* hipMemGetInfo does not see the desktop */
+    bool blind;      /* hipMemGetInfo does not see the desktop */
+    uint64_t claims; /* what hipMemGetInfo says there is, all of it free; 0: the truth */
     struct sim_desktop_step steps[SIM_MAX_STEPS];
     int step_count;
     uint64_t walk_every, walk_seed, walk_low, walk_high; /* a new level after this many calls; 0: never */
@@ -167,7 +168,8 @@ struct sim_config {
     uint64_t delay_seed, delay_max_ns; /* 0: none */
     uint64_t pending_limit;            /* launches on a stream before the next one blocks */
     bool trap_abort;
-    bool stale; /* a capture that ended with an error stays on its stream, as in HIP before 7.14 */
+    bool rounding; /* every call leaves its thread rounding upward and flushing subnormal numbers */
+    bool stale;    /* a capture that ended with an error stays on its stream, as in HIP before 7.14 */
     int version;
     char shared[512], sysfs[512], kernels[1024], report[512];
 };

@@ -5,6 +5,7 @@
  * driver does: a launch when very many are pending, and a copy to pageable memory. */
 #include "sim/sim.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -206,6 +207,7 @@ static void count_done(const struct sim_work *work) {
 }
 
 static void *worker(void *argument) {
+    fesetenv(FE_DFL_ENV); /* a GPU computes the same whatever mode the calling thread has */
     struct sim_stream *stream = argument;
     struct sim_device *device = stream->device;
     struct sim_executor *executor = NULL;

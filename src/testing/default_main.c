@@ -2,6 +2,9 @@
  * own does not use it. */
 #include "testing_impl.h"
 
+#include "base/descriptors.h"
+
 __attribute__((weak)) int main(int argc, char **argv) {
+    if (!rf_reserve_standard_fds()) return 2;
     return rf_test_main(argc, argv);
 }

@@ -37,10 +37,10 @@ struct slot {
     struct rf_test_part part;
     struct rf_test_stream stream;
     char prefix[RF_TEST_NAME_BYTES + 8];
-    char marker[128];      /* --fail-alloc: a file that is made when the allocation was refused */
-    unsigned long fail_at; /* --fail-alloc: the number of the allocation to refuse */
-    int64_t spent_ns;      /* time of the earlier attempts of the sweep */
-    uint64_t peak_bytes;   /* seen so far */
+    char marker[RF_TEST_FOLDER_BYTES + 32]; /* --fail-alloc: a file that is made when the allocation was refused */
+    unsigned long fail_at;                  /* --fail-alloc: the number of the allocation to refuse */
+    int64_t spent_ns;                       /* time of the earlier attempts of the sweep */
+    uint64_t peak_bytes;                    /* seen so far */
     size_t company[COMPANY_MAX];
     size_t company_count;
 };
@@ -66,7 +66,7 @@ struct run {
     size_t done;
     int64_t next_sample_ns, expected_ns, average_ns;
     uint64_t gpu_bytes;
-    char folder[64];
+    const char *folder; /* --fail-alloc: for the markers */
     bool stop, announced;
 };
 
@@ -213,7 +213,7 @@ static void report(struct run *run, struct slot *slot, enum rf_test_verdict verd
 
 /* Starts the process of the slot's job; called again for each allocation of a sweep. */
 static bool launch(struct run *run, struct slot *slot) {
-    char fail_alloc[160];
+    char fail_alloc[RF_TEST_FOLDER_BYTES + 64];
     if (run->settings->fail_alloc) {
         unlink(slot->marker);
         snprintf(fail_alloc, sizeof fail_alloc, "%lu:%s", slot->fail_at, slot->marker);
@@ -248,7 +248,7 @@ static void start(struct run *run, struct slot *slot, struct pending what, const
     struct rf_test_job *job = &run->plan->jobs[what.number];
     size_t index = (size_t)(slot - run->slots);
     *slot = (struct slot){.job = job, .round = what.round, .part = *part, .fail_at = 1};
-    snprintf(slot->marker, sizeof slot->marker, "%s/refused.%zu", run->folder, index);
+    snprintf(slot->marker, sizeof slot->marker, "%s/refused.%zu", run->folder ? run->folder : "", index);
     for (size_t i = 0; i < run->slot_count; i++) {
         if (i == index || !run->slots[i].job) continue;
         add_company(slot, (size_t)(run->slots[i].job - run->plan->jobs));
@@ -509,22 +509,15 @@ static void prepare(struct run *run) {
     for (size_t i = 0; i < run->plan->count; i++)
         if (!run->plan->jobs[i].skip_tag) run->order[run->order_count++] = i;
     run->done = run->plan->count - run->order_count;
-    if (settings->fail_alloc) {
-        const char *base = getenv("TMPDIR");
-        snprintf(run->folder, sizeof run->folder, "%.40s/rf-test-XXXXXX",
-                 base && *base && strlen(base) < 40 ? base : "/tmp");
-        if (!mkdtemp(run->folder)) rf_test_remark("no folder for --fail-alloc: %s", strerror(errno));
+    if (settings->fail_alloc && !(run->folder = rf_test_try_folder())) {
+        rf_test_remark("no folder for --fail-alloc: %s", strerror(errno));
+        run->folder = "/nowhere";
     }
     expect(run);
 }
 
 static void finish(struct run *run) {
-    for (size_t i = 0; run->settings->fail_alloc && i < run->slot_count; i++) {
-        char marker[128];
-        snprintf(marker, sizeof marker, "%s/refused.%zu", run->folder, i);
-        unlink(marker);
-    }
-    if (run->folder[0]) rmdir(run->folder);
+    rf_test_sweep_folders(); /* of tests that were killed, in this run or before it */
     free(run->deferred);
     free(run->order);
     free(run->children);

@@ -269,6 +269,10 @@ void rf_test_report_start(const struct rf_test_settings *settings, const struct 
 void rf_test_report(const struct rf_test_settings *settings, struct rf_test_job *job,
                     const struct rf_test_result *result, struct rf_test_tally *tally);
 void rf_test_report_trouble(const char *what, const char *message, struct rf_test_tally *tally);
+/* rf_test_folder for the runner: NULL, with errno, if it cannot be made. */
+const char *rf_test_try_folder(void);
+/* Removes the folders of rf_test_folder whose owners were killed. */
+void rf_test_sweep_folders(void);
 /* A remark on standard error that is not a verdict. */
 void rf_test_remark(const char *format, ...) RF_PRINTF(1, 2);
 /* The verdicts of reruns, the slowest tests, the closing line. */

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../scratch.h"
+
 #define GIB (UINT64_C(1) << 30)
 
 static char root[256];
@@ -20,9 +22,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 }
 
 static void make_root(void) {
-    const char *folder = getenv("TMPDIR");
-    snprintf(root, sizeof root, "%s/rf-test-XXXXXX", folder && *folder ? folder : "/tmp");
-    RF_ASSERT(mkdtemp(root) != NULL);
+    scratch_folder(root, "files");
 }
 
 static void remove_root(void) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../scratch.h"
+
 /* A document that is kept as text; 'room' is what the sink takes before it refuses. */
 struct document {
     struct rf_json json;
@@ -160,8 +162,8 @@ RF_TEST(json, numbers) {
 /* A host program may have set a locale whose decimal point is a comma. One is made here, as none may be installed. */
 RF_TEST(json, numbers_in_any_locale) {
     static struct document document;
-    char folder[] = "/tmp/rf-json-XXXXXX", command[512], comma[16];
-    RF_ASSERT_NOT_NULL(mkdtemp(folder));
+    char folder[SCRATCH_BYTES], command[512], comma[16];
+    scratch_folder(folder, "json");
     snprintf(
         command, sizeof command,
         "cd %s && printf 'LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n' >source"

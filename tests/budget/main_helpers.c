@@ -39,7 +39,7 @@ rf_status fake_gpu_free(void *user, uint64_t *free_bytes) {
 }
 
 void make_folder(char *path, size_t size) {
-    snprintf(path, size, "/tmp/rf-budget-XXXXXX");
+    RF_ASSERT(snprintf(path, size, "%s/b-XXXXXX", rf_test_folder()) < (int)size);
     RF_ASSERT(mkdtemp(path) != NULL);
 }
 

@@ -7,18 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/rf-test-cli-XXXXXX";
+#include "../scratch.h"
 
-static void remove_folder(void) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0) perror("removing the lease folder");
-}
+static char folder[SCRATCH_BYTES];
 
 /* environment: "NAME=VALUE …"; arguments may redirect. Leases are kept in a folder of this
  * test: what other processes were promised must not change its figures. */
 static int run(const char *environment, const char *arguments) {
-    if (strstr(folder, "XXXXXX") && mkdtemp(folder)) atexit(remove_folder);
+    if (!folder[0]) scratch_folder(folder, "cli");
     char command[2048];
     snprintf(command, sizeof command, "env -u RF_DRIVER -u RF_BUDGET RF_LEASE_DIR=%s %s '%s' %s", folder, environment,
              ROCMFORGE, arguments);

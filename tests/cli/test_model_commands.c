@@ -161,6 +161,30 @@ RF_TEST(model_commands, budgets_that_make_no_sense) {
     }
 }
 
+/* Every command that takes a budget refuses a malformed one, and malformed options, where there is no GPU too. */
+RF_TEST(model_commands, budgets_that_make_no_sense_without_a_gpu) {
+    static const char *const commands[] = {"run -p x -n 1 -m", "bench " ROUND " -m",
+                                           "logits --tokens 1 --out /dev/null -m", "info"};
+    static const char *const places[] = {"auto", "cpu"};
+    for (size_t i = 0; i < RF_COUNT(commands); i++)
+        for (size_t k = 0; k < RF_COUNT(places); k++) {
+            RF_TRACE("rocmforge %s on %s", commands[i], places[k]);
+            RF_EXPECT_INT(run_command("env -u RF_BUDGET RF_DRIVER=none '%s' %s '%s' --device %s --budget lots",
+                                      ROCMFORGE, commands[i], model(), places[k]),
+                          2);
+            RF_EXPECT_CONTAINS(report, "budget \"lots\"");
+            RF_EXPECT(strchr(report, '\n') == report + strlen(report) - 1);
+            static const char *const options[] = {"RF_BUDGET", "RF_HOST_BUDGET"};
+            for (size_t o = 0; o < RF_COUNT(options); o++) {
+                RF_EXPECT_INT(run_command("env -u RF_BUDGET RF_DRIVER=none %s=lots '%s' %s '%s' --device %s",
+                                          options[o], ROCMFORGE, commands[i], model(), places[k]),
+                              2);
+                RF_EXPECT_CONTAINS(report, "\"lots\"");
+                RF_EXPECT(strchr(report, '\n') == report + strlen(report) - 1);
+            }
+        }
+}
+
 RF_TEST(model_commands, what_fits_nowhere) {
     /* A context for which neither the device nor the host has room. */
     expect_one_line("bench", ROUND " --ctx 16777216 --device cpu --host-budget 64MiB", 1, "a smaller context");

@@ -325,12 +325,12 @@ RF_TEST(run_faults, bad_input_is_no_loss, .timeout_ms = 600000) {
                                 "run -m chat.gguf --device cpu --chat >/dev/full <<'END'\nhi\nmore\nEND", 1,
                                 "standard output");
     }
-    /* Output that nobody takes any more. */
+    /* Output that nobody takes any more ends the command without a word. */
     for (int gpu = 0; gpu < 2; gpu++) {
         command_run(gpu ? "RF_DRIVER=sim" : "RF_DRIVER=none",
                     "run -m endless.gguf -p '?' --ctx 60000 | head -c 5; echo >&2");
         RF_EXPECT_TEXT(command_output, "deded");
-        RF_EXPECT_TEXT(command_errors, "rocmforge: standard output could not be written\n\n");
+        RF_EXPECT_TEXT(command_errors, "\n");
     }
     command_expect_nothing_left();
 }

@@ -131,17 +131,18 @@ RF_TEST(run_wire, nonsense_is_refused) {
 }
 
 /* The worker itself, spoken to by a command that is none. */
+enum { REPORT_FD = 9 }; /* WORKER_FD */
 RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 300000) {
     static const char nonsense[] = "GET / HTTP/1.1\r\n\r\n";
     int ends[2];
     make_pair(ends);
-    RF_ASSERT_INT(dup2(ends[1], 9), 9);
+    RF_ASSERT_INT(dup2(ends[1], REPORT_FD), REPORT_FD);
     close(ends[1]);
     RF_ASSERT_INT(send(ends[0], nonsense, sizeof nonsense, 0), sizeof nonsense);
     RF_EXPECT_INT(command_run("RF_DRIVER=none ROCMFORGE_WORKER=0", "run --in-worker -m model.gguf -p '?'"), 1);
     RF_EXPECT_TEXT(command_output, "");
     RF_EXPECT_CONTAINS(command_errors, "rocmforge: run: the worker process: this is not a frame");
     RF_EXPECT(strchr(command_errors, '\n') == command_errors + strlen(command_errors) - 1);
-    close(9);
+    close(REPORT_FD);
     close(ends[0]);
 }

@@ -7,17 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/rf-test-selftest-XXXXXX";
+#include "../scratch.h"
 
-static void remove_folder(void) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0) perror("removing the folder of the test");
-}
+static char folder[SCRATCH_BYTES];
 
 /* environment: "NAME=VALUE …"; arguments may redirect. Leases and reports are in a folder of this test, in $F. */
 static int selftest(const char *environment, const char *arguments) {
-    if (strstr(folder, "XXXXXX") && mkdtemp(folder)) atexit(remove_folder);
+    if (!folder[0]) scratch_folder(folder, "selftest");
     char command[2048];
     snprintf(command, sizeof command,
              "F=%s; export F; env -u RF_DRIVER -u RF_BUDGET -u RFSIM RF_LEASE_DIR=%s %s '%s' selftest %s", folder,
@@ -29,7 +25,7 @@ static int selftest(const char *environment, const char *arguments) {
 
 /* The report of the last command replaces its output. */
 static void read_report(void) {
-    char command[128];
+    char command[512];
     snprintf(command, sizeof command, "cat %s/report", folder);
     RF_ASSERT_INT(run_shell(command), 0);
     RF_NOTE("the report:\n%s", report);

@@ -1,7 +1,6 @@
 #include "gpu_testing.h"
 
 #include <dlfcn.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,8 @@
 
 #include "../../src/sim/rfsim.h"
 #include "../../src/testing/fixture_impl.h"
+
+#include "../scratch.h"
 
 extern const struct rf_kernel_image test_images[];
 extern const size_t test_image_count;
@@ -80,29 +81,14 @@ void gpu_need_own_leases(void) {
 
 /* ---- a private folder ---- */
 
-static char folder_path[256];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-static pid_t folder_owner;
-static void remove_folder(void) {
-    if (getpid() == folder_owner) nftw(folder_path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
+static char folder_path[SCRATCH_BYTES];
 
 void gpu_use_folder(const char *path) {
     snprintf(folder_path, sizeof folder_path, "%s", path); /* its owner removes it */
 }
 
 const char *gpu_folder(void) {
-    if (!folder_path[0]) {
-        const char *base = getenv("TMPDIR");
-        snprintf(folder_path, sizeof folder_path, "%s/rocmforge-test-XXXXXX", base && *base ? base : "/tmp");
-        RF_ASSERT(mkdtemp(folder_path) != NULL);
-        folder_owner = getpid();
-        atexit(remove_folder);
-    }
+    if (!folder_path[0]) scratch_folder(folder_path, "gpu");
     return folder_path;
 }
 

@@ -1,6 +1,7 @@
 /* Opening, sharing, choosing and closing devices; buffers, views, transfers and events. */
 #include "gpu_testing.h"
 
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,4 +330,44 @@ RF_TEST(device, leaks_are_named_and_freed, .gpu = true) {
     RF_EXPECT_OK(rf_pinned_destroy(&pinned));
     RF_EXPECT_OK(rf_queue_destroy(&gpu.queue));
     rf_runtime_destroy(&gpu.runtime);
+}
+
+/* ---- the caller's floating-point mode ---- */
+
+/* A driver that rounds upward and flushes subnormal numbers after each of its calls: no public call shows it. Both
+ * are looked at as a program would notice them. */
+static void expect_usual_mode(const char *after) {
+    volatile float one = 1, tiny = 0x1p-30f, smallest = 0x1p-126f;
+    RF_TRACE("after %s", after);
+    RF_EXPECT(one + tiny == one);
+    RF_EXPECT(smallest / 2 > 0);
+    RF_EXPECT_INT(fegetround(), FE_TONEAREST);
+}
+
+RF_TEST(device, the_callers_floating_point_mode_is_put_back) {
+    gpu_need_simulated("rounding=1");
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, NULL);
+    expect_usual_mode("the runtime");
+    RF_EXPECT(rf_gpu_available(gpu.runtime));
+    expect_usual_mode("the probe");
+    gpu_open(&gpu, NULL);
+    expect_usual_mode("opening");
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4 * MIB);
+    expect_usual_mode("allocating");
+    float number = 7;
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu.queue, buffer, 0, &number, sizeof number));
+    expect_usual_mode("an upload");
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &number, buffer, 0, sizeof number));
+    RF_EXPECT(number == 7);
+    expect_usual_mode("a download");
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, 0));
+    expect_usual_mode("a wait");
+    (void)gpu_memory(&gpu);
+    expect_usual_mode("asking for the memory");
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    expect_usual_mode("freeing");
+    gpu_close(&gpu);
+    expect_usual_mode("closing");
+    RF_EXPECT(gpu_sim_calls() > 0);
 }

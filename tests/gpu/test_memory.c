@@ -126,6 +126,67 @@ RF_TEST(budget, the_drivers_own_bytes_are_charged) {
     rf_runtime_destroy(&gpu.runtime);
 }
 
+/* ---- figures that cannot be ---- */
+
+RF_TEST(budget, a_driver_that_claims_too_much_is_refused) {
+    gpu_need_simulated("vram=16GiB,claims=4194304TiB");
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, NULL);
+    RF_EXPECT_STATUS(gpu_try_open(&gpu, NULL), RF_E_DRIVER);
+    RF_EXPECT_CONTAINS(rf_error_text(), "the driver says that 4 EiB of 4 EiB are free on a GPU of 16 GiB");
+    rf_runtime_destroy(&gpu.runtime);
+}
+
+RF_TEST(budget, a_driver_that_claims_too_much_is_capped_by_the_kernel) {
+    char rfsim[700], sysfs[700];
+    snprintf(rfsim, sizeof rfsim, "vram=16GiB,desktop=2GiB,claims=4194304TiB,sysfs=%s/sys", gpu_folder());
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+    gpu_need_simulated(rfsim);
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    gpu_open(&gpu, "70%");
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_EXPECT_INT(info.total_bytes, 16 * GIB);
+    RF_EXPECT_INT(info.free0_bytes, 14 * GIB);
+    RF_EXPECT_INT(info.budget_bytes, 14 * GIB * 7 / 10);
+    RF_EXPECT(info.free_bytes <= 14 * GIB);
+    const char *first = strstr(gpu_log(), "the driver says that 4 EiB of 4 EiB are free");
+    RF_ASSERT(first != NULL);
+    RF_EXPECT(!strstr(first + 1, "the driver says that")); /* once */
+    gpu_close(&gpu);
+}
+
+/* The kernel's tree says 8 GiB, the driver 16. */
+RF_TEST(budget, a_gpu_has_what_the_kernel_says) {
+    static const struct {
+        const char *name, *text;
+    } files[] = {{"mem_info_vram_total", "8589934592\n"}, {"mem_info_vram_used", "1073741824\n"}};
+    char path[700], sysfs[700], command[800];
+    gpu_need_simulated("vram=16GiB");
+    snprintf(command, sizeof command, "mkdir -p %s/tree/bus/pci/devices/0000:03:00.0", gpu_folder());
+    RF_ASSERT_INT(system(command), 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/tree/bus/pci/devices/0000:03:00.0/%s", gpu_folder(), files[i].name);
+        FILE *file = fopen(path, "we");
+        RF_ASSERT(file != NULL);
+        fputs(files[i].text, file);
+        fclose(file);
+    }
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/tree", gpu_folder());
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    RF_PARAMS(struct rf_device_info, about);
+    RF_ASSERT_OK(rf_device_info_at(gpu.runtime, 0, &about));
+    RF_EXPECT_INT(about.total_bytes, 8 * GIB);
+    RF_EXPECT_INT(about.free_bytes, 7 * GIB);
+    gpu_open(&gpu, "70%");
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_EXPECT_INT(info.total_bytes, 8 * GIB);
+    RF_EXPECT_INT(info.budget_bytes, 7 * GIB * 7 / 10);
+    RF_EXPECT_CONTAINS(gpu_log(), "by the kernel's figures");
+    gpu_close(&gpu);
+}
+
 RF_TEST(budget, a_growing_desktop_is_left_its_floor) {
     /* The desktop grows from 1 to 6 of 8 GiB at some call while we allocate. */
     gpu_need_simulated("vram=8GiB,desktop=1GiB,desktop@600calls=6GiB,context=0");

@@ -7,10 +7,12 @@
 
 #include <rocmforge/test.h>
 
+#include "../scratch.h"
+
 /* Builds text for a target; gives the exit code and what was said. */
 static int build(const char *text, const char *target, char *said, size_t size) {
-    char folder[] = "/tmp/rf-toolchain-XXXXXX", command[1024], path[128];
-    RF_ASSERT(mkdtemp(folder) != NULL);
+    char folder[SCRATCH_BYTES], command[2048], path[512];
+    scratch_folder(folder, "toolchain");
     snprintf(path, sizeof path, "%s/bad.hip", folder);
     FILE *file = fopen(path, "w");
     RF_ASSERT(file != NULL);
@@ -73,7 +75,7 @@ RF_TEST(toolchain, unknown_targets_are_refused) {
 }
 
 static void write_text(const char *folder, const char *name, const char *text) {
-    char path[128];
+    char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     RF_ASSERT(file != NULL);
@@ -84,8 +86,8 @@ static void write_text(const char *folder, const char *name, const char *text) {
 /* Runs Python code with kernel_metadata as `meta` and build_kernels as `tool`; gives the exit code and what was
  * said. The code finds `source` in the file k.hip of the folder `folder`. */
 static int python(const char *code, const char *source, char *said, size_t size) {
-    char folder[] = "/tmp/rf-toolchain-XXXXXX", command[1024], begin[1024];
-    RF_ASSERT(mkdtemp(folder) != NULL);
+    char folder[SCRATCH_BYTES], command[2048], begin[1400];
+    scratch_folder(folder, "toolchain");
     write_text(folder, "k.hip", source);
     write_text(folder, "code.py", code);
     snprintf(begin, sizeof begin,
@@ -182,8 +184,8 @@ RF_TEST(toolchain, a_sibling_is_what_the_compiler_makes, .timeout_ms = 240000) {
 
 /* What 'table' says to the metadata of two blobs. */
 static int table(const char *first, const char *second, char *said, size_t size) {
-    char folder[] = "/tmp/rf-toolchain-XXXXXX", command[1024];
-    RF_ASSERT(mkdtemp(folder) != NULL);
+    char folder[SCRATCH_BYTES], command[2048];
+    scratch_folder(folder, "toolchain");
     write_text(folder, "0.json", first);
     write_text(folder, "1.json", second);
     snprintf(command, sizeof command,

@@ -6,10 +6,12 @@
 #include <grp.h>
 #include <sys/stat.h>
 
+#include "../scratch.h"
+
 #define CONTAINER "a container needs --device /dev/kfd --device /dev/dri"
 
 static void put_node(const char *dev, const char *name, unsigned group, unsigned mode) {
-    char path[128];
+    char path[512];
     snprintf(path, sizeof path, "%s/%s", dev, name);
     unlink(path); /* an earlier one may not be opened either */
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -20,15 +22,17 @@ static void put_node(const char *dev, const char *name, unsigned group, unsigned
     close(fd);
 }
 
-static void make_dev(char *dev) {
-    char path[128];
-    RF_ASSERT(mkdtemp(dev) != NULL && chmod(dev, 0755) == 0);
+static void make_dev(char dev[SCRATCH_BYTES]) {
+    char path[SCRATCH_BYTES + 8];
+    scratch_folder(dev, "dev");
+    /* Another user looks into it. */
+    RF_ASSERT(chmod(rf_test_folder(), 0755) == 0 && chmod(dev, 0755) == 0);
     snprintf(path, sizeof path, "%s/dri", dev);
     RF_ASSERT(mkdir(path, 0755) == 0);
 }
 
 static void remove_dev(const char *dev) {
-    char command[256];
+    char command[512];
     snprintf(command, sizeof command, "rm -rf %s", dev);
     RF_ASSERT(system(command) == 0);
 }
@@ -67,7 +71,7 @@ static const struct group *some_group(void) {
 }
 
 RF_TEST(device_nodes, missing) {
-    char dev[] = "/tmp/rf-probe-dev-XXXXXX", why[512], expected[256];
+    char dev[SCRATCH_BYTES], why[512], expected[512];
     make_dev(dev);
     RF_ASSERT(!usable(dev, why));
     snprintf(expected, sizeof expected,
@@ -88,7 +92,7 @@ RF_TEST(device_nodes, missing) {
 
 RF_TEST(device_nodes, of_a_group_to_join) {
     const struct group *group = some_group();
-    char dev[] = "/tmp/rf-probe-dev-XXXXXX", why[512], expected[512];
+    char dev[SCRATCH_BYTES], why[512], expected[512];
     if (!group || group->gr_gid == 0) RF_SKIP("there is no group to test with");
     make_dev(dev);
     put_node(dev, "kfd", group->gr_gid, 0060);
@@ -109,7 +113,7 @@ RF_TEST(device_nodes, of_a_group_to_join) {
 }
 
 RF_TEST(device_nodes, of_a_group_without_use) {
-    char dev[] = "/tmp/rf-probe-dev-XXXXXX", why[512];
+    char dev[SCRATCH_BYTES], why[512];
     make_dev(dev);
     put_node(dev, "kfd", 0, 0000);
     RF_ASSERT(!usable(dev, why));
@@ -130,12 +134,12 @@ RF_TEST(device_nodes, of_a_group_without_use) {
 
 /* A HIP that finds no device gets the reason added; one that has its nodes does not. */
 RF_TEST(device_nodes, in_the_probes_reason) {
-    char dev[] = "/tmp/rf-probe-dev-XXXXXX", option[64];
+    char dev[SCRATCH_BYTES], option[512];
     make_dev(dev);
     snprintf(option, sizeof option, "RF_DEV=%s", dev);
     struct rf_probe_result *result = PROBE("RF_HIP_LIBRARY=" HOSTILE("COUNT_ZERO"), option);
     RF_ASSERT_INT(result->status, RF_E_NO_DEVICE);
-    RF_ASSERT_CONTAINS(result->reason, "finds no device; /tmp/rf-probe-dev-");
+    RF_ASSERT_CONTAINS(result->reason, dev);
     RF_ASSERT_CONTAINS(
         result->reason,
         "/kfd does not exist: there is no AMD GPU, or the kernel module amdgpu is not loaded; " CONTAINER);

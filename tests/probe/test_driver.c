@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "../scratch.h"
+
 static void check_refused(enum rf_driver_kind kind, const char *path, const char *reason) {
     struct rf_driver driver;
     memset(&driver, 0x44, sizeof driver);
@@ -52,9 +54,9 @@ RF_TEST(driver, refuses_what_is_no_driver) {
 
 /* Opening a FIFO for reading would block for ever. */
 RF_TEST(driver, refuses_a_fifo, .timeout_ms = 10000) {
-    char path[] = "/tmp/rf-driver-fifo-XXXXXX";
-    RF_ASSERT(mkdtemp(path) != NULL);
-    char fifo[64];
+    char path[SCRATCH_BYTES];
+    scratch_folder(path, "driver-fifo");
+    char fifo[SCRATCH_BYTES + 8];
     snprintf(fifo, sizeof fifo, "%s/f", path);
     RF_ASSERT(mkfifo(fifo, 0600) == 0);
     check_refused(RF_DRIVER_HIP, fifo, "a special file");
@@ -64,13 +66,13 @@ RF_TEST(driver, refuses_a_fifo, .timeout_ms = 10000) {
 
 /* A library whose header says another machine, and one cut short. */
 RF_TEST(driver, refuses_a_foreign_or_damaged_library) {
-    char path[] = "/tmp/rf-driver-foreign-XXXXXX", *bytes = malloc(1 << 20);
+    char path[SCRATCH_BYTES], *bytes = malloc(1 << 20);
     FILE *from = fopen(HOSTILE("GOOD"), "rb");
     RF_ASSERT(bytes && from);
     size_t length = fread(bytes, 1, 1 << 20, from);
     fclose(from);
     RF_ASSERT(length > 4096 && length < 1 << 20);
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "driver-foreign");
     bytes[18] = (char)(bytes[18] == 40 ? 62 : 40); /* e_machine */
     RF_ASSERT(fd >= 0 && write(fd, bytes, length) == (ssize_t)length);
     check_refused(RF_DRIVER_HIP, path, "cannot be loaded");
@@ -114,15 +116,15 @@ RF_TEST(driver, folders_are_tried_newest_version_first) {
     static const char *const made[] = {"opt/rocm-5.2",      "opt/rocm-6.10.0", "opt/rocm-6.9.1",
                                        "opt/rocm-6.2.4",    "opt/rocm-old",    "opt/rocm/core-10.0",
                                        "opt/rocm/core-9.1", "opt/other-7.0",   "opt/rocm/core-7.14.0"};
-    char root[] = "/tmp/rf-driver-opt-XXXXXX", given[64], opt[64], folders[RF_FOLDERS_MAX][RF_FOLDER_BYTES];
-    RF_ASSERT(mkdtemp(root) != NULL);
+    char root[SCRATCH_BYTES], given[512], opt[512], folders[RF_FOLDERS_MAX][RF_FOLDER_BYTES];
+    scratch_folder(root, "driver-opt");
     for (size_t i = 0; i < RF_COUNT(made); i++) put_folder(root, made[i], NULL);
     snprintf(given, sizeof given, "%s/given", root);
     snprintf(opt, sizeof opt, "%s/opt", root);
     struct rf_driver_places places = {.rocm_path = given, .opt = opt};
     RF_ASSERT_INT(rf_hip_folders(&places, folders, RF_FOLDERS_MAX), RF_COUNT(expected));
     for (size_t i = 0; i < RF_COUNT(expected); i++) {
-        char path[128];
+        char path[512];
         snprintf(path, sizeof path, "%s/%s", root, expected[i]);
         RF_EXPECT_TEXT(folders[i], path);
     }
@@ -138,9 +140,9 @@ RF_TEST(driver, folders_are_tried_newest_version_first) {
 RF_TEST(driver, loads_from_the_folders) {
     static const char *const names[] = {"libnonexistent-for-sure.so.9", "librf-test-hip.so.6", NULL};
     static const char *const no_names[] = {"libnonexistent-for-sure.so.9", NULL};
-    char root[] = "/tmp/rf-driver-opt-XXXXXX", command[128];
+    char root[SCRATCH_BYTES], command[512];
     struct rf_driver driver;
-    RF_ASSERT(mkdtemp(root) != NULL);
+    scratch_folder(root, "driver-opt");
     struct rf_driver_places places = {.names = no_names, .opt = root};
     RF_EXPECT_STATUS(rf_driver_load_from(RF_DRIVER_HIP, &places, &driver), RF_E_NO_DRIVER);
     RF_ASSERT_CONTAINS(rf_error_text(),
@@ -249,8 +251,8 @@ static void put_node(const char *root, int node, const char *text) {
 }
 
 RF_TEST(driver, kfd_lookup) {
-    char root[] = "/tmp/rf-driver-sysfs-XXXXXX", arch[32] = "", command[64];
-    RF_ASSERT(mkdtemp(root) != NULL);
+    char root[SCRATCH_BYTES], arch[32] = "", command[512];
+    scratch_folder(root, "driver-sysfs");
     RF_ASSERT(!rf_kfd_arch_at(root, "0000:3a:00.0", arch, sizeof arch));
     put_node(root, 0, "cpu_cores_count 16\ngfx_target_version 0\nlocation_id 0\ndomain 0\n");
     put_node(root, 1, "simd_count 192\ngfx_target_version 110000\nlocation_id 768\ndomain 0\nunique_id 1\n");

@@ -5,6 +5,8 @@
 
 #include <limits.h>
 
+#include "../scratch.h"
+
 /* Also run by the test below in copies of this executable, with places to find. */
 RF_TEST(locate, as_installed) {
     const char *helper = getenv("LOCATE_HELPER"), *driver = getenv("LOCATE_DRIVER");
@@ -47,8 +49,8 @@ static void put(const char *root, const char *path) {
 
 /* Files as in a layout, the executable at 'place', and where the two must then be found. */
 static void check_layout(const char *place, const char *helper, const char *driver) {
-    char root[] = "/tmp/rf-locate-XXXXXX", self[PATH_MAX] = "", value[PATH_MAX];
-    RF_ASSERT(mkdtemp(root) != NULL);
+    char root[SCRATCH_BYTES], self[PATH_MAX] = "", value[PATH_MAX];
+    scratch_folder(root, "locate");
     RF_ASSERT(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     shell("mkdir -p $(dirname %s/%s) && cp %s %s/%s", root, place, self, root, place);
     if (helper[0]) put(root, helper);

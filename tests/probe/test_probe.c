@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include "../scratch.h"
+
 /* ---- a driver that behaves ---- */
 
 RF_TEST(probe, good_driver) {
@@ -124,8 +126,8 @@ static struct rf_probe_result *probe_hostile(const struct hostile *hostile) {
 }
 
 /* A file to which the driver writes the processes that it ran in or made. */
-static void note_pids(char path[]) {
-    int file = mkstemp(path);
+static void note_pids(char path[SCRATCH_BYTES]) {
+    int file = scratch_file(path, "probe-pids");
     RF_ASSERT(file >= 0);
     close(file);
     setenv("HOSTILE_PIDS", path, 1);

@@ -9,12 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../scratch.h"
+
 /* ---- helpers that are none ---- */
 
 static char *write_script(const char *body) {
-    static char path[] = "/tmp/rf-probe-script-XXXXXX";
-    strcpy(path + strlen(path) - 6, "XXXXXX");
-    int fd = mkstemp(path);
+    static char path[SCRATCH_BYTES];
+    int fd = scratch_file(path, "probe-script");
     RF_ASSERT(fd >= 0);
     FILE *file = fdopen(fd, "w");
     fprintf(file, "#!/bin/sh\n%s\n", body);
@@ -24,7 +25,7 @@ static char *write_script(const char *body) {
 }
 
 static struct rf_probe_result *probe_by(const char *helper, int timeout_ms) {
-    char option[256], timeout[64];
+    char option[512], timeout[64];
     snprintf(option, sizeof option, "RF_PROBE_HELPER=%s", helper);
     snprintf(timeout, sizeof timeout, "RF_PROBE_TIMEOUT_MS=%d", timeout_ms);
     struct rf_probe_result *result = PROBE(option, timeout);
@@ -65,8 +66,8 @@ RF_TEST(helper, a_folder) {
     check_helper("/tmp", LONG_MS, RF_E_NO_DRIVER, "the probe's helper /tmp cannot be executed");
 }
 RF_TEST(helper, executable_nonsense) {
-    char path[] = "/tmp/rf-probe-nonsense-XXXXXX";
-    int fd = mkstemp(path);
+    char path[SCRATCH_BYTES];
+    int fd = scratch_file(path, "probe-nonsense");
     RF_ASSERT(fd >= 0 &&
               write(fd,
                     "\x7f"
@@ -166,8 +167,8 @@ RF_TEST(host, no_descriptor_left) {
 
 /* The helper gets nothing of ours but its pipe, and works for a host without standard ones. */
 RF_TEST(host, helper_inherits_nothing) {
-    char path[] = "/tmp/rf-probe-fds-XXXXXX", body[256], line[256] = "";
-    int fd = mkstemp(path);
+    char path[SCRATCH_BYTES], body[512], line[256] = "";
+    int fd = scratch_file(path, "probe-fds");
     RF_ASSERT(fd >= 0);
     for (int i = 0; i < 30; i++) RF_ASSERT(dup(fd) >= 0); /* without close-on-exec */
     snprintf(body, sizeof body, "ls -l /proc/$$/fd | grep -c rf-probe-fds > %s", path);
@@ -306,8 +307,8 @@ RF_TEST(host, overruled_environment) {
 
 /* A host that dies takes the helper with it. */
 RF_TEST(host, death_of_the_host) {
-    char pids[] = "/tmp/rf-probe-pids-XXXXXX";
-    int fd = mkstemp(pids);
+    char pids[SCRATCH_BYTES];
+    int fd = scratch_file(pids, "probe-pids");
     RF_ASSERT(fd >= 0);
     close(fd);
     setenv("HOSTILE_PIDS", pids, 1);

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include "../scratch.h"
+
 static struct rf_probe_result *probe_sim(const char *configuration, const char *more) {
     setenv("RFSIM", configuration, 1);
     struct rf_probe_result *result =
@@ -13,7 +15,7 @@ static struct rf_probe_result *probe_sim(const char *configuration, const char *
 }
 
 RF_TEST(simulated, one_device) {
-    char configuration[128];
+    char configuration[512];
     snprintf(configuration, sizeof configuration, "arch=%s,vram=8GiB,wave=64,units=7", built_arch("gfx"));
     struct rf_probe_result *result = probe_sim(configuration, NULL);
     RF_ASSERT_TEXT(result->reason, "");
@@ -33,8 +35,8 @@ RF_TEST(simulated, one_device) {
 }
 
 RF_TEST(simulated, four_devices_by_the_kernels_word) {
-    char folder[] = "/tmp/rf-probe-sysfs-XXXXXX", configuration[256], option[128], command[128];
-    RF_ASSERT(mkdtemp(folder) != NULL);
+    char folder[SCRATCH_BYTES], configuration[512], option[512], command[1024];
+    scratch_folder(folder, "probe-sysfs");
     snprintf(configuration, sizeof configuration,
              "devices=4,arch=%s,vram=8GiB,desktop=3GiB,gpu1.desktop=1GiB,gpu2.display=1,gpu3.integrated=1,sysfs=%s",
              built_arch("gfx"), folder);
@@ -65,7 +67,7 @@ RF_TEST(simulated, an_old_hip_is_refused) {
     } cases[] = {{"40500000", "4.5", false}, {"50013601", "5.0", false}, {"50120531", "5.1", false},
                  {"50200000", "5.2", true},  {"60342134", "6.3", true},  {"100000000", "10.0", true}};
     for (size_t i = 0; i < RF_COUNT(cases); i++) {
-        char configuration[128], text[128];
+        char configuration[512], text[512];
         snprintf(configuration, sizeof configuration, "arch=%s,version=%s", built_arch("gfx"), cases[i].version);
         struct rf_probe_result *result = probe_sim(configuration, NULL);
         if (cases[i].accepted) {
@@ -96,8 +98,8 @@ RF_TEST(simulated, compute_units_of_a_gpu_in_wgp_mode) {
                  {"units=84,wgp=1", true, 84},    {"units=83,wgp=1", true, 83},      {"units=1,wgp=plain", true, 1},
                  {"units=304,wave=64", true, 304}};
     for (size_t i = 0; i < RF_COUNT(cases); i++) {
-        char folder[] = "/tmp/rf-probe-sysfs-XXXXXX", configuration[256], option[128], command[128];
-        RF_ASSERT(mkdtemp(folder) != NULL);
+        char folder[SCRATCH_BYTES], configuration[512], option[512], command[1024];
+        scratch_folder(folder, "probe-sysfs");
         snprintf(configuration, sizeof configuration, "arch=%s,%s,sysfs=%s", built_arch("gfx"), cases[i].units,
                  folder);
         snprintf(option, sizeof option, "RF_SYSFS=%s", cases[i].kernel ? folder : "/nonexistent");
@@ -112,8 +114,8 @@ RF_TEST(simulated, compute_units_of_a_gpu_in_wgp_mode) {
 
 /* Where HIP's count is neither the kernel's nor half of it, units are masked for this process. */
 RF_TEST(simulated, masked_compute_units_are_not_counted) {
-    char folder[] = "/tmp/rf-probe-sysfs-XXXXXX", configuration[256], option[128], command[256];
-    RF_ASSERT(mkdtemp(folder) != NULL);
+    char folder[SCRATCH_BYTES], configuration[512], option[512], command[1024];
+    scratch_folder(folder, "probe-sysfs");
     snprintf(command, sizeof command,
              "mkdir -p %s/class/kfd/kfd/topology/nodes/1 && printf 'simd_count 192\nsimd_per_cu 2\n"
              "gfx_target_version 110000\nlocation_id 768\ndomain 0\n' "
@@ -163,7 +165,7 @@ RF_TEST(simulated, faults) {
 
 /* A second device is not hidden by a first that does not answer. */
 RF_TEST(simulated, one_of_two_refused) {
-    char configuration[128];
+    char configuration[512];
     snprintf(configuration, sizeof configuration, "devices=2,arch=%s,fault=hipDeviceTotalMem:1:1", built_arch("gfx"));
     struct rf_probe_result *result = probe_sim(configuration, NULL);
     RF_ASSERT_INT(result->status, RF_OK);

@@ -1,13 +1,14 @@
 #include "gguf_testing.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <rocmforge/test.h>
+
+#include "../scratch.h"
 
 void blob_add(struct blob *blob, const void *data, size_t size) {
     if (blob->used + size > blob->room) {
@@ -74,24 +75,11 @@ void blob_free(struct blob *blob) {
 
 /* ---- files ---- */
 
-static char folder[] = "/tmp/rf-test-model-XXXXXX";
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info, (void)kind, (void)place;
-    return remove(path);
-}
-
-static void remove_folder(void) {
-    nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 const char *scratch_path(const char *name) {
-    static char paths[4][256];
+    static char paths[4][SCRATCH_BYTES + 64];
     static unsigned turn;
-    if (strstr(folder, "XXXXXX")) {
-        if (!mkdtemp(folder)) RF_FAIL("%s: %s", folder, strerror(errno));
-        atexit(remove_folder);
-    }
+    static char folder[SCRATCH_BYTES];
+    if (!folder[0]) scratch_folder(folder, "model");
     char *path = paths[turn++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;

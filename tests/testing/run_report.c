@@ -1,6 +1,5 @@
 #include "run_report.h"
 
-#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,8 @@
 #include <unistd.h>
 
 #include "../sanitizer_noise.h"
+
+#include "../scratch.h"
 
 char report[1 << 20];
 
@@ -68,16 +69,6 @@ bool is_gone(int pid) {
 }
 
 static char folder[256];
-static pid_t folder_owner;
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
-static void remove_folder(void) {
-    if (getpid() == folder_owner) nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 static void make_folder(void);
 
@@ -110,11 +101,5 @@ const char *enter_simulated(void) {
 }
 
 static void make_folder(void) {
-    if (!folder[0]) {
-        const char *base = getenv("TMPDIR");
-        snprintf(folder, sizeof folder, "%s/rocmforge-test-XXXXXX", base && *base ? base : "/tmp");
-        RF_ASSERT(mkdtemp(folder) != NULL);
-        folder_owner = getpid();
-        atexit(remove_folder);
-    }
+    if (!folder[0]) scratch_folder(folder, "command");
 }

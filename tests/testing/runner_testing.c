@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../scratch.h"
+
 char folder[256], environment[1024];
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *at) {
@@ -16,9 +18,7 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 
 void make_folder(void) {
     if (folder[0]) return;
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rocmforge-runner-XXXXXX", base && *base ? base : "/tmp");
-    RF_ASSERT_NOT_NULL(mkdtemp(folder));
+    scratch_folder(folder, "runner");
 }
 
 void leave(void) {

@@ -360,3 +360,21 @@ RF_TEST(ends, when_asked, .timeout_ms = 300) {
     append("asked", "x");
     for (;;) pause();
 }
+
+/* Both leave files in their folder. */
+static void fill_folder(void) {
+    char path[RF_TEST_FOLDER_BYTES + 16];
+    snprintf(path, sizeof path, "%s/deep", rf_test_folder());
+    RF_ASSERT_INT(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/deep/file", rf_test_folder());
+    FILE *file = fopen(path, "we");
+    RF_ASSERT_NOT_NULL(file);
+    fclose(file);
+}
+RF_TEST(folder, fine) {
+    fill_folder();
+}
+RF_TEST(folder, killed) {
+    fill_folder();
+    kill(getpid(), SIGKILL);
+}

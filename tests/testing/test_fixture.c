@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../scratch.h"
+
 static const char *const no_more = NULL;
 static void expect(int code, const char *environment, const char *arguments, const char *const *parts) {
     RF_TRACE("%s", arguments);
@@ -19,7 +21,7 @@ static void expect(int code, const char *environment, const char *arguments, con
 
 /* Fails both isolated and in one process, with these parts. */
 static void expect_bad(const char *environment, const char *name, const char *const *parts) {
-    char arguments[256];
+    char arguments[512];
     snprintf(arguments, sizeof arguments, "%s", name);
     expect(1, environment, arguments, parts);
     RF_ASSERT_CONTAINS(report, "0 passed, 1 failed, 0 skipped\n");
@@ -152,8 +154,8 @@ RF_TEST(device_memory, guards_are_checked) {
 
 /* Behind a test that loses the device, in the same process: fails at once, with the reason. */
 static void expect_lost_later(const char *environment, const char *culprit) {
-    char path[] = "/tmp/rocmforge-before-XXXXXX", arguments[256];
-    int fd = mkstemp(path);
+    char path[SCRATCH_BYTES], arguments[512];
+    int fd = scratch_file(path, "before");
     RF_ASSERT(fd >= 0);
     dprintf(fd, "%s\n", culprit);
     close(fd);
@@ -161,7 +163,7 @@ static void expect_lost_later(const char *environment, const char *culprit) {
     int code = run_report(environment, FIXTURE_SAMPLE, arguments);
     unlink(path);
     RF_ASSERT_INT(code, 1);
-    char text[128];
+    char text[512];
     snprintf(text, sizeof text, "the GPU was lost in %s, earlier in this process: ", culprit);
     RF_ASSERT_INT(count_in_report(text), 1);
     RF_ASSERT_INT(count_in_report("failure\t"), 1);

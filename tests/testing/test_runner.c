@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -371,4 +372,73 @@ RF_TEST(bad_input, is_one_line, ENTER) {
         expect_refusal(SAMPLE, wrong[i], "--help shows the options");
     snprintf(text, sizeof text, "test --junit %s/no/r.xml %s", folder, SAMPLE);
     expect_refusal(ROCMFORGE, text, "cannot be written");
+}
+
+/* ---- folders of tests that were killed ---- */
+
+static unsigned long long own_start(void) {
+    char text[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "re");
+    RF_ASSERT_NOT_NULL(file);
+    RF_ASSERT(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    const char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    RF_ASSERT_NOT_NULL(at);
+    return strtoull(at, NULL, 10);
+}
+
+/* Makes what is to be swept, or kept: "PID-START" are those of its owner. */
+static void plant(char path[400], const char *kind, unsigned long long space, int pid, unsigned long long start,
+                  const char *end) {
+    char command[1024];
+    snprintf(path, 400, "%s/tmp/rf-test-%llu-%d-%llu-%s", folder, space, pid, start, end);
+    snprintf(command, sizeof command, kind, path, path);
+    RF_ASSERT_INT(system(command), 0);
+}
+static bool is_there(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+RF_TEST(runner, folders_of_killed_tests_are_swept, ENTER) {
+    static const char made[] = "mkdir -p '%s/deep' && touch '%s/deep/file'", file[] = "touch '%s' # %s";
+    char dead[400], recycled[400], alive[400], elsewhere[400], plain[400], short_name[400], linked[400], link[400];
+    char command[600];
+    struct stat space;
+    RF_ASSERT_INT(stat("/proc/self/ns/pid", &space), 0);
+    snprintf(command, sizeof command, "mkdir '%s/tmp' '%s/kept'", folder, folder);
+    RF_ASSERT_INT(system(command), 0);
+    size_t used = strlen(environment);
+    snprintf(environment + used, sizeof environment - used, " TMPDIR='%s/tmp'", folder);
+    pid_t gone = fork();
+    if (!gone) _exit(0);
+    RF_ASSERT_INT(waitpid(gone, NULL, 0), gone);
+    unsigned long long here = space.st_ino, start = own_start();
+    plant(dead, made, here, (int)gone, 12345, "abcdef");
+    plant(recycled, made, here, (int)getpid(), start + 1, "abcdef");
+    plant(alive, made, here, (int)getpid(), start, "abcdef");
+    plant(elsewhere, made, here + 1, (int)gone, 12345, "abcdef");
+    plant(plain, file, here, (int)gone, 12345, "ghijkl");
+    plant(short_name, made, here, (int)gone, 12345, "abc");
+    snprintf(linked, sizeof linked, "%.300s/kept", folder);
+    snprintf(command, sizeof command, "ln -s '%.300s/kept' '%%s' # %%s", folder);
+    plant(link, command, here, (int)gone, 12345, "mnopqr");
+
+    RF_ASSERT_INT(run(SAMPLE, "folder.fine"), 0);
+    RF_EXPECT(!is_there(dead));
+    RF_EXPECT(!is_there(recycled));
+    RF_EXPECT(is_there(alive));
+    RF_EXPECT(is_there(elsewhere));
+    RF_EXPECT(is_there(plain));
+    RF_EXPECT(is_there(short_name));
+    RF_EXPECT(is_there(link) && is_there(linked));
+    /* A test that is killed leaves its folder to the end of the run, not longer. */
+    RF_ASSERT_INT(run(SAMPLE, "folder.killed"), 1);
+    snprintf(command, sizeof command, "ls '%s/tmp' | wc -l", folder);
+    FILE *count = popen(command, "r");
+    char number[32] = "";
+    RF_ASSERT_NOT_NULL(fgets(number, sizeof number, count));
+    pclose(count);
+    RF_EXPECT_INT(atoi(number), 5);
 }

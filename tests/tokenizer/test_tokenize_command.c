@@ -9,15 +9,11 @@
 
 #include "support/gguf_write.h"
 
-static char folder[] = "/tmp/rf-test-tokenize-XXXXXX";
+#include "../scratch.h"
+
+static char folder[SCRATCH_BYTES];
 static char output[1 << 16]; /* of the last run */
 static size_t output_bytes;
-
-static void remove_folder(void) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0) perror("removing the folder");
-}
 
 /* model.gguf: bytes as in "llama" vocabularies from id 3, then "▁" 259 and "▁h" 260; empty.gguf: no
  * vocabulary. */
@@ -27,10 +23,9 @@ static void write_models(void) {
     int32_t types[261] = {2, 3, 3};
     float scores[261] = {0};
     struct rf_gguf_writer *writer = NULL;
-    char path[64];
-    if (!strstr(folder, "XXXXXX")) return;
-    RF_ASSERT(mkdtemp(folder) != NULL);
-    atexit(remove_folder);
+    char path[SCRATCH_BYTES + 16];
+    if (folder[0]) return;
+    scratch_folder(folder, "tokenize");
     for (int byte = 0; byte < 256; byte++) {
         snprintf(spellings[byte], sizeof spellings[byte], "<0x%02X>", (unsigned)byte);
         tokens[3 + byte] = (struct rf_gguf_string){spellings[byte], 6};
@@ -105,7 +100,7 @@ RF_TEST(tokenize_command, decodes) {
 }
 
 RF_TEST(tokenize_command, any_bytes_come_back_through_files) {
-    char path[64];
+    char path[SCRATCH_BYTES + 16];
     unsigned char bytes[5000];
     struct rf_random random = {rf_test_seed() + 11};
     write_models();
