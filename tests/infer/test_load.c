@@ -332,7 +332,7 @@ RF_TEST(load, an_engine_whose_file_is_cut, .gpu = true) {
     infer_close(&infer);
 }
 
-/* A plan has the same figures as the load after it, takes nothing, and gives back nothing that is not its own. */
+/* A plan has the same figures as the load after it, takes nothing but the tables of the file, and gives back nothing that is not its own. */
 RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
     static const struct spec spec = {"llama",    "llama",       .layers = 5,         .width = 256,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 512, .vocabulary = 300};
@@ -373,7 +373,7 @@ RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
         RF_EXPECT(planned.host_weight_bytes >= done.host_weight_bytes &&
                   planned.host_weight_bytes - done.host_weight_bytes < 256 * 64);
         RF_EXPECT_STATUS(rf_session_create(plan, &session), RF_E_BUDGET);
-        RF_EXPECT_UINT(host->used_bytes, used);
+        RF_EXPECT(host->used_bytes - used < 64 << 10); /* the tables of the file */
         RF_ASSERT_OK(rf_engine_close(&plan));
         RF_EXPECT_UINT(host->used_bytes, used);
         infer_close(&infer);
