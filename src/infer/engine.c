@@ -69,15 +69,17 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     snprintf(engine->simd, sizeof engine->simd, "%s", params->simd ? params->simd : "");
 
     struct rf_account account = rf_host_account(&engine->runtime->host);
+    uint64_t used = rf_host_used(&engine->runtime->host);
     status = rf_gguf_open_charged(params->model, &account, &engine->gguf);
     if (!status) status = rf_arch_read(engine->gguf, &engine->hparams);
     if (!status) status = rf_engine_measure(engine);
     if (!status && rf_gguf_find(engine->gguf, "tokenizer.ggml.tokens"))
         status = rf_tokenizer_from_gguf_charged(engine->gguf, &account, &engine->tokenizer);
     if (!status) status = read_chat_template(engine);
+    if (params->plan_only) engine->plan_bytes = rf_sub_saturate(rf_host_used(&engine->runtime->host), used);
     if (!status) status = open_device(engine, params);
     if (!status) status = choose_context(engine, params);
-    if (!status) {
+    if (!status && !params->plan_only) {
         void *sessions = NULL;
         status = rf_host_alloc(&engine->runtime->host, sessions_bytes(engine), "the table of sessions", &sessions);
         engine->sessions = sessions;
@@ -432,7 +434,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
                                     .batch = RF_MIN(atomic_load(&engine->pace.chunk), engine->batch),
                                     .idle_ns = atomic_load(&engine->idle_ns),
                                     .host_budget_bytes = host->limit_bytes,
-                                    .host_used_bytes = rf_host_used(host)};
+                                    .host_used_bytes = rf_sub_saturate(rf_host_used(host), engine->plan_bytes)};
     rf_ladder_leave(changing);
     RF_RESULT_WRITE(struct rf_engine_info, info, &filled);
     return RF_OK;

@@ -100,6 +100,7 @@ struct rf_engine {
     pthread_mutex_t mutex;        /* guards the slots */
     struct rf_session **sessions; /* [slot] NULL: free */
     uint64_t sessions_bytes;
+    uint64_t plan_bytes; /* plan_only: the tables of the file, which the figures of a plan leave out; else 0 */
     uint32_t slot_count, open_sessions;
 };
 

@@ -367,6 +367,7 @@ RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
         RF_EXPECT_UINT(planned.device_weight_bytes, done.device_weight_bytes);
         RF_EXPECT_UINT(planned.device_kv_bytes, done.device_kv_bytes);
         RF_EXPECT_UINT(planned.host_kv_bytes, done.host_kv_bytes);
+        RF_EXPECT_UINT(planned.host_used_bytes, done.host_used_bytes);
         RF_EXPECT_UINT(planned.spilled_weight_bytes, done.spilled_weight_bytes);
         RF_EXPECT_INT(planned.degraded, done.degraded);
         /* The plan rounds up for the device, tensor by tensor. */
