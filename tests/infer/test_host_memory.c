@@ -125,7 +125,7 @@ static struct rf_runtime *runtime_of(uint64_t bytes) {
 }
 
 static rf_status open_engine(struct rf_runtime *runtime, const char *model, uint32_t context, uint32_t batch,
-                             uint32_t sessions, struct rf_engine **engine) {
+                             uint32_t sessions, enum rf_kv_type kv, struct rf_engine **engine) {
     RF_PARAMS(struct rf_engine_params, params);
     params.runtime = runtime;
     params.model = model;
@@ -134,7 +134,7 @@ static rf_status open_engine(struct rf_runtime *runtime, const char *model, uint
     params.batch = batch;
     params.sessions = sessions;
     params.threads = 2;
-    params.kv = RF_KV_F32;
+    params.kv = kv;
     return rf_engine_open(&params, engine);
 }
 
@@ -190,7 +190,7 @@ static void run_prompt(const char *model, struct found *found) {
     struct watch watching = {.runtime = runtime, .found = found};
     bool watched = runtime && !pthread_create(&thread, NULL, watch, &watching);
     fill_tokens(tokens, COUNT, VOCABULARY);
-    rf_status status = watched ? open_engine(runtime, model, 2048, 0, 1, &engine) : RF_E_INVALID;
+    rf_status status = watched ? open_engine(runtime, model, 2048, 0, 1, RF_KV_F16, &engine) : RF_E_INVALID;
     if (!status) status = rf_session_create(engine, &session);
     if (!status) status = rf_session_eval(session, tokens, COUNT, false, NULL);
     if (!status) {
@@ -381,7 +381,7 @@ RF_TEST(host_memory, tables_are_charged) {
 
     /* Graphs and plans. The arena, which has the logits, is mapped; the scratch memory of a token is small. */
     struct rf_engine *engine = NULL;
-    RF_ASSERT_OK(open_engine(runtime, path, 256, 256, 1, &engine));
+    RF_ASSERT_OK(open_engine(runtime, path, 256, 256, 1, RF_KV_F32, &engine));
     struct rf_graph_shape shape = {.tokens = 1,
                                    .sequences = 1,
                                    .page_rows = RF_PAGE_ROWS,
@@ -431,7 +431,7 @@ static rf_status logits_of(const char *path, uint64_t budget, uint32_t batch, fl
     RF_ASSERT(runtime != NULL);
     RF_PARAMS(struct rf_engine_info, info);
     fill_tokens(tokens, LONG, 300);
-    rf_status status = open_engine(runtime, path, LONG + 12, batch, 1, &engine);
+    rf_status status = open_engine(runtime, path, LONG + 12, batch, 1, RF_KV_F32, &engine);
     if (!status) {
         RF_ASSERT_OK(rf_engine_get_info(engine, &info));
         *chunk = info.batch;
@@ -496,7 +496,7 @@ RF_TEST(host_memory, sessions_make_room_for_each_other) {
     struct rf_runtime *runtime = runtime_of(512 * MIB);
     RF_ASSERT(runtime != NULL);
     fill_tokens(tokens, 40, 300);
-    RF_ASSERT_OK(open_engine(runtime, path, 512, 64, 2, &engine));
+    RF_ASSERT_OK(open_engine(runtime, path, 512, 64, 2, RF_KV_F32, &engine));
     RF_ASSERT_OK(rf_session_create(engine, &first));
     RF_ASSERT_OK(rf_session_create(engine, &second));
     float wanted[300], row[300];
@@ -550,7 +550,7 @@ static int use_everything(const char *path, const float *wanted, float *row) {
     struct rf_runtime *runtime = runtime_of(512 * MIB);
     RF_ASSERT(runtime != NULL);
     fill_tokens(tokens, 40, 300);
-    TRY(open_engine(runtime, path, 256, 16, 2, &engine));
+    TRY(open_engine(runtime, path, 256, 16, 2, RF_KV_F32, &engine));
     for (int i = 0; i < 2; i++) TRY(rf_session_create(engine, &sessions[i]));
     TRY(rf_chat_encode(engine, RF_CHAT_LLAMA2, &message, 1, &ids, &count));
     rf_token_ids_destroy(&ids);
