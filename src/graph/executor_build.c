@@ -273,18 +273,27 @@ static rf_status tell_assigned(struct rf_assembly *assembly, int place) {
     return RF_OK;
 }
 
-/* Charges the plan, and the tables that are made from it. */
-static rf_status charge_tables(struct rf_executor *executor, struct rf_assembly *assembly) {
+static rf_status charge(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t bytes) {
+    rf_status status = executor->runtime ? rf_host_charge(rf_executor_host(executor), bytes, false) : RF_OK;
+    if (status) return rf_fail_within(status, "graph '%s'", executor->graph->name);
+    assembly->charged_bytes += bytes;
+    return RF_OK;
+}
+
+/* Makes the plan, and charges it and all tables that are made from it. The calls, which are the largest, are charged
+ * first: the planner's own tables are smaller and are gone before the calls are made. */
+static rf_status make_plan(struct rf_executor *executor, struct rf_assembly *assembly,
+                           const struct rf_plan_params *params) {
+    rf_status status = charge(executor, assembly, executor->graph->node_count * sizeof *assembly->calls);
+    if (!status) status = rf_plan_create(params, &assembly->plan);
+    if (status) return status;
     const struct rf_plan *plan = assembly->plan;
     size_t nodes = plan->graph->node_count, copies = plan->copy_count, actions = nodes + 2 * copies;
-    uint64_t bytes = rf_plan_host_bytes(plan) + nodes * sizeof *assembly->calls +
-                     copies * sizeof *assembly->transfers + actions * sizeof *assembly->actions;
+    uint64_t bytes =
+        rf_plan_host_bytes(plan) + copies * sizeof *assembly->transfers + actions * sizeof *assembly->actions;
     if (rf_executor_marks(executor)) bytes += nodes * sizeof *assembly->mark;
     if (executor->replay) bytes += actions * sizeof *assembly->segments;
-    rf_status status = executor->runtime ? rf_host_charge(rf_executor_host(executor), bytes, false) : RF_OK;
-    if (status) return rf_fail_within(status, "graph '%s'", plan->graph->name);
-    assembly->charged_bytes = bytes;
-    return RF_OK;
+    return charge(executor, assembly, bytes);
 }
 
 static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *assembly, const uint64_t *caps,
@@ -304,8 +313,7 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
                                     .place_group = executor->place_group,
                                     .bind = executor->bind,
                                     .user = executor->user};
-    status = rf_plan_create(&params, &assembly->plan);
-    if (!status) status = charge_tables(executor, assembly);
+    status = make_plan(executor, assembly, &params);
     if (status) return status;
     for (int p = 0; p < count && !status; p++) {
         const struct rf_plan_place *place = &assembly->plan->places[p];

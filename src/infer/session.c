@@ -109,7 +109,6 @@ static void free_memory(struct rf_session *session) {
     rf_host_free(host, session->rows, session->rows_bytes);
     rf_host_free(host, session->host_logits, logits_bytes(engine));
     rf_host_free(host, session->host_scratch, sampling_bytes(engine));
-    free(session);
 }
 
 rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
@@ -143,6 +142,7 @@ rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
     }
     if (status) {
         free_memory(session);
+        free(session);
         return status;
     }
     *out = session;
@@ -157,12 +157,13 @@ void rf_session_destroy(struct rf_session **pointer) {
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
     rf_queue_destroy(&session->queue);
     rf_buffer_destroy(&session->sample);
+    free_memory(session);
     pthread_mutex_lock(&engine->mutex);
     engine->sessions[session->slot] = NULL;
     engine->open_sessions--;
     pthread_mutex_unlock(&engine->mutex);
     rf_ladder_leave(engine);
-    free_memory(session);
+    free(session);
     *pointer = NULL;
 }
 
