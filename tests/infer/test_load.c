@@ -332,7 +332,8 @@ RF_TEST(load, an_engine_whose_file_is_cut, .gpu = true) {
     infer_close(&infer);
 }
 
-/* A plan has the same figures as the load after it, takes nothing but the tables of the file, and gives back nothing that is not its own. */
+/* A plan has the same figures as the load after it, takes nothing but the tables of the file, and gives back nothing
+ * that is not its own. */
 RF_TEST(load, a_plan_takes_nothing, .gpu = true) {
     static const struct spec spec = {"llama",    "llama",       .layers = 5,         .width = 256,
                                      .heads = 4, .kv_heads = 2, .feed_forward = 512, .vocabulary = 300};
