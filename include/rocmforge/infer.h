@@ -75,7 +75,9 @@ struct rf_engine_info {
     uint64_t steps_down, steps_up; /* how many layers and KV caches were moved to the host, and back */
     uint32_t batch;                /* how many tokens of a prompt are evaluated at a time */
     int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
-    /* The host's budget, and what all objects of the runtime take of it; the mapped file is not counted. */
+    /* The host's budget, and what all objects of the runtime take of it now: everything larger than a page that the
+     * library keeps in host memory. A run takes more, and keeps it for the next. The mapped file is not counted, and
+     * neither is a plan (plan_only) itself. */
     uint64_t host_budget_bytes, host_used_bytes;
 };
 RF_API rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_info *info);

@@ -145,6 +145,37 @@ uint64_t rf_quota_cores(const char *root);
 /* MemAvailable, or less where a cgroup (v1 or v2) limits this process. root: as above. */
 rf_status rf_host_memory(const char *root, uint64_t *available, uint64_t *total);
 
+/* What one owner charged for memory, before it took it, and to whom: a runtime's host budget, for layers that do not
+ * know the runtime. Zeros: nothing is charged. Threads: those that may change its owner. */
+struct rf_account {
+    rf_status (*charge)(void *user, uint64_t bytes); /* RF_E_NO_MEMORY: refused, and nothing is charged */
+    void (*release)(void *user, uint64_t bytes);
+    void *user;     /* lives as long as the account is used */
+    uint64_t bytes; /* charged now */
+};
+static inline rf_status rf_account_charge(struct rf_account *account, uint64_t bytes) {
+    rf_status status = account->charge && bytes ? account->charge(account->user, bytes) : RF_OK;
+    if (!status && account->charge) account->bytes += bytes;
+    return status;
+}
+static inline void rf_account_release(struct rf_account *account, uint64_t bytes) {
+    if (!account->charge || !bytes) return;
+    account->release(account->user, bytes);
+    account->bytes -= bytes;
+}
+/* Another owner's account with the same budget. account: NULL gives one that charges nothing. */
+static inline struct rf_account rf_account_open(const struct rf_account *account) {
+    return account ? (struct rf_account){account->charge, account->release, account->user, 0}
+                   : (struct rf_account){.bytes = 0};
+}
+static inline void rf_account_close(struct rf_account *account) {
+    rf_account_release(account, account->bytes);
+}
+/* realloc (new_bytes is not 0) of memory whose size is charged; what: names it in the error text. RF_E_NO_MEMORY:
+ * nothing changes. (account.c) */
+rf_status rf_account_resize(struct rf_account *account, void **memory, uint64_t old_bytes, uint64_t new_bytes,
+                            const char *what);
+
 /* ---- fileio.c ---- */
 
 /* Reads at most size-1 bytes of a small file as text, trimmed of trailing white space. */

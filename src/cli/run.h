@@ -68,6 +68,7 @@ struct run_stats {
     uint64_t prompt_ns;
     uint64_t tokens, answer_ns;
     uint32_t device_layers; /* at the end: layers may move */
+    uint64_t host_bytes;    /* at the end: the host memory that is taken */
 };
 
 /* What the command knows about an engine, in whichever process it is. */

@@ -179,6 +179,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
     stats->answer_ns = (uint64_t)(result.first_ns + result.rest_ns);
     if (!status) status = rf_engine_get_info(local->engine, &info);
     stats->device_layers = info.device_layers;
+    stats->host_bytes = info.host_used_bytes;
     free(all);
     return status && status != RF_E_CANCELLED ? run_fail_status(failure, status) : RF_OK;
 }

@@ -101,10 +101,10 @@ static void show_stats(const struct run_info *info, const struct run_stats *stat
     double prompt = (double)stats->prompt_ns * 1e-9, rest = (double)stats->answer_ns * 1e-9;
     fprintf(stderr,
             "[%s, %u of %u layers on a GPU, context %u; prompt %llu tokens, %.1f tokens/s; answer %zu tokens, "
-            "%.1f tokens/s]\n",
+            "%.1f tokens/s; %s of host memory]\n",
             info->device, stats->device_layers, info->layers, info->context, (unsigned long long)stats->prompt_tokens,
             prompt > 0 ? (double)stats->prompt_tokens / prompt : 0, answer->token_count,
-            rest > 0 ? (double)stats->tokens / rest : 0);
+            rest > 0 ? (double)stats->tokens / rest : 0, cli_bytes(stats->host_bytes));
 }
 
 /* ---- from the worker to the CPU ---- */

@@ -224,6 +224,7 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
             stats->tokens = wire_take_u64(&body);
             stats->answer_ns = wire_take_u64(&body);
             worker->info.device_layers = stats->device_layers = wire_take_u32(&body);
+            stats->host_bytes = wire_take_u64(&body);
             return wire_taken(&body) ? RUN_DONE : refuse(worker, &body);
         }
         if (outcome == RUN_DONE) outcome = handle_frame(worker, &body, listener, &enough);

@@ -191,6 +191,7 @@ static void answer(struct worker *worker, const struct question *asked) {
     wire_put_u64(&worker->out, stats.tokens);
     wire_put_u64(&worker->out, stats.answer_ns);
     wire_put_u32(&worker->out, stats.device_layers);
+    wire_put_u64(&worker->out, stats.host_bytes);
     wire_send(worker->channel, &worker->out); /* the reading thread notices if the command is gone */
 }
 

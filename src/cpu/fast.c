@@ -1,6 +1,7 @@
 /* The object of the fast CPU ops (see fast.h). */
 #include "cpu/fast_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out) {
@@ -26,6 +27,7 @@ rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out)
         return status;
     }
     cpu->simd = simd;
+    cpu->host = params->host;
     unsigned all = rf_thread_pool_threads(cpu->pool);
     cpu->threads = params->threads ? RF_MIN(params->threads, all) : all;
     *out = cpu;
@@ -37,7 +39,7 @@ void rf_cpu_destroy(struct rf_cpu **handle) {
     if (!cpu) return;
     *handle = NULL;
     rf_thread_pool_destroy(&cpu->own_pool);
-    free(cpu->scratch);
+    rf_host_free(cpu->host, cpu->scratch, cpu->scratch_bytes);
     free(cpu);
 }
 
@@ -48,18 +50,21 @@ const struct rf_simd *rf_cpu_simd(const struct rf_cpu *cpu) {
     return cpu->simd;
 }
 
+void rf_cpu_rehearse(struct rf_cpu *cpu, bool on) {
+    cpu->rehearsing = on;
+}
+
+/* What is there is given back first, so that both are never held at once. */
 rf_status rf_cpu_reserve(struct rf_cpu *cpu, const char *op, uint64_t bytes) {
     if (bytes <= cpu->scratch_bytes) return RF_OK;
-    uint64_t rounded;
-    if (rf_round_up_overflows(bytes, 1 << 16, &rounded) || rounded > PTRDIFF_MAX)
-        return rf_fail(RF_E_NO_MEMORY, "%s: its scratch memory would overflow", op);
-    char *memory = aligned_alloc(64, (size_t)rounded);
-    if (!memory)
-        return rf_fail(RF_E_NO_MEMORY, "%s: no memory for %llu bytes of scratch", op, (unsigned long long)rounded);
-    free(cpu->scratch);
-    cpu->scratch = memory;
-    cpu->scratch_bytes = (size_t)rounded;
-    return RF_OK;
+    rf_host_free(cpu->host, cpu->scratch, cpu->scratch_bytes);
+    cpu->scratch = NULL;
+    cpu->scratch_bytes = 0;
+    char what[64];
+    snprintf(what, sizeof what, "%s: scratch memory", op);
+    rf_status status = rf_host_alloc(cpu->host, bytes, what, &cpu->scratch);
+    if (!status) cpu->scratch_bytes = bytes;
+    return status;
 }
 
 rf_status rf_cpu_check(const struct rf_cpu *cpu, const char *op, enum rf_dtype dtype, bool empty, const void *out,

@@ -11,7 +11,8 @@
  * widened to f32 and not rounded.
  *
  * Threads: one call at a time per object, from any thread. Calls block until done. Failure: RF_E_INVALID for
- * arguments, with the op's name; RF_E_NO_MEMORY for scratch; the output is then untouched. */
+ * arguments, with the op's name; RF_E_NO_MEMORY for scratch that the host or its budget refuses; the output is then
+ * untouched. */
 #ifndef RF_CPU_FAST_H
 #define RF_CPU_FAST_H
 
@@ -24,16 +25,22 @@
 struct rf_cpu;
 
 struct rf_thread_pool;
+struct rf_host_budget;
 struct rf_cpu_params {
     unsigned threads; /* 0: all threads of the pool; without a pool, one per usable core */
     enum rf_simd_level level;
     struct rf_thread_pool *pool; /* borrowed from a runtime; NULL: the object makes its own */
+    struct rf_host_budget *host; /* borrowed from a runtime: scratch is charged to it; NULL: it is not charged */
 };
 /* params may be NULL. RF_E_UNSUPPORTED: this machine does not have that level. */
 rf_status rf_cpu_create(const struct rf_cpu_params *params, struct rf_cpu **out);
 void rf_cpu_destroy(struct rf_cpu **cpu);
 unsigned rf_cpu_threads(const struct rf_cpu *cpu);
 const struct rf_simd *rf_cpu_simd(const struct rf_cpu *cpu);
+/* While on, a call checks its arguments and reserves the scratch memory that it needs, and computes nothing: the
+ * calls of a plan are rehearsed before they run, and a refusal comes early. What an op reserves depends on its
+ * arguments and not on the contents of its tensors. */
+void rf_cpu_rehearse(struct rf_cpu *cpu, bool on);
 
 /* ---- elements and rows (fast_rows.c); dtype RF_F32, RF_F16, RF_BF16 ---- */
 

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "cpu/fast.h"
+#include "runtime/host_memory.h"
 #include "runtime/thread_pool.h"
 
 struct rf_cpu {
@@ -11,12 +12,14 @@ struct rf_cpu {
     struct rf_thread_pool *own_pool; /* NULL: the pool is shared */
     const struct rf_simd *simd;
     unsigned threads;
-    char *scratch; /* aligned to 64 bytes */
-    size_t scratch_bytes;
+    struct rf_host_budget *host; /* scratch is charged to it; NULL: to none */
+    bool rehearsing;             /* ops reserve scratch and compute nothing */
+    void *scratch;               /* aligned to 64 bytes */
+    uint64_t scratch_bytes;
 };
 
 static inline void rf_cpu_run(struct rf_cpu *cpu, size_t count, size_t grain, rf_thread_pool_fn fn, void *user) {
-    rf_thread_pool_run(cpu->pool, cpu->threads, count, grain, fn, user);
+    if (!cpu->rehearsing) rf_thread_pool_run(cpu->pool, cpu->threads, count, grain, fn, user);
 }
 
 /* Makes scratch at least this large; its contents are lost. op is for the error message. */

@@ -338,7 +338,7 @@ static rf_status reserve(struct job *job, size_t columns) {
         job->groups = (struct rf_act_group *)(void *)job->cpu->scratch;
     else if (copied)
         job->x = (float *)(void *)job->cpu->scratch;
-    job->threads = job->cpu->scratch + activations;
+    job->threads = (char *)job->cpu->scratch + activations;
     return RF_OK;
 }
 

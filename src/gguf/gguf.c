@@ -133,27 +133,38 @@ static rf_status out_of_memory(const struct reader *r) {
     return rf_fail(RF_E_NO_MEMORY, "%s: no host memory for its table of contents", r->part->path);
 }
 
-/* Makes room for one more item; false if there is no memory, and items is then unchanged. */
-static bool make_room(void **items, size_t count, size_t *room, size_t item_bytes) {
-    rf_assert(count <= *room);
-    if (count < *room) return true;
-    uint64_t more = *room ? *room : 32, bytes;
-    if (rf_mul_overflows(more, 2, &more) || rf_mul_overflows(more, item_bytes, &bytes) || bytes > SIZE_MAX)
-        return false;
-    void *grown = realloc(*items, (size_t)bytes);
-    if (!grown) return false;
-    *items = grown;
-    *room = (size_t)more;
-    return true;
+static rf_status charge(struct rf_gguf *gguf, uint64_t bytes) {
+    rf_status status = rf_account_charge(&gguf->account, bytes);
+    return status ? rf_fail_within(status, "%s: its table of contents", gguf->parts[0].path) : RF_OK;
 }
 
-/* A zero-terminated copy that lives as long as the gguf; NULL if there is no memory. */
-static const char *keep_name(struct rf_gguf *gguf, struct rf_gguf_string name) {
+/* Makes room for one more item. RF_E_NO_MEMORY: there is none, and items is unchanged. */
+static rf_status make_room(const struct reader *r, void **items, size_t count, size_t *room, size_t item_bytes) {
+    rf_assert(count <= *room);
+    if (count < *room) return RF_OK;
+    uint64_t more = *room ? *room : 32, bytes;
+    if (rf_mul_overflows(more, 2, &more) || rf_mul_overflows(more, item_bytes, &bytes) || bytes > SIZE_MAX)
+        return out_of_memory(r);
+    rf_status status =
+        rf_account_resize(&r->gguf->account, items, *room * item_bytes, bytes, "its table of contents");
+    if (status) return rf_fail_within(status, "%s", r->part->path);
+    *room = (size_t)more;
+    return RF_OK;
+}
+
+/* A zero-terminated copy that lives as long as the gguf. */
+static rf_status keep_name(const struct reader *r, struct rf_gguf_string name, const char **out) {
+    struct rf_gguf *gguf = r->gguf;
     struct gguf_names *names = gguf->names;
     if (!names || names->room - names->used < name.bytes + 1) {
         size_t room = RF_MAX(name.bytes + 1, (size_t)4096 - sizeof *names);
+        rf_status status = charge(gguf, sizeof *names + room);
+        if (status) return status;
         names = malloc(sizeof *names + room);
-        if (!names) return NULL;
+        if (!names) {
+            rf_account_release(&gguf->account, sizeof *names + room);
+            return out_of_memory(r);
+        }
         *names = (struct gguf_names){.next = gguf->names, .room = room};
         gguf->names = names;
     }
@@ -161,7 +172,8 @@ static const char *keep_name(struct rf_gguf *gguf, struct rf_gguf_string name) {
     memcpy(text, name.text, name.bytes);
     text[name.bytes] = 0;
     names->used += name.bytes + 1;
-    return text;
+    *out = text;
+    return RF_OK;
 }
 
 static rf_status take_name(struct reader *r, size_t longest) {
@@ -179,8 +191,7 @@ static rf_status take_name(struct reader *r, size_t longest) {
                 RF_E_SYNTAX,
                 "%s: the name of %s holds the byte 0x%02x, allowed is printable ASCII: the file is damaged",
                 r->part->path, where(r, place), (unsigned char)name.text[i]);
-    r->name = keep_name(r->gguf, name);
-    return r->name ? RF_OK : out_of_memory(r);
+    return keep_name(r, name, &r->name);
 }
 
 /* ---- the header ---- */
@@ -331,8 +342,8 @@ static rf_status read_key(struct reader *r) {
     }
     if (status) return status;
     value.key = r->name;
-    if (!make_room((void **)&values->items, values->count, &values->room, sizeof *values->items))
-        return out_of_memory(r);
+    status = make_room(r, (void **)&values->items, values->count, &values->room, sizeof *values->items);
+    if (status) return status;
     values->items[values->count++] = value;
     return RF_OK;
 }
@@ -355,20 +366,27 @@ static int compare_offsets(const void *a, const void *b, void *items) {
     return x < y ? -1 : x > y;
 }
 
-/* The indices first … first + count - 1, sorted; NULL if there is no memory. */
-static uint32_t *sort_indices(size_t first, size_t count, int (*compare)(const void *, const void *, void *),
-                              void *items) {
-    uint32_t *sorted = malloc(RF_MAX(count, (size_t)1) * sizeof *sorted);
-    if (!sorted) return NULL;
+/* The indices first … first + count - 1, sorted. */
+static rf_status sort_indices(struct rf_gguf *gguf, size_t first, size_t count,
+                              int (*compare)(const void *, const void *, void *), void *items, uint32_t **out) {
+    uint32_t *sorted;
+    rf_status status = charge(gguf, count * sizeof *sorted);
+    if (status) return status;
+    sorted = malloc(RF_MAX(count, (size_t)1) * sizeof *sorted);
+    if (!sorted) {
+        rf_account_release(&gguf->account, count * sizeof *sorted);
+        return rf_fail(RF_E_NO_MEMORY, "%s: no host memory for its table of contents", gguf->parts[0].path);
+    }
     for (size_t i = 0; i < count; i++) sorted[i] = (uint32_t)(first + i);
     qsort_r(sorted, count, sizeof *sorted, compare, items);
-    return sorted;
+    *out = sorted;
+    return RF_OK;
 }
 
 static rf_status index_values(struct reader *r) {
     struct gguf_values *values = &r->part->values;
-    values->sorted = sort_indices(0, values->count, compare_keys, values->items);
-    if (!values->sorted) return out_of_memory(r);
+    rf_status status = sort_indices(r->gguf, 0, values->count, compare_keys, values->items, &values->sorted);
+    if (status) return status;
     for (size_t i = 1; i < values->count; i++) {
         const char *key = values->items[values->sorted[i]].key;
         if (strcmp(key, values->items[values->sorted[i - 1]].key) == 0)
@@ -394,9 +412,9 @@ const struct rf_gguf_value *gguf_find_value(const struct gguf_values *values, co
 }
 
 rf_status gguf_index_tensors(struct rf_gguf *gguf) {
-    gguf->tensors_sorted = sort_indices(0, gguf->tensor_count, compare_tensor_names, gguf->tensors);
-    if (!gguf->tensors_sorted)
-        return rf_fail(RF_E_NO_MEMORY, "%s: no host memory for its table of contents", gguf->parts[0].path);
+    rf_status status =
+        sort_indices(gguf, 0, gguf->tensor_count, compare_tensor_names, gguf->tensors, &gguf->tensors_sorted);
+    if (status) return status;
     for (size_t i = 1; i < gguf->tensor_count; i++) {
         const struct rf_gguf_tensor *tensor = &gguf->tensors[gguf->tensors_sorted[i]];
         if (strcmp(tensor->name, gguf->tensors[gguf->tensors_sorted[i - 1]].name) == 0)
@@ -503,8 +521,8 @@ static rf_status read_tensor(struct reader *r) {
     if (rf_mul_overflows(tensor.elements / block, rf_dtype_block_bytes(tensor.dtype), &tensor.bytes))
         return rf_fail(RF_E_SYNTAX, "%s: the size of %s overflows: the file is damaged", path, where(r, place));
     if (gguf->tensor_count == UINT32_MAX) return rf_fail(RF_E_SYNTAX, "%s: more than 2^32 tensors", path);
-    if (!make_room((void **)&gguf->tensors, gguf->tensor_count, &gguf->tensor_room, sizeof *gguf->tensors))
-        return out_of_memory(r);
+    status = make_room(r, (void **)&gguf->tensors, gguf->tensor_count, &gguf->tensor_room, sizeof *gguf->tensors);
+    if (status) return status;
     gguf->tensors[gguf->tensor_count++] = tensor;
     return RF_OK;
 }
@@ -558,9 +576,9 @@ static rf_status place_tensors(struct reader *r, size_t first) {
                 "%s: byte %llu, between its %zu tensors' descriptions and their data, is not 0: the tensor "
                 "count is wrong or the file is damaged, copy or download it again",
                 path, ULL(at), count);
-    uint32_t *sorted = sort_indices(first, count, compare_offsets, gguf->tensors);
-    if (!sorted) return out_of_memory(r);
-    rf_status status = RF_OK;
+    uint32_t *sorted = NULL;
+    rf_status status = sort_indices(gguf, first, count, compare_offsets, gguf->tensors, &sorted);
+    if (status) return status;
     for (size_t i = 1; i < count && !status; i++) {
         const struct rf_gguf_tensor *before = &gguf->tensors[sorted[i - 1]], *tensor = &gguf->tensors[sorted[i]];
         if (tensor->offset < before->offset + before->bytes)
@@ -569,5 +587,6 @@ static rf_status place_tensors(struct reader *r, size_t first) {
                         path, before->name, tensor->name, ULL(tensor->offset));
     }
     free(sorted);
+    rf_account_release(&gguf->account, count * sizeof *sorted);
     return status;
 }

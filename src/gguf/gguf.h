@@ -28,6 +28,10 @@
  * model is refused. Error texts begin with name ("memory" if NULL). */
 rf_status rf_gguf_open_memory(const void *bytes, size_t size, const char *name, struct rf_gguf **out);
 
+struct rf_account;
+/* rf_gguf_open, and its tables are charged to an account's budget as they grow, until it is closed. */
+rf_status rf_gguf_open_charged(const char *path, const struct rf_account *account, struct rf_gguf **out);
+
 /* The (first) file's path, or the name given for memory. */
 const char *rf_gguf_path(const struct rf_gguf *gguf);
 

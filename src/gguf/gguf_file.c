@@ -26,23 +26,32 @@ static rf_status check_split(const struct rf_gguf *gguf, size_t named_parts);
 static bool parse_split_name(const char *path, uint32_t *number, uint32_t *count);
 static char *part_path(const char *path, uint32_t number, uint32_t count);
 
-static rf_status create(size_t part_count, struct rf_gguf **out) {
+static rf_status create(size_t part_count, const struct rf_account *from, struct rf_gguf **out) {
+    struct rf_account account = rf_account_open(from);
+    rf_status status = rf_account_charge(&account, sizeof **out + part_count * sizeof *(*out)->parts);
+    if (status) return rf_fail_within(status, "a model file");
     struct rf_gguf *gguf = calloc(1, sizeof *gguf);
     if (gguf) gguf->parts = calloc(part_count, sizeof *gguf->parts);
     if (!gguf || !gguf->parts) {
         free(gguf);
+        rf_account_close(&account);
         return rf_fail(RF_E_NO_MEMORY, "no host memory to open a model file");
     }
+    gguf->account = account;
     *out = gguf;
     return RF_OK;
 }
 
 rf_status rf_gguf_open(const char *path, struct rf_gguf **out) {
+    return rf_gguf_open_charged(path, NULL, out);
+}
+
+rf_status rf_gguf_open_charged(const char *path, const struct rf_account *account, struct rf_gguf **out) {
     if (!path || !out) return rf_fail(RF_E_INVALID, "rf_gguf_open: path or out is NULL");
     uint32_t number = 0, named_parts = 0;
     bool named = parse_split_name(path, &number, &named_parts);
     struct rf_gguf *gguf = NULL;
-    rf_status status = create(named ? named_parts : 1, &gguf);
+    rf_status status = create(named ? named_parts : 1, account, &gguf);
     if (status) return status;
     if (!named) {
         status = map_part(gguf, 0, path);
@@ -72,7 +81,7 @@ rf_status rf_gguf_open(const char *path, struct rf_gguf **out) {
 rf_status rf_gguf_open_memory(const void *bytes, size_t size, const char *name, struct rf_gguf **out) {
     if (!bytes || !out) return rf_fail(RF_E_INVALID, "rf_gguf_open_memory: bytes or out is NULL");
     struct rf_gguf *gguf = NULL;
-    rf_status status = create(1, &gguf);
+    rf_status status = create(1, NULL, &gguf);
     if (status) return status;
     gguf->part_count = 1;
     gguf->parts[0] =
@@ -111,6 +120,7 @@ void rf_gguf_close(struct rf_gguf **pointer) {
     free(gguf->tensors_sorted);
     free(gguf->tensors);
     free(gguf->parts);
+    rf_account_close(&gguf->account);
     free(gguf);
     *pointer = NULL;
 }

@@ -42,6 +42,7 @@ struct rf_gguf {
     size_t tensor_count, tensor_room;
     uint32_t *tensors_sorted; /* indices by name */
     struct gguf_names *names;
+    struct rf_account account; /* for all these tables */
 };
 
 /* The list that rf_gguf_mapped() searches. False: no memory. A map must be removed before it is unmapped. */

@@ -1,15 +1,14 @@
 /* The CPU as a backend: fast ops where the op table has them, the scalar reference for the rest.
  *
- * Work is done when execute returns. Arenas are anonymous memory, zeroed by the kernel and charged to the
- * runtime's host budget. The runtime's threads start with the first arena, so that a plan that never uses the CPU
- * never starts them. The scratch memory of the fast ops grows with the first call of each size and is then kept. */
+ * Work is done when execute returns. Arenas and the scratch memory of the fast ops are charged to the runtime's host
+ * budget. The runtime's threads start with the first arena, so that a plan that never uses the CPU never starts them.
+ * Scratch memory is reserved when a plan is rehearsed, as much as its largest call needs, and is then kept. */
 #include "graph/backend.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "cpu/fast.h"
+#include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 
 enum { CPU_ALIGNMENT = 64 };
@@ -35,6 +34,21 @@ static rf_status execute(struct rf_backend *backend, const struct rf_op_call *ca
     return RF_OK;
 }
 
+/* Reserves the scratch memory of a call. Another failure than a refusal of memory can be due to inputs that are not
+ * written yet, and comes again when the call runs. */
+static rf_status rehearse(struct rf_backend *backend, const struct rf_op_call *call) {
+    struct rf_cpu *cpu = self(backend)->cpu;
+    if (!call->op->cpu) return RF_OK;
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    rf_cpu_rehearse(cpu, true);
+    rf_status status = call->op->cpu(cpu, call);
+    rf_cpu_rehearse(cpu, false);
+    if (status == RF_E_NO_MEMORY) return status;
+    rf_error_restore(&saved);
+    return RF_OK;
+}
+
 /* The reference handles every call that passed the op's check. */
 static rf_status supports(struct rf_backend *backend, const struct rf_op_call *call) {
     (void)backend, (void)call;
@@ -54,7 +68,8 @@ static uint64_t alignment(struct rf_backend *backend) {
 
 static rf_status start(struct cpu_backend *backend) {
     if (backend->cpu) return RF_OK;
-    struct rf_cpu_params params = {.threads = backend->threads, .level = backend->level};
+    struct rf_cpu_params params = {
+        .threads = backend->threads, .level = backend->level, .host = &backend->runtime->host};
     rf_status status = rf_runtime_threads(backend->runtime, backend->threads, &params.pool);
     return status ? status : rf_cpu_create(&params, &backend->cpu);
 }
@@ -64,28 +79,16 @@ static rf_status arena_create(struct rf_backend *backend, uint64_t bytes, const 
     rf_status status = start(cpu);
     *out = (struct rf_arena){0};
     if (status || !bytes) return status;
-    if (bytes > SIZE_MAX / 2)
-        return rf_fail(RF_E_NO_MEMORY, "%s: %llu bytes are more than an address space", label,
-                       (unsigned long long)bytes);
+    void *memory = NULL;
     status = rf_runtime_injected_failure(cpu->runtime);
-    if (!status) status = rf_host_charge(&cpu->runtime->host, bytes, false);
     if (status) return rf_fail_within(status, "%s", label);
-    void *memory =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        rf_host_release(&cpu->runtime->host, bytes, false);
-        return rf_fail(RF_E_NO_MEMORY, "%s: the host has no %llu bytes", label, (unsigned long long)bytes);
-    }
-    *out = (struct rf_arena){.bytes = bytes, .host = memory};
-    return RF_OK;
+    status = rf_host_alloc(&cpu->runtime->host, bytes, label, &memory);
+    if (!status) *out = (struct rf_arena){.bytes = bytes, .host = memory};
+    return status;
 }
 
 static rf_status arena_destroy(struct rf_backend *backend, struct rf_arena *arena) {
-    struct cpu_backend *cpu = self(backend);
-    if (arena->host) {
-        munmap(arena->host, (size_t)arena->bytes);
-        rf_host_release(&cpu->runtime->host, arena->bytes, false);
-    }
+    rf_host_free(&self(backend)->runtime->host, arena->host, arena->bytes);
     *arena = (struct rf_arena){0};
     return RF_OK;
 }
@@ -123,6 +126,7 @@ static const struct rf_backend_table table = {
     .arena_destroy = arena_destroy,
     .upload = upload,
     .download = download,
+    .rehearse = rehearse,
     .execute = execute,
     .wait = wait,
     .destroy = destroy,

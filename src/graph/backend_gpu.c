@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #include "gpu/device.h"
+#include "runtime/host_memory.h"
+#include "runtime/runtime.h"
 
 enum { GPU_ALIGNMENT = 256 };
 
@@ -104,11 +106,10 @@ static rf_status wait(struct rf_backend *backend, int64_t timeout_ns) {
 /* ---- downloads that do not wait ---- */
 
 static void transfer_destroy(struct rf_backend *backend, struct rf_transfer *transfer) {
-    (void)backend;
     if (!transfer) return;
     rf_event_destroy(&transfer->event);
     rf_pinned_destroy(&transfer->pinned);
-    free(transfer->plain);
+    rf_host_free(&rf_device_runtime(backend->device)->host, transfer->plain, transfer->bytes);
     free(transfer);
 }
 
@@ -121,10 +122,7 @@ static rf_status transfer_create(struct rf_backend *backend, uint64_t bytes, str
     if (!status) {
         status = rf_event_create(device, false, &transfer->event);
     } else if (status == RF_E_NO_MEMORY || status == RF_E_BUDGET || status == RF_E_DEVICE_MEMORY) {
-        transfer->plain = malloc((size_t)bytes);
-        status = transfer->plain ? RF_OK
-                                 : rf_fail(RF_E_NO_MEMORY, "no host memory for a copy of %llu bytes between places",
-                                           (unsigned long long)bytes);
+        status = rf_host_alloc(&rf_device_runtime(device)->host, bytes, "a copy between places", &transfer->plain);
     }
     if (status)
         transfer_destroy(backend, transfer);

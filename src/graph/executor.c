@@ -10,12 +10,13 @@
 
 #include "graph/executor.h"
 #include "gpu/device.h"
-#include "runtime/runtime.h"
 
 static rf_status set_devices(struct rf_executor *executor, struct rf_device *const *devices, size_t count,
                              const uint64_t *bytes);
 static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params);
+static rf_status find_runtime(struct rf_executor *executor, const struct rf_executor_params *params);
 static rf_status make_graph(struct rf_executor *executor, unsigned passes);
+static void forget_saved(struct rf_executor *executor);
 
 static bool has_assembly(const struct rf_executor *executor) {
     return executor->assembly.plan != NULL;
@@ -34,10 +35,11 @@ static bool executor_is_valid(const struct rf_executor *executor, const char **w
 
 static void destroy(struct rf_executor *executor) {
     if (!executor) return;
-    for (size_t v = 0; executor->saved && v < executor->graph->tensor_count; v++) free(executor->saved[v]);
+    if (executor->saved) forget_saved(executor);
     free(executor->saved);
     free(executor->index_of);
     rf_backend_destroy(&executor->cpu);
+    rf_host_release(rf_executor_host(executor), executor->charged_bytes, false);
     rf_runtime_destroy(&executor->own_runtime);
     rf_graph_destroy(&executor->optimized);
     free(executor);
@@ -74,9 +76,11 @@ rf_status rf_executor_create(const struct rf_executor_params *params, struct rf_
     executor->stop_user = params->stop_user;
     executor->user = params->user;
     status = set_devices(executor, params->devices, params->device_count, params->device_bytes);
+    if (!status && !params->dummy) status = find_runtime(executor, params);
     if (!status) status = make_graph(executor, params->passes);
     if (!status && !params->dummy && !params->no_cpu) status = make_cpu(executor, params);
-    if (!status && params->trace_path) status = rf_trace_create(params->trace_path, &executor->trace);
+    if (!status && params->trace_path)
+        status = rf_trace_create(params->trace_path, rf_executor_host(executor), &executor->trace);
     if (!status) status = rf_assembly_create(executor, &executor->assembly);
     if (status) {
         struct rf_saved_error saved;
@@ -134,8 +138,6 @@ static rf_status find_runtime(struct rf_executor *executor, const struct rf_exec
 }
 
 static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor_params *params) {
-    rf_status status = find_runtime(executor, params);
-    if (status) return status;
     executor->cpu_threads = rf_runtime_thread_count(executor->runtime, params->cpu_threads);
     return rf_backend_create_cpu(executor->runtime, params->cpu_threads, params->cpu_simd, &executor->cpu);
 }
@@ -144,14 +146,19 @@ static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor
 static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     const struct rf_graph *source = executor->source;
     if (passes) {
-        rf_status status = rf_graph_optimize(source, passes, &executor->optimized, NULL, NULL);
-        if (status) return status;
+        rf_status made = rf_graph_optimize(source, passes, &executor->optimized, NULL, NULL);
+        if (made) return made;
         executor->graph = executor->optimized;
     }
     executor->index_of = calloc(source->tensor_count + 1, sizeof *executor->index_of);
     executor->saved = calloc(executor->graph->tensor_count + 1, sizeof *executor->saved);
     if (!executor->index_of || !executor->saved) return rf_fail(RF_E_NO_MEMORY, "no host memory for an executor");
     const struct rf_graph *graph = executor->graph;
+    uint64_t bytes = (passes ? rf_graph_host_bytes(graph) : 0) + source->tensor_count * sizeof *executor->index_of +
+                     graph->tensor_count * sizeof *executor->saved;
+    rf_status status = executor->runtime ? rf_host_charge(rf_executor_host(executor), bytes, false) : RF_OK;
+    if (status) return rf_fail_within(status, "graph '%s'", source->name);
+    executor->charged_bytes = bytes;
     for (size_t v = 0; v < source->tensor_count; v++) executor->index_of[v] = passes ? RF_NO_INDEX : (uint32_t)v;
     for (uint32_t v = 0; passes && v < graph->tensor_count; v++)
         if (graph->tensors[v].origin) executor->index_of[graph->tensors[v].origin - 1] = v;
@@ -215,6 +222,19 @@ static bool is_kept_by_caller(const struct rf_tensor_row *tensor) {
     return tensor->role == RF_ROLE_INPUT || tensor->role == RF_ROLE_STATE;
 }
 
+/* Host memory for the contents of a tensor while there is no assembly. */
+static rf_status make_saved(struct rf_executor *executor, size_t index) {
+    const struct rf_tensor_row *tensor = &executor->graph->tensors[index];
+    char what[320];
+    if (executor->saved[index]) return RF_OK;
+    snprintf(what, sizeof what, "tensor '%s'", tensor->name);
+    return rf_host_alloc(rf_executor_host(executor), tensor->bytes, what, &executor->saved[index]);
+}
+static void forget_one(struct rf_executor *executor, size_t index) {
+    rf_host_free(rf_executor_host(executor), executor->saved[index], executor->graph->tensors[index].bytes);
+    executor->saved[index] = NULL;
+}
+
 rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const void *data, uint64_t bytes) {
     uint32_t index = 0;
     rf_status status = find_tensor(executor, "rf_executor_write", id, &index);
@@ -225,8 +245,8 @@ rf_status rf_executor_write(struct rf_executor *executor, rf_tensor_id id, const
     status = check_bytes("rf_executor_write", tensor, data, bytes);
     if (status) return status;
     if (!has_assembly(executor)) {
-        if (!executor->saved[index]) executor->saved[index] = calloc(1, (size_t)tensor->bytes);
-        if (!executor->saved[index]) return rf_fail(RF_E_NO_MEMORY, "no host memory for tensor '%s'", tensor->name);
+        status = make_saved(executor, index);
+        if (status) return status;
         memcpy((char *)executor->saved[index] + tensor->desc.byte_offset, data, (size_t)bytes);
         return RF_OK;
     }
@@ -324,26 +344,20 @@ static rf_status save_contents(struct rf_executor *executor) {
         struct rf_backend *backend = rf_assembly_backend(assembly, place);
         struct rf_device *device = backend->device;
         if (device && rf_device_status(device)) continue;
-        if (!executor->saved[v]) executor->saved[v] = malloc((size_t)tensor->bytes);
-        if (!executor->saved[v])
-            return rf_fail(RF_E_NO_MEMORY, "no host memory to move tensor '%s' of %llu bytes", tensor->name,
-                           (unsigned long long)tensor->bytes);
-        rf_status status = backend->table->download(backend, &assembly->arenas[place],
-                                                    rf_plan_home(assembly->plan, v, place)->offset,
-                                                    executor->saved[v], tensor->bytes);
+        rf_status status = make_saved(executor, v);
+        if (status) return status;
+        status = backend->table->download(backend, &assembly->arenas[place],
+                                          rf_plan_home(assembly->plan, v, place)->offset, executor->saved[v],
+                                          tensor->bytes);
         if (!status) continue;
-        free(executor->saved[v]);
-        executor->saved[v] = NULL;
+        forget_one(executor, v);
         if (status != RF_E_DEVICE_LOST) return status;
     }
     return RF_OK;
 }
 
 static void forget_saved(struct rf_executor *executor) {
-    for (size_t v = 0; v < executor->graph->tensor_count; v++) {
-        free(executor->saved[v]);
-        executor->saved[v] = NULL;
-    }
+    for (size_t v = 0; v < executor->graph->tensor_count; v++) forget_one(executor, v);
 }
 
 static rf_status restore_contents(struct rf_executor *executor, struct rf_assembly *assembly) {

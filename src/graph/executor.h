@@ -1,8 +1,11 @@
-/* What the layers above may use of an executor besides its public functions. */
+/* What the layers above may use of graphs and executors besides their public functions. */
 #ifndef RF_GRAPH_EXECUTOR_H
 #define RF_GRAPH_EXECUTOR_H
 
 #include <rocmforge/graph.h>
+
+/* The host memory that a graph takes, without the data of constants that others own: for charging it. */
+uint64_t rf_graph_host_bytes(const struct rf_graph *graph);
 
 /* Where a tensor that can be read lies after a run. *device is NULL for the CPU. The binding is borrowed until the
  * executor replans or is destroyed. */

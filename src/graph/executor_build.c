@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "gpu/device.h"
-#include "runtime/runtime.h"
 
 enum { ATTEMPTS = 4, REHEARSALS = 64 };
 
@@ -87,7 +86,6 @@ rf_status rf_assembly_create(struct rf_executor *executor, struct rf_assembly *o
 rf_status rf_assembly_destroy(struct rf_executor *executor, struct rf_assembly *assembly) {
     rf_status first = RF_OK;
     struct rf_plan *plan = assembly->plan;
-    (void)executor;
     for (size_t i = 0; i < assembly->segment_count; i++) {
         struct rf_backend *backend = rf_assembly_backend(assembly, assembly->segments[i].place);
         backend->table->recording_destroy(backend, assembly->segments[i].recording);
@@ -109,6 +107,7 @@ rf_status rf_assembly_destroy(struct rf_executor *executor, struct rf_assembly *
     free(assembly->actions);
     free(assembly->segments);
     free(assembly->mark);
+    rf_host_release(rf_executor_host(executor), assembly->charged_bytes, false);
     *assembly = (struct rf_assembly){0};
     return first;
 }
@@ -274,6 +273,29 @@ static rf_status tell_assigned(struct rf_assembly *assembly, int place) {
     return RF_OK;
 }
 
+static rf_status charge(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t bytes) {
+    rf_status status = executor->runtime ? rf_host_charge(rf_executor_host(executor), bytes, false) : RF_OK;
+    if (status) return rf_fail_within(status, "graph '%s'", executor->graph->name);
+    assembly->charged_bytes += bytes;
+    return RF_OK;
+}
+
+/* Makes the plan, and charges it and all tables that are made from it. The calls, which are the largest, are charged
+ * first: the planner's own tables are smaller and are gone before the calls are made. */
+static rf_status make_plan(struct rf_executor *executor, struct rf_assembly *assembly,
+                           const struct rf_plan_params *params) {
+    rf_status status = charge(executor, assembly, executor->graph->node_count * sizeof *assembly->calls);
+    if (!status) status = rf_plan_create(params, &assembly->plan);
+    if (status) return status;
+    const struct rf_plan *plan = assembly->plan;
+    size_t nodes = plan->graph->node_count, copies = plan->copy_count, actions = nodes + 2 * copies;
+    uint64_t bytes =
+        rf_plan_host_bytes(plan) + copies * sizeof *assembly->transfers + actions * sizeof *assembly->actions;
+    if (rf_executor_marks(executor)) bytes += nodes * sizeof *assembly->mark;
+    if (executor->replay) bytes += actions * sizeof *assembly->segments;
+    return charge(executor, assembly, bytes);
+}
+
 static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *assembly, const uint64_t *caps,
                               uint8_t **refused, int *failed_place) {
     const struct rf_graph *graph = executor->graph;
@@ -291,7 +313,7 @@ static rf_status try_assembly(struct rf_executor *executor, struct rf_assembly *
                                     .place_group = executor->place_group,
                                     .bind = executor->bind,
                                     .user = executor->user};
-    status = rf_plan_create(&params, &assembly->plan);
+    status = make_plan(executor, assembly, &params);
     if (status) return status;
     for (int p = 0; p < count && !status; p++) {
         const struct rf_plan_place *place = &assembly->plan->places[p];

@@ -15,6 +15,8 @@
 #define RF_GRAPH_EXECUTOR_IMPL_H
 
 #include "graph/plan.h"
+#include "runtime/host_memory.h"
+#include "runtime/runtime.h"
 
 enum { RF_DEVICES_MAX = RF_PLACES_MAX - 1, RF_GRAPH_GUARD_BYTES = 256, RF_GRAPH_GUARD = 0xA7 };
 
@@ -36,6 +38,7 @@ struct rf_segment {
 };
 
 struct rf_assembly {
+    uint64_t charged_bytes; /* to the host budget, for everything here but arenas, copies and what drivers take */
     struct rf_backend *gpus[RF_DEVICES_MAX]; /* owned; their places come before the CPU's */
     size_t gpu_count;
     struct rf_backend *dummy; /* owned */
@@ -63,8 +66,9 @@ struct rf_executor {
     struct rf_dummy *dummy;
     struct rf_backend *cpu; /* lives as long as the executor; NULL: the CPU is not used */
     unsigned cpu_threads;
-    struct rf_runtime *runtime;     /* the CPU backend's: threads, host budget */
-    struct rf_runtime *own_runtime; /* the same, owned, where the caller named none */
+    struct rf_runtime *runtime;     /* threads, host budget; NULL with a dummy */
+    struct rf_runtime *own_runtime; /* the same, owned, where the caller named none and there is no device */
+    uint64_t charged_bytes;         /* to the host budget, for the optimized graph and the tables here */
     int64_t timeout_ns;
     int (*place)(void *user, const char *node);
     int (*place_group)(void *user, int group);
@@ -82,6 +86,10 @@ struct rf_executor {
     bool timed;             /* nodes are timed, for longest_ns */
     int64_t longest_ns;
 };
+/* NULL: nothing is charged. */
+static inline struct rf_host_budget *rf_executor_host(const struct rf_executor *executor) {
+    return executor->runtime ? &executor->runtime->host : NULL;
+}
 static inline bool rf_executor_marks(const struct rf_executor *executor) {
     return executor->trace || executor->timed;
 }
@@ -117,7 +125,8 @@ rf_status rf_assembly_guard(struct rf_assembly *assembly, uint32_t tensor, int p
 
 /* trace.c: the times of nodes, kept in memory until they are written in Chrome's trace format. */
 struct rf_trace;
-rf_status rf_trace_create(const char *path, struct rf_trace **out);
+/* host: its events are charged to it; borrowed as long as the trace lives. NULL: they are not charged. */
+rf_status rf_trace_create(const char *path, struct rf_host_budget *host, struct rf_trace **out);
 /* Silently drops an event for which there is no memory: a trace must not end a run. */
 void rf_trace_add(struct rf_trace *trace, const char *name, const char *kind, int place, int64_t start_ns,
                   int64_t elapsed_ns);

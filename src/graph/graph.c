@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graph/executor.h"
+
 /* ---- names ---- */
 
 static uint64_t hash_of(const char *name) {
@@ -358,6 +360,20 @@ rf_status rf_graph_create(const char *name, struct rf_graph **out) {
     }
     *out = graph;
     return RF_OK;
+}
+
+/* Bytes that the C library takes for a text. */
+static uint64_t text_bytes(const char *text) {
+    return RF_MAX((strlen(text) + 1 + sizeof(size_t) + 15) / 16 * 16, (size_t)32);
+}
+
+uint64_t rf_graph_host_bytes(const struct rf_graph *graph) {
+    uint64_t bytes = sizeof *graph + graph->tensor_capacity * sizeof *graph->tensors +
+                     graph->node_capacity * sizeof *graph->nodes + graph->name_slots * sizeof *graph->names;
+    for (size_t i = 0; i < graph->tensor_count; i++)
+        bytes += text_bytes(graph->tensors[i].name) + (graph->tensors[i].owned_data ? graph->tensors[i].bytes : 0);
+    for (size_t i = 0; i < graph->node_count; i++) bytes += text_bytes(graph->nodes[i].name);
+    return bytes;
 }
 
 void rf_graph_destroy(struct rf_graph **graph) {

@@ -50,6 +50,17 @@ rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **o
     return status;
 }
 
+uint64_t rf_plan_host_bytes(const struct rf_plan *plan) {
+    size_t nodes = plan->graph->node_count, tensors = plan->graph->tensor_count;
+    uint64_t node = sizeof *plan->node_bytes + sizeof *plan->node_flops + sizeof *plan->node_place +
+                    sizeof *plan->node_why + sizeof *plan->order + sizeof *plan->position +
+                    sizeof *plan->node_workspace + sizeof *plan->workspace_at;
+    uint64_t tensor = sizeof *plan->use_start + sizeof *plan->root_output + sizeof *plan->updated +
+                      sizeof *plan->maker + (size_t)plan->place_count * sizeof *plan->homes;
+    return sizeof *plan + nodes * node + tensors * tensor + plan->use_start[tensors] * sizeof *plan->uses +
+           plan->copy_count * sizeof *plan->copies;
+}
+
 void rf_plan_destroy(struct rf_plan **pointer) {
     if (!pointer || !*pointer) return;
     struct rf_plan *plan = *pointer;

@@ -126,6 +126,8 @@ struct rf_plan_params {
 /* RF_E_BUDGET: the graph fits nowhere. RF_E_UNSUPPORTED: no place runs a node; the message names it. */
 rf_status rf_plan_create(const struct rf_plan_params *params, struct rf_plan **out);
 void rf_plan_destroy(struct rf_plan **plan);
+/* The host memory that a plan takes: for charging it. */
+uint64_t rf_plan_host_bytes(const struct rf_plan *plan);
 /* Computes the positions of the nodes for a placement. eager: as described above; otherwise in the order of the
  * graph. */
 rf_status rf_plan_order(struct rf_plan *plan, bool eager);

@@ -19,6 +19,7 @@ struct event {
     int64_t start_ns, elapsed_ns;
 };
 struct rf_trace {
+    struct rf_account account; /* the events are charged to it */
     FILE *file;
     char *path;
     struct event *events;
@@ -27,7 +28,7 @@ struct rf_trace {
     int64_t begin_ns;
 };
 
-rf_status rf_trace_create(const char *path, struct rf_trace **out) {
+rf_status rf_trace_create(const char *path, struct rf_host_budget *host, struct rf_trace **out) {
     struct rf_trace *trace = calloc(1, sizeof *trace);
     if (!trace) return rf_fail(RF_E_NO_MEMORY, "no host memory for a trace");
     trace->path = strdup(path);
@@ -40,6 +41,7 @@ rf_status rf_trace_create(const char *path, struct rf_trace **out) {
         free(trace);
         return status;
     }
+    if (host) trace->account = rf_host_account(host);
     trace->begin_ns = rf_now_ns();
     *out = trace;
     return RF_OK;
@@ -54,9 +56,13 @@ void rf_trace_add(struct rf_trace *trace, const char *name, const char *kind, in
     if (trace->count == trace->capacity) {
         size_t capacity = trace->capacity ? 2 * trace->capacity : 1024;
         if (capacity > EVENTS_MAX) return;
-        struct event *grown = realloc(trace->events, capacity * sizeof *grown);
-        if (!grown) return;
-        trace->events = grown;
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        if (rf_account_resize(&trace->account, (void **)&trace->events, trace->capacity * sizeof *trace->events,
+                              capacity * sizeof *trace->events, "a trace")) {
+            rf_error_restore(&saved);
+            return;
+        }
         trace->capacity = capacity;
     }
     struct event *event = &trace->events[trace->count++];
@@ -118,6 +124,7 @@ rf_status rf_trace_destroy(struct rf_trace **pointer) {
     if (fclose(trace->file) || failed)
         status = rf_fail(RF_E_IO, "trace '%s' could not be written whole: %s", trace->path, strerror(errno));
     free(trace->events);
+    rf_account_close(&trace->account);
     free(trace->path);
     free(trace);
     *pointer = NULL;

@@ -46,6 +46,7 @@ enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine) {
 
 struct conversation {
     const struct rf_tokenizer *tokenizer;
+    struct rf_account account; /* for ids and text */
     int32_t *ids;
     size_t count, capacity;
     char *text; /* the text since the last control token */
@@ -56,12 +57,9 @@ struct conversation {
 static void add_ids(struct conversation *to, const int32_t *ids, size_t count) {
     if (to->capacity - to->count < count) {
         size_t capacity = 2 * (to->count + count) + 64;
-        int32_t *grown = realloc(to->ids, capacity * sizeof *grown);
-        if (!grown) {
-            to->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
-            return;
-        }
-        to->ids = grown;
+        to->status = rf_account_resize(&to->account, (void **)&to->ids, to->capacity * sizeof *to->ids,
+                                       capacity * sizeof *to->ids, "the conversation");
+        if (to->status) return;
         to->capacity = capacity;
     }
     if (count) memcpy(to->ids + to->count, ids, count * sizeof *ids);
@@ -72,12 +70,9 @@ static void add_bytes(struct conversation *to, const char *text, size_t bytes) {
     if (to->status || !bytes) return;
     if (to->text_capacity - to->text_bytes < bytes) {
         size_t capacity = 2 * (to->text_bytes + bytes) + 64;
-        char *grown = realloc(to->text, capacity);
-        if (!grown) {
-            to->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
-            return;
-        }
-        to->text = grown;
+        to->status =
+            rf_account_resize(&to->account, (void **)&to->text, to->text_capacity, capacity, "the conversation");
+        if (to->status) return;
         to->text_capacity = capacity;
     }
     memcpy(to->text + to->text_bytes, text, bytes);
@@ -235,7 +230,7 @@ static rf_status encode(const struct rf_engine *engine, enum rf_chat_format form
     RF_PARAMS(struct rf_tokenizer_info, info);
     rf_status status = rf_tokenizer_get_info(engine->tokenizer, &info);
     if (status) return status;
-    struct conversation to = {.tokenizer = engine->tokenizer};
+    struct conversation to = {.tokenizer = engine->tokenizer, .account = rf_host_account(&engine->runtime->host)};
     bool inst = format == RF_CHAT_LLAMA2 || format == RF_CHAT_MISTRAL;
     if (info.add_bos || inst || format == RF_CHAT_LLAMA3) token(&to, info.bos);
     if (format == RF_CHAT_CHATML)
@@ -246,6 +241,7 @@ static rf_status encode(const struct rf_engine *engine, enum rf_chat_format form
         build_inst(&to, messages, count, format == RF_CHAT_LLAMA2, &info);
     end_text(&to);
     free(to.text);
+    rf_account_close(&to.account); /* the ids are the caller's from here on */
     if (!to.status && !to.count) to.status = rf_fail(RF_E_INVALID, "rf_chat_encode: the conversation is empty");
     if (to.status) {
         rf_token_ids_destroy(&to.ids);

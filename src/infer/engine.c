@@ -6,6 +6,7 @@
 
 #include "runtime/budget_spec.h"
 #include "runtime/runtime.h"
+#include "tokenizer/tokenizer.h"
 
 /* KERNEL_MS: the limit for kernels on a GPU with a display, which must stay smooth. CONTEXT_WANTED: this much
  * context is granted even if it costs layers on the device. */
@@ -22,8 +23,18 @@ static rf_status read_chat_template(struct rf_engine *engine) {
     if (!rf_gguf_find(engine->gguf, "tokenizer.chat_template")) return RF_OK;
     rf_status status = rf_gguf_get_string(engine->gguf, "tokenizer.chat_template", &text);
     if (status) return status;
-    engine->chat_template = strndup(text.text, text.bytes);
-    return engine->chat_template ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no host memory for the chat template");
+    size_t bytes = strnlen(text.text, text.bytes); /* what follows a zero is not shown */
+    void *memory = NULL;
+    status = rf_host_alloc(&engine->runtime->host, bytes + 1, "the chat template", &memory);
+    if (status) return status;
+    engine->chat_template = memory;
+    engine->chat_template_bytes = bytes + 1;
+    memcpy(memory, text.text, bytes);
+    return RF_OK;
+}
+
+static uint64_t sessions_bytes(const struct rf_engine *engine) {
+    return engine->slot_count * sizeof *engine->sessions;
 }
 
 rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine **out) {
@@ -61,20 +72,26 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     pthread_mutex_init(&engine->mutex, NULL);
     snprintf(engine->simd, sizeof engine->simd, "%s", params->simd ? params->simd : "");
 
-    status = rf_gguf_open(params->model, &engine->gguf);
+    struct rf_account account = rf_host_account(&engine->runtime->host);
+    uint64_t used = rf_host_used(&engine->runtime->host);
+    status = rf_gguf_open_charged(params->model, &account, &engine->gguf);
     if (!status) status = rf_arch_read(engine->gguf, &engine->hparams);
     if (!status) status = rf_engine_measure(engine);
     if (!status && rf_gguf_find(engine->gguf, "tokenizer.ggml.tokens"))
-        status = rf_tokenizer_from_gguf(engine->gguf, &engine->tokenizer);
+        status = rf_tokenizer_from_gguf_charged(engine->gguf, &account, &engine->tokenizer);
     if (!status) status = read_chat_template(engine);
+    if (params->plan_only) engine->plan_bytes = rf_sub_saturate(rf_host_used(&engine->runtime->host), used);
     if (!status) status = open_device(engine, params);
     if (!status) status = choose_context(engine, params);
-    if (!status) {
-        engine->sessions = calloc(engine->slot_count, sizeof(struct rf_session *));
-        if (!engine->sessions) status = rf_fail(RF_E_NO_MEMORY, "no host memory for %u sessions", engine->slot_count);
+    if (!status && !params->plan_only) {
+        void *sessions = NULL;
+        status = rf_host_alloc(&engine->runtime->host, sessions_bytes(engine), "the table of sessions", &sessions);
+        engine->sessions = sessions;
+        engine->sessions_bytes = sessions_bytes(engine);
     }
     if (!status) set_pace(engine, params);
     if (!status) status = params->plan_only ? plan_layers(engine, params) : choose_layers(engine, params);
+    rf_host_trim(); /* what was needed only for opening */
     if (status) {
         struct rf_saved_error saved;
         rf_error_save(&saved);
@@ -97,12 +114,14 @@ rf_status rf_engine_close(struct rf_engine **pointer) {
     rf_status status = rf_device_close(&engine->device);
     rf_tokenizer_destroy(&engine->tokenizer);
     rf_gguf_close(&engine->gguf);
-    free(engine->chat_template);
-    free(engine->sessions);
-    free(engine->group_bytes);
+    struct rf_host_budget *host = &engine->runtime->host;
+    rf_host_free(host, engine->chat_template, engine->chat_template_bytes);
+    rf_host_free(host, engine->sessions, engine->sessions_bytes);
+    rf_host_free(host, engine->group_bytes, engine->group_count * sizeof *engine->group_bytes);
     pthread_mutex_destroy(&engine->mutex);
     pthread_rwlock_destroy(&engine->gate);
     free(engine);
+    rf_host_trim();
     *pointer = NULL;
     return status;
 }
@@ -228,22 +247,59 @@ static uint32_t layers_that_fit(const struct rf_engine *engine, uint64_t room) {
     return used > room ? 0 : layers;
 }
 
-/* Checks that a chunk of a prompt and a single token can run. */
+static rf_status try_runner(struct rf_engine *engine, uint32_t tokens) {
+    struct rf_graph_shape shape = {.tokens = tokens,
+                                   .sequences = 1,
+                                   .page_rows = RF_PAGE_ROWS,
+                                   .page_count = engine->page_count,
+                                   .table_width = engine->table_width,
+                                   .longest = engine->context,
+                                   .kv_dtype = engine->kv_dtype};
+    struct rf_runner runner = {0};
+    rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
+    rf_runner_destroy(&runner);
+    return status;
+}
+
+/* Whether it was the host budget that refused a runner. A plan that is too large for it ends with RF_E_BUDGET, as one
+ * that is too large for the device. */
+static bool host_refused(struct rf_engine *engine, rf_status status) {
+    if (status == RF_E_NO_MEMORY) return true;
+    return rf_is_full(status) &&
+           (!engine->device_layers || rf_host_room(&engine->runtime->host, false) < rf_engine_scratch_bytes(engine));
+}
+
+/* Checks that a single token and a chunk of a prompt can run, each beside a session. Chunks become as small as the
+ * host budget wants. */
 static rf_status try_runners(struct rf_engine *engine) {
-    for (int one = 0; one < 2; one++) {
-        struct rf_graph_shape shape = {.tokens = one ? 1 : engine->batch,
-                                       .sequences = 1,
-                                       .page_rows = RF_PAGE_ROWS,
-                                       .page_count = engine->page_count,
-                                       .table_width = engine->table_width,
-                                       .longest = engine->context,
-                                       .kv_dtype = engine->kv_dtype};
-        struct rf_runner runner = {0};
-        rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
-        rf_runner_destroy(&runner);
-        if (status) return status;
+    struct rf_host_budget *host = &engine->runtime->host;
+    struct rf_account session = rf_host_account(host);
+    uint32_t wanted = engine->batch;
+    char limit[32];
+    rf_status status = rf_account_charge(&session, rf_session_host_bytes(engine));
+    if (!status) status = try_runner(engine, 1);
+    if (status && host_refused(engine, status)) {
+        rf_fail_within(status,
+                       "not even single tokens can run beside a cache of %u tokens: raise --host-budget "
+                       "(RF_HOST_BUDGET) or use a smaller context",
+                       engine->context);
+    } else if (!status) {
+        status = try_runner(engine, engine->batch);
+        while (status && engine->batch > 1 && host_refused(engine, status)) {
+            engine->batch = (engine->batch + 1) / 2;
+            status = try_runner(engine, engine->batch);
+        }
     }
-    return RF_OK;
+    rf_account_close(&session);
+    if (status) {
+        engine->batch = wanted; /* with fewer layers on the device it may be another */
+    } else if (engine->batch < wanted) {
+        size_t said = strlen(engine->notice);
+        snprintf(engine->notice + said, sizeof engine->notice - said,
+                 "%sprompts are read %u tokens at a time instead of %u: the host budget of %s has no room for more",
+                 said ? "; " : "", engine->batch, wanted, rf_format_bytes(host->limit_bytes, limit, sizeof limit));
+    }
+    return status;
 }
 
 /* The error for a given number of layers that does not fit. */
@@ -342,9 +398,6 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
     if (engine->device && rf_device_memory_info(engine->device, &memory)) rf_error_restore(&saved); /* lost: zeros */
     struct rf_engine *changing = (struct rf_engine *)(uintptr_t)engine; /* only its gate changes */
     struct rf_host_budget *host = &engine->runtime->host;
-    pthread_mutex_lock(&host->mutex);
-    uint64_t host_used = host->used_bytes;
-    pthread_mutex_unlock(&host->mutex);
     rf_ladder_enter_quietly(changing);
     uint32_t kept = 0, first = rf_engine_first_device_layer(engine);
     for (uint32_t layer = first; layer < hparams->layers; layer++)
@@ -385,7 +438,7 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
                                     .batch = RF_MIN(atomic_load(&engine->pace.chunk), engine->batch),
                                     .idle_ns = atomic_load(&engine->idle_ns),
                                     .host_budget_bytes = host->limit_bytes,
-                                    .host_used_bytes = host_used};
+                                    .host_used_bytes = rf_sub_saturate(rf_host_used(host), engine->plan_bytes)};
     rf_ladder_leave(changing);
     RF_RESULT_WRITE(struct rf_engine_info, info, &filled);
     return RF_OK;

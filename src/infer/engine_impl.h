@@ -24,6 +24,8 @@
 
 #include "base/base.h"
 #include "infer/arch.h"
+#include "runtime/host_memory.h"
+#include "runtime/runtime.h"
 
 enum { RF_PAGE_ROWS = 256, RF_BATCH_DEFAULT = 512, RF_RUNNERS_MAX = 6 };
 
@@ -48,6 +50,7 @@ struct rf_engine {
     struct rf_hparams hparams;
     struct rf_tokenizer *tokenizer;     /* NULL: none */
     char *chat_template;                /* NULL: none */
+    uint64_t chat_template_bytes;       /* with the zero at its end */
     struct rf_device *device;           /* NULL: the model runs on the CPU alone */
     bool integrated;                    /* the device's memory is the host's */
     char device_name[160], notice[640]; /* the notice is about opening the engine */
@@ -96,6 +99,8 @@ struct rf_engine {
 
     pthread_mutex_t mutex;        /* guards the slots */
     struct rf_session **sessions; /* [slot] NULL: free */
+    uint64_t sessions_bytes;
+    uint64_t plan_bytes; /* plan_only: the tables of the file, which the figures of a plan leave out; else 0 */
     uint32_t slot_count, open_sessions;
 };
 
@@ -142,17 +147,26 @@ void rf_ladder_enter_quietly(struct rf_engine *engine);
 /* Called without the gate, after a run in that epoch was refused memory: gives back what is needed least, or sees
  * that another thread moved something meanwhile. False: there is nothing more to give. */
 bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch);
+/* The same for the host budget: gives back the runners that no session used last. False: the budget has no more room
+ * than before. */
+bool rf_ladder_relieve_host(struct rf_engine *engine);
 
-/* The budget, or the GPU itself, has no room: something smaller may fit. */
+/* The budget, or the GPU itself, has no room: something smaller may fit. A plan that does not fit the host budget
+ * ends with RF_E_BUDGET too. */
 static inline bool rf_is_full(rf_status status) {
     return status == RF_E_BUDGET || status == RF_E_DEVICE_MEMORY;
+}
+/* The same, or the host has no room. */
+static inline bool rf_is_short(rf_status status) {
+    return rf_is_full(status) || status == RF_E_NO_MEMORY;
 }
 
 /* A graph of one shape and its executor. */
 struct rf_runner {
     struct rf_graph_shape shape;
     struct rf_model_graph model;
-    struct rf_binder *binder; /* runner.c */
+    struct rf_binder *binder;  /* runner.c */
+    struct rf_account account; /* for the model graph */
     struct rf_executor *executor;
     uint64_t used; /* the session's clock at its last use: the runner used longest ago is replaced */
     bool timed;    /* its runs measure the time of their nodes */
@@ -175,16 +189,22 @@ struct rf_session {
     size_t runner_count;
     uint64_t clock;
     int32_t *scratch; /* inputs of a run: positions, sequences, lengths, then table rows */
+    uint64_t scratch_bytes;
+    float *rows; /* the logits of a run for several sessions, if the caller wants none; grown when needed */
+    uint64_t rows_bytes;
 
     /* The logits of the last token, for sampling: */
     struct rf_runner *last; /* NULL: none */
     uint32_t last_row;
     struct rf_queue *queue;   /* for sampling on the device; created when first needed */
     struct rf_buffer *sample; /* all its buffers, in one */
-    float *host_logits;       /* the last token's logits on the host; allocated when first needed */
-    bool has_host_logits;     /* host_logits are the last token's, and 'last' is NULL */
-    bool looked_at_logits;    /* all logits of a token since the last prompt were seen to be numbers */
-    uint64_t *host_scratch;   /* for sampling on the CPU; allocated when first needed */
+    /* The last token's logits on the host, and scratch memory for sampling there. A session of an engine that runs on
+     * the CPU has both from the beginning, so that neither sampling nor giving up a runner needs memory; another
+     * session takes them when they are first needed. */
+    float *host_logits;
+    uint64_t *host_scratch;
+    bool has_host_logits;  /* host_logits are the last token's, and 'last' is NULL */
+    bool looked_at_logits; /* all logits of a token since the last prompt were seen to be numbers */
 };
 
 /* Destroys all runners, or all but the one used last. The last token's logits are copied to the host if they lie
@@ -192,6 +212,10 @@ struct rf_session {
 void rf_session_retire(struct rf_session *session, bool all);
 /* Copies the last token's logits to the host, if they are not there. RF_OK if there are none. */
 rf_status rf_session_keep_logits(struct rf_session *session);
+/* Makes host_logits and host_scratch, if they are not there. */
+rf_status rf_session_make_rows(struct rf_session *session);
+/* The bytes that a session takes when it is made on an engine that runs on the CPU. */
+uint64_t rf_session_host_bytes(const struct rf_engine *engine);
 /* rf_session_sample with parameters that were read already. */
 rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 /* RF_E_CANCELLED if the session was cancelled; this also clears the cancellation. */

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "gpu/device.h"
-#include "runtime/runtime.h"
 #include "infer/load.h"
 
 enum { WEIGHT_ALIGNMENT = 256 };
@@ -27,8 +26,11 @@ static uint64_t aligned(uint64_t bytes) {
 
 rf_status rf_engine_measure(struct rf_engine *engine) {
     engine->group_count = (size_t)rf_group_output(&engine->hparams) + 1;
-    engine->group_bytes = calloc(engine->group_count, sizeof *engine->group_bytes);
-    if (!engine->group_bytes) return rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
+    void *bytes = NULL;
+    rf_status status = rf_host_alloc(&engine->runtime->host, engine->group_count * sizeof *engine->group_bytes,
+                                     "the model's tables", &bytes);
+    if (status) return status;
+    engine->group_bytes = bytes;
     for (size_t i = 0; i < rf_gguf_tensor_count(engine->gguf); i++) {
         const struct rf_gguf_tensor *tensor = rf_gguf_tensor_at(engine->gguf, i);
         int group = rf_arch_group(&engine->hparams, tensor->name), output = rf_group_output(&engine->hparams);
@@ -139,23 +141,18 @@ static rf_status make_pinned_cache(struct rf_engine *engine, struct rf_layer_cac
 
 static rf_status make_host_cache(struct rf_engine *engine, struct rf_layer_cache *cache) {
     uint64_t bytes = rf_engine_layer_cache_bytes(engine);
-    rf_status status = rf_host_charge(&engine->runtime->host, bytes, false);
-    if (status) return rf_fail_within(status, "a cache of %u tokens; a smaller context needs less", engine->context);
-    cache->host = calloc(1, (size_t)bytes); /* zero pages, which the system provides one by one as they are written */
-    if (cache->host) {
-        engine->plain_kv_bytes += bytes;
-        return RF_OK;
-    }
-    rf_host_release(&engine->runtime->host, bytes, false);
-    return rf_fail(RF_E_NO_MEMORY, "no host memory for a cache of %u tokens: use a smaller context", engine->context);
+    char what[96];
+    snprintf(what, sizeof what, "a cache of %u tokens; a smaller context needs less", engine->context);
+    rf_status status = rf_host_alloc(&engine->runtime->host, bytes, what, &cache->host);
+    if (!status) engine->plain_kv_bytes += bytes;
+    return status;
 }
 
 static void destroy_cache(struct rf_engine *engine, struct rf_layer_cache *cache) {
     uint64_t bytes = rf_engine_layer_cache_bytes(engine);
     if (cache->host) {
         engine->plain_kv_bytes -= bytes;
-        rf_host_release(&engine->runtime->host, bytes, false);
-        free(cache->host);
+        rf_host_free(&engine->runtime->host, cache->host, bytes);
     } else if (cache->pinned) {
         engine->pinned_kv_bytes -= bytes;
     } else if (cache->buffer) {
@@ -277,14 +274,27 @@ rf_status rf_engine_lower_layer(struct rf_engine *engine) {
 
 /* ---- the whole model ---- */
 
+static uint64_t buffers_bytes(const struct rf_engine *engine) {
+    return engine->group_count * sizeof *engine->group_buffers;
+}
+static uint64_t homes_bytes(const struct rf_engine *engine) {
+    return engine->gguf ? rf_gguf_tensor_count(engine->gguf) * sizeof *engine->homes : 0;
+}
+static uint64_t caches_bytes(const struct rf_engine *engine) {
+    return engine->hparams.layers * sizeof *engine->caches;
+}
+
 rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, const struct rf_engine_params *params) {
+    static const char what[] = "the model's tables";
+    struct rf_host_budget *host = &engine->runtime->host;
+    void *buffers = NULL, *homes = NULL, *caches = NULL;
     engine->device_layers = device_layers;
-    engine->group_buffers = calloc(engine->group_count, sizeof *engine->group_buffers);
-    engine->homes = calloc(rf_gguf_tensor_count(engine->gguf), sizeof *engine->homes);
-    engine->caches = calloc(engine->hparams.layers, sizeof *engine->caches);
-    rf_status status = engine->group_buffers && engine->homes && engine->caches
-                           ? RF_OK
-                           : rf_fail(RF_E_NO_MEMORY, "no host memory for the model's tables");
+    rf_status status = rf_host_alloc(host, buffers_bytes(engine), what, &buffers);
+    if (!status) status = rf_host_alloc(host, homes_bytes(engine), what, &homes);
+    if (!status) status = rf_host_alloc(host, caches_bytes(engine), what, &caches);
+    engine->group_buffers = buffers;
+    engine->homes = homes;
+    engine->caches = caches;
     /* All memory is allocated first, so that a refusal comes before gigabytes are read. */
     for (uint32_t layer = 0; layer < engine->hparams.layers && !status; layer++) {
         bool on_device = rf_engine_on_device(engine, RF_GROUP_LAYER + (int)layer);
@@ -311,9 +321,9 @@ void rf_engine_release(struct rf_engine *engine) {
         destroy_cache(engine, &engine->caches[layer]);
     for (size_t group = 0; group < engine->group_count && engine->group_buffers; group++)
         rf_buffer_destroy(&engine->group_buffers[group]);
-    free(engine->caches);
-    free(engine->group_buffers);
-    free(engine->homes);
+    rf_host_free(&engine->runtime->host, engine->caches, caches_bytes(engine));
+    rf_host_free(&engine->runtime->host, engine->group_buffers, buffers_bytes(engine));
+    rf_host_free(&engine->runtime->host, engine->homes, homes_bytes(engine));
     engine->caches = NULL;
     engine->group_buffers = NULL;
     engine->homes = NULL;

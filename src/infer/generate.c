@@ -16,6 +16,7 @@
 
 /* Text that was generated and not given out yet. */
 struct tail {
+    struct rf_account account;
     char *text;
     size_t bytes, capacity;
 };
@@ -24,9 +25,9 @@ static rf_status append(struct tail *tail, const char *text, size_t bytes) {
     if (!bytes) return RF_OK;
     if (tail->capacity - tail->bytes < bytes) {
         size_t capacity = 2 * (tail->bytes + bytes) + 64;
-        char *grown = realloc(tail->text, capacity);
-        if (!grown) return rf_fail(RF_E_NO_MEMORY, "no host memory for the text");
-        tail->text = grown;
+        rf_status status =
+            rf_account_resize(&tail->account, (void **)&tail->text, tail->capacity, capacity, "the text");
+        if (status) return status;
         tail->capacity = capacity;
     }
     memcpy(tail->text + tail->bytes, text, bytes);
@@ -231,8 +232,11 @@ rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_
 
 static rf_status generate(struct rf_session *session, const struct rf_generate_params *params,
                           struct rf_generate_result *result) {
-    struct generation generation = {
-        .session = session, .params = params, .shown_before = params->said_bytes, .result = result};
+    struct generation generation = {.session = session,
+                                    .params = params,
+                                    .tail.account = rf_host_account(&session->engine->runtime->host),
+                                    .shown_before = params->said_bytes,
+                                    .result = result};
     rf_status status = RF_OK;
     bool ended;
     if (session->engine->tokenizer) {
@@ -259,5 +263,6 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
     }
     rf_detokenizer_destroy(&generation.detokenizer);
     free(generation.tail.text);
+    rf_account_close(&generation.tail.account);
     return status;
 }

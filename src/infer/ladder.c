@@ -18,7 +18,6 @@
 #include <stdio.h>
 
 #include "gpu/device.h"
-#include "runtime/runtime.h"
 
 #define WATCH_NS RF_MS(20)
 /* Runs between a step and the next step up; the number grows if steps up are soon undone. */
@@ -145,7 +144,7 @@ static bool retire_runners(struct rf_engine *engine, bool all) {
     for (uint32_t slot = 0; slot < engine->slot_count; slot++)
         if (engine->sessions[slot]) rf_session_retire(engine->sessions[slot], all);
     pthread_mutex_unlock(&engine->mutex);
-    return rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK;
+    return !engine->device || rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK;
 }
 
 #if RF_CHECKS >= 2
@@ -312,4 +311,16 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch) {
     log_moves(engine, &notes);
     rf_error_restore(&saved);
     return gained;
+}
+
+bool rf_ladder_relieve_host(struct rf_engine *engine) {
+    struct rf_host_budget *host = &engine->runtime->host;
+    struct rf_saved_error saved;
+    uint64_t before = rf_host_used(host);
+    rf_error_save(&saved);
+    pthread_rwlock_wrlock(&engine->gate);
+    retire_runners(engine, false);
+    pthread_rwlock_unlock(&engine->gate);
+    rf_error_restore(&saved);
+    return rf_host_used(host) < before;
 }

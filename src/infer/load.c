@@ -59,8 +59,8 @@ struct loader {
     struct rf_queue *queue;
     struct slot slots[SLOTS_MAX];
     unsigned slot_count, slots_most;
-    bool grown; /* this step has already tried to add a slot */
-    uint64_t piece_bytes, plain_charged;
+    bool grown;                        /* this step has already tried to add a slot */
+    uint64_t piece_bytes, plain_bytes; /* plain_bytes: of the first slot, if it is not pinned */
     struct slots free, copying;
 
     pthread_mutex_t mutex;
@@ -127,11 +127,11 @@ static rf_status add_first_slot(struct loader *loader) {
         loader->piece_bytes = RF_MAX(loader->piece_bytes / 2, LEAST_BYTES);
     if (!is_short(status)) return status;
     struct slot *slot = &loader->slots[0];
-    status = rf_host_charge(&rf_device_runtime(loader->load->device)->host, loader->piece_bytes, false);
-    if (status) return rf_fail_within(status, "loading");
-    loader->plain_charged = loader->piece_bytes;
-    slot->data = malloc((size_t)loader->piece_bytes);
-    if (!slot->data) return rf_fail(RF_E_NO_MEMORY, "no host memory to load a model through");
+    void *data = NULL;
+    status = rf_host_alloc(&rf_device_runtime(loader->load->device)->host, loader->piece_bytes, "loading", &data);
+    if (status) return status;
+    slot->data = data;
+    loader->plain_bytes = loader->piece_bytes;
     loader->slot_count = loader->slots_most = 1;
     push(&loader->free, slot);
     return rf_event_create(loader->load->device, false, &slot->event);
@@ -374,10 +374,10 @@ static rf_status end(struct loader *loader, rf_status status) {
     }
     for (unsigned i = 0; i < loader->slot_count; i++) {
         rf_event_destroy(&loader->slots[i].event);
-        if (!loader->slots[i].pinned) free(loader->slots[i].data);
+        if (!loader->slots[i].pinned)
+            rf_host_free(&rf_device_runtime(load->device)->host, loader->slots[i].data, loader->plain_bytes);
         rf_pinned_destroy(&loader->slots[i].pinned);
     }
-    if (loader->plain_charged) rf_host_release(&rf_device_runtime(load->device)->host, loader->plain_charged, false);
     rf_queue_destroy(&loader->queue);
     for (unsigned i = 0; i < loader->slot_count; i++) rf_assert(!loader->slots[i].event && !loader->slots[i].pinned);
     pthread_cond_destroy(&loader->work);

@@ -66,8 +66,8 @@ static rf_status sample_on_device(struct rf_session *session, struct rf_device *
 static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sample_args *args,
                                uint64_t seed, int32_t *token) {
     uint64_t random[2] = {seed, session->length};
-    if (!session->host_scratch) session->host_scratch = malloc(args->columns * sizeof *session->host_scratch);
-    if (!session->host_scratch) return rf_fail(RF_E_NO_MEMORY, "no host memory for sampling");
+    rf_status status = rf_session_make_rows(session);
+    if (status) return status;
     rf_ref_sample(token, logits, random, session->tokens + session->length - args->window_count, args,
                   session->host_scratch);
     return RF_OK;
@@ -162,8 +162,7 @@ rf_status rf_session_keep_logits(struct rf_session *session) {
     struct rf_binding at = {0};
     if (!session->last) return RF_OK;
     rf_status status = rf_executor_locate(session->last->executor, session->last->model.logits, &device, &at);
-    if (!status && !session->host_logits && !(session->host_logits = malloc(bytes)))
-        status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
+    if (!status) status = rf_session_make_rows(session);
     uint64_t from = at.offset_bytes + session->last_row * bytes;
     if (!status && device) {
         if (!session->queue) status = rf_queue_create(device, NULL, &session->queue);

@@ -30,7 +30,7 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     }
     struct rf_runner made;
     rf_status status = rf_runner_create(session->engine, session, shape, &made);
-    if (rf_is_full(status) && session->runner_count) {
+    if (rf_is_short(status) && session->runner_count) {
         rf_session_retire(session, true); /* the existing runners make room */
         status = rf_runner_create(session->engine, session, shape, &made);
     }
@@ -51,7 +51,8 @@ void rf_session_retire(struct rf_session *session, bool all) {
     struct rf_runner *newest = NULL;
     for (size_t i = 0; i < session->runner_count; i++)
         if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
-    /* If the logits cannot be copied (the device is lost), there is nothing to sample from. */
+    /* If the logits cannot be copied (the device is lost, or the host has no room), there is nothing to sample from.
+     */
     if (session->last && (all || session->last != newest) && rf_session_keep_logits(session)) session->last = NULL;
     struct rf_runner kept = newest && !all ? *newest : (struct rf_runner){0};
     for (size_t i = 0; i < session->runner_count; i++)
@@ -67,19 +68,64 @@ static void forget_logits(struct rf_session *session) {
     session->has_host_logits = false;
 }
 
+/* Positions, sequences and lengths of the largest run, and a table row for each of its sequences. */
+static uint64_t scratch_bytes(const struct rf_engine *engine) {
+    uint64_t rows = RF_MAX(engine->batch, engine->slot_count);
+    return (3 * rows + (uint64_t)engine->slot_count * engine->table_width) * sizeof(int32_t);
+}
+static uint64_t tokens_bytes(const struct rf_engine *engine) {
+    return (uint64_t)engine->context * sizeof(int32_t);
+}
+static uint64_t logits_bytes(const struct rf_engine *engine) {
+    return (uint64_t)engine->hparams.vocabulary * sizeof(float);
+}
+static uint64_t sampling_bytes(const struct rf_engine *engine) {
+    return (uint64_t)engine->hparams.vocabulary * sizeof(uint64_t);
+}
+
+uint64_t rf_session_host_bytes(const struct rf_engine *engine) {
+    return rf_host_alloc_bytes(scratch_bytes(engine)) + rf_host_alloc_bytes(tokens_bytes(engine)) +
+           rf_host_alloc_bytes(logits_bytes(engine)) + rf_host_alloc_bytes(sampling_bytes(engine));
+}
+
+rf_status rf_session_make_rows(struct rf_session *session) {
+    const struct rf_engine *engine = session->engine;
+    struct rf_host_budget *host = &engine->runtime->host;
+    void *logits = NULL, *scratch = NULL;
+    rf_status status = RF_OK;
+    if (!session->host_logits) status = rf_host_alloc(host, logits_bytes(engine), "a session's logits", &logits);
+    if (logits) session->host_logits = logits;
+    if (!status && !session->host_scratch)
+        status = rf_host_alloc(host, sampling_bytes(engine), "a session's sampling", &scratch);
+    if (scratch) session->host_scratch = scratch;
+    return status;
+}
+
+static void free_memory(struct rf_session *session) {
+    const struct rf_engine *engine = session->engine;
+    struct rf_host_budget *host = &engine->runtime->host;
+    rf_host_free(host, session->tokens, tokens_bytes(engine));
+    rf_host_free(host, session->scratch, session->scratch_bytes);
+    rf_host_free(host, session->rows, session->rows_bytes);
+    rf_host_free(host, session->host_logits, logits_bytes(engine));
+    rf_host_free(host, session->host_scratch, sampling_bytes(engine));
+}
+
 rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
     if (!engine || !out) return rf_fail(RF_E_INVALID, "rf_session_create: engine or out is NULL");
+    struct rf_host_budget *host = &engine->runtime->host;
     struct rf_session *session = calloc(1, sizeof *session);
-    int32_t *tokens = malloc((size_t)engine->context * sizeof *tokens);
-    /* Positions, sequences and lengths of the largest run, and a table row for each of its sequences. */
-    size_t rows = RF_MAX(engine->batch, engine->slot_count);
-    size_t numbers = 3 * rows + (size_t)engine->slot_count * engine->table_width;
-    int32_t *scratch = malloc(numbers * sizeof *scratch);
+    if (!session) return rf_fail(RF_E_NO_MEMORY, "no host memory for a session");
+    void *tokens = NULL, *scratch = NULL;
     uint32_t slot = 0;
-    if (session && tokens && scratch) {
-        session->engine = engine;
-        session->tokens = tokens;
-        session->scratch = scratch;
+    session->engine = engine;
+    session->scratch_bytes = scratch_bytes(engine);
+    rf_status status = rf_host_alloc(host, tokens_bytes(engine), "a session's tokens", &tokens);
+    session->tokens = tokens;
+    if (!status) status = rf_host_alloc(host, session->scratch_bytes, "a session's inputs", &scratch);
+    session->scratch = scratch;
+    if (!status && !engine->device) status = rf_session_make_rows(session);
+    if (!status) {
         pthread_mutex_lock(&engine->mutex);
         while (slot < engine->slot_count && engine->sessions[slot]) slot++;
         if (slot < engine->slot_count) {
@@ -88,18 +134,16 @@ rf_status rf_session_create(struct rf_engine *engine, struct rf_session **out) {
             engine->open_sessions++;
         }
         pthread_mutex_unlock(&engine->mutex);
+        if (slot == engine->slot_count)
+            status =
+                rf_fail(RF_E_BUDGET,
+                        "all %u sessions that the engine was opened for are in use; close one, or open it for more",
+                        engine->slot_count);
     }
-    if (!session || !tokens || !scratch || slot == engine->slot_count) {
-        bool memory = !session || !tokens || !scratch;
+    if (status) {
+        free_memory(session);
         free(session);
-        free(tokens);
-        free(scratch);
-        return memory
-                   ? rf_fail(RF_E_NO_MEMORY, "no host memory for a session")
-                   : rf_fail(RF_E_BUDGET,
-                             "all %u sessions that the engine was opened for are in use; close one, or open it for "
-                             "more",
-                             engine->slot_count);
+        return status;
     }
     *out = session;
     return RF_OK;
@@ -113,15 +157,12 @@ void rf_session_destroy(struct rf_session **pointer) {
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
     rf_queue_destroy(&session->queue);
     rf_buffer_destroy(&session->sample);
+    free_memory(session);
     pthread_mutex_lock(&engine->mutex);
     engine->sessions[session->slot] = NULL;
     engine->open_sessions--;
     pthread_mutex_unlock(&engine->mutex);
     rf_ladder_leave(engine);
-    free(session->tokens);
-    free(session->scratch);
-    free(session->host_logits);
-    free(session->host_scratch);
     free(session);
     *pointer = NULL;
 }
@@ -304,6 +345,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
     if (status) return status;
     if (count > 1) session->looked_at_logits = false;
     size_t most = engine->batch;
+    bool relieved_host = false;
     for (size_t at = 0; at < count && !status;) {
         status = rf_session_take_cancel(session);
         if (status) break;
@@ -314,10 +356,11 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
-        if (rf_is_full(status)) {
+        if (rf_is_short(status)) {
             /* There is no room for this many rows at once, beside other sessions or with all logits. Smaller
              * chunks are slower, but run. Very small ones are slower than giving something else up. */
-            bool relieved = chunk <= FEW_TOKENS && rf_ladder_relieve(engine, epoch);
+            bool few = chunk <= FEW_TOKENS, relieved = few && rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+            if (few && !relieved && !relieved_host) relieved = relieved_host = rf_ladder_relieve_host(engine);
             if (!relieved && chunk == 1) break;
             if (!relieved) most = chunk / 2;
             status = RF_OK;
@@ -364,9 +407,7 @@ static rf_status eval_together(struct rf_session *const *sessions, const int32_t
     struct rf_runner *runner;
     rf_status status = rf_session_runner(sessions[0], shape, &runner);
     /* Each session keeps its own row, because the runner belongs to the first session, which may drop it. */
-    for (size_t i = 0; i < count && !status; i++)
-        if (!sessions[i]->host_logits && !(sessions[i]->host_logits = malloc(vocabulary * sizeof(float))))
-            status = rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
+    for (size_t i = 0; i < count && !status; i++) status = rf_session_make_rows(sessions[i]);
     if (!status) status = run_batch(sessions, tokens, count, runner, rows);
     for (size_t i = 0; i < count && !status; i++) {
         sessions[i]->tokens[sessions[i]->length++] = tokens[i];
@@ -376,13 +417,27 @@ static rf_status eval_together(struct rf_session *const *sessions, const int32_t
     return status;
 }
 
+static rf_status grow_rows(struct rf_session *session, size_t count) {
+    struct rf_host_budget *host = &session->engine->runtime->host;
+    uint64_t bytes = count * logits_bytes(session->engine);
+    void *rows = NULL;
+    if (bytes <= session->rows_bytes) return RF_OK;
+    rf_host_free(host, session->rows, session->rows_bytes);
+    session->rows = NULL;
+    session->rows_bytes = 0;
+    rf_status status = rf_host_alloc(host, bytes, "the logits of a run for several sessions", &rows);
+    if (status) return status;
+    session->rows = rows;
+    session->rows_bytes = bytes;
+    return RF_OK;
+}
+
 rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count, float *logits) {
     if (!sessions || !tokens || !count || !sessions[0])
         return rf_fail(RF_E_INVALID, "rf_sessions_eval: no sessions, or no tokens");
     struct rf_engine *engine = sessions[0]->engine;
     struct rf_session *first = sessions[0];
     uint32_t longest = 0;
-    size_t vocabulary = engine->hparams.vocabulary;
     if (count > engine->slot_count)
         return rf_fail(RF_E_INVALID, "rf_sessions_eval: %zu sessions, the engine has %u", count, engine->slot_count);
     rf_status status = check_tokens(engine, tokens, count);
@@ -407,9 +462,9 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
                                    .kv_dtype = engine->kv_dtype};
     for (size_t i = 0; i < count; i++)
         if ((status = rf_session_take_cancel(sessions[i]))) return status;
-    float *rows = logits ? logits : malloc(count * vocabulary * sizeof *rows);
-    if (!rows) return rf_fail(RF_E_NO_MEMORY, "no host memory for the logits of %zu sessions", count);
-    bool again;
+    if (!logits && (status = grow_rows(first, count))) return status;
+    float *rows = logits ? logits : first->rows;
+    bool again, relieved = false;
     do {
         rf_ladder_enter(engine);
         int64_t began = rf_now_ns();
@@ -418,8 +473,8 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
         again = rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+        if (!again && rf_is_short(status) && !relieved) again = relieved = rf_ladder_relieve_host(engine);
         rest(first, busy);
     } while (again);
-    if (!logits) free(rows);
     return status;
 }

@@ -85,6 +85,13 @@ void rf_host_budget_finish(struct rf_host_budget *budget) {
     if (budget) pthread_mutex_destroy(&budget->mutex);
 }
 
+uint64_t rf_host_used(struct rf_host_budget *budget) {
+    pthread_mutex_lock(&budget->mutex);
+    uint64_t used = budget->used_bytes;
+    pthread_mutex_unlock(&budget->mutex);
+    return used;
+}
+
 uint64_t rf_host_room(struct rf_host_budget *budget, bool pinned) {
     if (!budget) return 0;
     pthread_mutex_lock(&budget->mutex);

@@ -28,6 +28,8 @@ void rf_host_budget_finish(struct rf_host_budget *budget);
 rf_status rf_host_charge(struct rf_host_budget *budget, uint64_t bytes, bool pinned);
 /* Gives back bytes that were charged; pinned must be the same as then. */
 void rf_host_release(struct rf_host_budget *budget, uint64_t bytes, bool pinned);
+/* What is charged now, pinned memory included. */
+uint64_t rf_host_used(struct rf_host_budget *budget);
 /* The largest charge that would be granted now. */
 uint64_t rf_host_room(struct rf_host_budget *budget, bool pinned);
 

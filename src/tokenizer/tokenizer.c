@@ -28,13 +28,14 @@ rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, cons
     if (bytes >= RF_TEXT_BYTES_MAX)
         return rf_fail(RF_E_INVALID,
                        "rf_tokenizer_encode: %zu bytes of text are too many, encode it in parts below 1 GiB", bytes);
-    struct rf_encoding encoding = {.tokenizer = tokenizer};
-    status = RF_GROW(encoding.ids, encoding.id_capacity, 16);
+    struct rf_encoding encoding = {.tokenizer = tokenizer, .account = rf_account_open(&tokenizer->account)};
+    status = RF_GROW(&encoding.account, encoding.ids, encoding.id_capacity, 16);
     if (!status) status = encode_all(&encoding, text, bytes, &own);
     free(encoding.links);
     free(encoding.heap);
     free(encoding.runes);
     free(encoding.prefixed);
+    rf_account_close(&encoding.account); /* the ids are the caller's from here on */
     if (status) {
         free(encoding.ids);
         return status;
@@ -85,7 +86,7 @@ static rf_status encode_all(struct rf_encoding *encoding, const char *text, size
 }
 
 rf_status rf_encoding_emit(struct rf_encoding *encoding, uint32_t id) {
-    rf_status status = RF_GROW(encoding->ids, encoding->id_capacity, encoding->id_count + 1);
+    rf_status status = RF_GROW(&encoding->account, encoding->ids, encoding->id_capacity, encoding->id_count + 1);
     if (!status) encoding->ids[encoding->id_count++] = (int32_t)id;
     return status;
 }

@@ -6,6 +6,8 @@
 
 #include <rocmforge/tokenizer.h>
 
+#include "base/base.h"
+
 /* Any bytes, without a zero at the end. */
 struct rf_vocab_text {
     const char *text;
@@ -33,11 +35,17 @@ struct rf_vocab {
     int32_t bos, eos, unk, pad, eot;       /* -1: none */
     enum rf_vocab_choice add_bos, add_eos; /* unsaid: BOS for llama and some pre-tokenizers, never EOS */
     enum rf_vocab_choice add_space_prefix; /* llama only; unsaid: yes */
+    struct rf_account
+        account; /* the tokenizer charges the same budget, for its tables and while it encodes and decodes */
 };
 
 /* RF_E_SYNTAX: an id or type is out of range, or a merge has no two halves. RF_E_UNSUPPORTED: the
  * pre-tokenizer is unknown; the error text has its name and the known ones. */
 rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out);
+
+/* rf_tokenizer_from_gguf, for a tokenizer that charges its memory to an account's budget. */
+rf_status rf_tokenizer_from_gguf_charged(const struct rf_gguf *gguf, const struct rf_account *account,
+                                         struct rf_tokenizer **out);
 
 /* Whether generation ends with this token; false without a tokenizer, and for an id that is not in the vocabulary. */
 bool rf_tokenizer_ends_text(const struct rf_tokenizer *tokenizer, int32_t id);

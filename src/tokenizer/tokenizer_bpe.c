@@ -33,7 +33,7 @@ static rf_status encode_piece(struct rf_encoding *encoding, const char *text, si
         uint32_t whole = rf_text_index_find(tokenizer, &tokenizer->by_piece, false, text, bytes);
         if (whole < tokenizer->token_count) return rf_encoding_emit(encoding, whole);
     }
-    status = RF_GROW(encoding->links, encoding->link_capacity, bytes);
+    status = RF_GROW(&encoding->account, encoding->links, encoding->link_capacity, bytes);
     if (status) return status;
     for (size_t i = 0; i < bytes; i++)
         encoding->links[i] = (struct rf_link){
@@ -66,7 +66,7 @@ static rf_status visit_piece(void *user, size_t begin, size_t end) {
 rf_status rf_bpe_encode(struct rf_encoding *encoding, const char *text, size_t bytes) {
     size_t count = 0;
     for (size_t at = 0, taken; at < bytes; at += taken) {
-        rf_status status = RF_GROW(encoding->runes, encoding->rune_capacity, count + 1);
+        rf_status status = RF_GROW(&encoding->account, encoding->runes, encoding->rune_capacity, count + 1);
         if (status) return status;
         encoding->runes[count++] = rf_rune(rf_utf8_decode(text + at, bytes - at, &taken));
     }
@@ -113,12 +113,13 @@ static rf_status split_merge(const struct rf_vocab_text *merge, size_t index, si
 rf_status rf_bpe_add_merges(struct rf_tokenizer *tokenizer, const struct rf_vocab *vocab) {
     char *piece = NULL;
     size_t piece_capacity = 0;
-    rf_status status = rf_merge_index_init(&tokenizer->merges, vocab->merge_count);
+    struct rf_account spare = rf_account_open(&tokenizer->account);
+    rf_status status = rf_merge_index_init(&tokenizer->merges, vocab->merge_count, &tokenizer->account);
     for (size_t i = 0; i < vocab->merge_count && !status; i++) {
         const struct rf_vocab_text *merge = &vocab->merges[i];
         size_t left_text = 0, left_bytes, right_bytes;
         status = split_merge(merge, i, &left_text);
-        if (!status) status = RF_GROW(piece, piece_capacity, merge->bytes);
+        if (!status) status = RF_GROW(&spare, piece, piece_capacity, merge->bytes);
         if (status) break;
         /* A half that spells no bytes can never occur in text. */
         if (!rf_bpe_piece(merge->text, left_text, piece, &left_bytes)) continue;
@@ -131,5 +132,6 @@ rf_status rf_bpe_add_merges(struct rf_tokenizer *tokenizer, const struct rf_voca
         if (!status) rf_merge_index_add(&tokenizer->merges, added);
     }
     free(piece);
+    rf_account_close(&spare);
     return status;
 }

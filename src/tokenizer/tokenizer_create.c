@@ -9,7 +9,8 @@
 /* Copies a text, with a zero after it. */
 static rf_status add_bytes(struct rf_tokenizer *tokenizer, const char *text, size_t bytes, struct rf_symbol *out) {
     if (bytes >= UINT32_MAX) return rf_fail(RF_E_SYNTAX, "tokenizer: a token of %zu bytes is too long", bytes);
-    rf_status status = RF_GROW(tokenizer->bytes, tokenizer->byte_capacity, tokenizer->byte_count + bytes + 1);
+    rf_status status =
+        RF_GROW(&tokenizer->account, tokenizer->bytes, tokenizer->byte_capacity, tokenizer->byte_count + bytes + 1);
     if (status) return status;
     if (bytes) memcpy(tokenizer->bytes + tokenizer->byte_count, text, bytes);
     tokenizer->bytes[tokenizer->byte_count + bytes] = 0;
@@ -27,7 +28,8 @@ rf_status rf_tokenizer_add_symbol(struct rf_tokenizer *tokenizer, const char *te
     }
     if (tokenizer->symbol_count >= RF_NO_SYMBOL - 1)
         return rf_fail(RF_E_SYNTAX, "tokenizer: more merges than can be numbered");
-    rf_status status = RF_GROW(tokenizer->symbols, capacity, (size_t)tokenizer->symbol_count + 1);
+    rf_status status =
+        RF_GROW(&tokenizer->account, tokenizer->symbols, capacity, (size_t)tokenizer->symbol_count + 1);
     if (status) return status;
     tokenizer->symbol_capacity = (uint32_t)RF_MIN(capacity, (size_t)UINT32_MAX);
     status = add_bytes(tokenizer, text, bytes, &tokenizer->symbols[tokenizer->symbol_count]);
@@ -94,12 +96,14 @@ static rf_status add_tokens(struct rf_tokenizer *tokenizer, const struct rf_voca
         longest = RF_MAX(longest, vocab->tokens[i].text.bytes);
         if (rf_add_overflows(room, 2 * ((uint64_t)vocab->tokens[i].text.bytes + 1), &room)) room = SIZE_MAX;
     }
-    char *piece = malloc(longest + 1);
-    if (!piece) return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for a token of %zu bytes", longest);
-    rf_status status = RF_GROW(tokenizer->bytes, tokenizer->byte_capacity, room);
+    char *piece = NULL;
+    struct rf_account spare = rf_account_open(&tokenizer->account);
+    rf_status status = RF_TAKE(&spare, piece, longest + 1);
+    if (!status) status = RF_GROW(&tokenizer->account, tokenizer->bytes, tokenizer->byte_capacity, room);
     for (uint32_t id = 0; id < tokenizer->token_count && !status; id++)
         status = add_token(tokenizer, &vocab->tokens[id], id, piece);
     free(piece);
+    rf_account_close(&spare);
     return status;
 }
 
@@ -124,9 +128,8 @@ static rf_status add_specials(struct rf_tokenizer *tokenizer) {
     size_t count = 0;
     for (uint32_t id = 0; id < tokenizer->token_count; id++)
         count += is_special(tokenizer->tokens[id].type) && tokenizer->symbols[id].bytes;
-    tokenizer->specials = malloc((count + 1) * sizeof *tokenizer->specials);
-    if (!tokenizer->specials)
-        return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for %zu special tokens", count);
+    rf_status status = RF_TAKE(&tokenizer->account, tokenizer->specials, count + 1);
+    if (status) return status;
     count = 0;
     for (uint32_t id = 0; id < tokenizer->token_count; id++)
         if (is_special(tokenizer->tokens[id].type) && tokenizer->symbols[id].bytes) tokenizer->specials[count++] = id;
@@ -232,12 +235,10 @@ static rf_status build(struct rf_tokenizer *tokenizer, const struct rf_vocab *vo
     tokenizer->add_space_prefix = llama && choose(vocab->add_space_prefix, true);
     memset(tokenizer->byte_symbols, 0xff, sizeof tokenizer->byte_symbols); /* RF_NO_SYMBOL */
     tokenizer->token_count = tokenizer->symbol_count = tokenizer->symbol_capacity = (uint32_t)vocab->token_count;
-    tokenizer->tokens = calloc(vocab->token_count, sizeof *tokenizer->tokens);
-    tokenizer->symbols = calloc(vocab->token_count, sizeof *tokenizer->symbols);
-    if (!tokenizer->tokens || !tokenizer->symbols)
-        return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for %zu tokens", vocab->token_count);
-    status = rf_text_index_init(&tokenizer->by_piece, vocab->token_count);
-    if (!status) status = rf_text_index_init(&tokenizer->by_text, vocab->token_count);
+    status = RF_TAKE(&tokenizer->account, tokenizer->tokens, vocab->token_count);
+    if (!status) status = RF_TAKE(&tokenizer->account, tokenizer->symbols, vocab->token_count);
+    if (!status) status = rf_text_index_init(&tokenizer->by_piece, vocab->token_count, &tokenizer->account);
+    if (!status) status = rf_text_index_init(&tokenizer->by_text, vocab->token_count, &tokenizer->account);
     if (!status) status = add_tokens(tokenizer, vocab);
     if (!status) status = add_specials(tokenizer);
     if (status || llama) return status;
@@ -289,6 +290,7 @@ static bool tokenizer_is_valid(const struct rf_tokenizer *tokenizer, const char 
 rf_status rf_tokenizer_create(const struct rf_vocab *vocab, struct rf_tokenizer **out) {
     struct rf_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer) return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory");
+    tokenizer->account = rf_account_open(&vocab->account);
     rf_status status = build(tokenizer, vocab);
     if (status) {
         rf_tokenizer_destroy(&tokenizer);
@@ -310,5 +312,6 @@ void rf_tokenizer_destroy(struct rf_tokenizer **pointer) {
     free(tokenizer->by_text.slots);
     free(tokenizer->merges.slots);
     free(tokenizer->specials);
+    rf_account_close(&tokenizer->account);
     free(tokenizer);
 }

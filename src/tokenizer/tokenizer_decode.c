@@ -10,6 +10,7 @@
 
 struct rf_detokenizer {
     const struct rf_tokenizer *tokenizer;
+    struct rf_account account; /* for text */
     struct rf_decode_params params;
     bool drop_space; /* the next piece's first space is the one that encoding added */
     char kept[4];    /* the bytes so far of a character that is not complete */
@@ -32,6 +33,7 @@ rf_status rf_detokenizer_create(const struct rf_tokenizer *tokenizer, const stru
     struct rf_detokenizer *detokenizer = calloc(1, sizeof *detokenizer);
     if (!detokenizer) return rf_fail(RF_E_NO_MEMORY, "rf_detokenizer_create: no host memory");
     detokenizer->tokenizer = tokenizer;
+    detokenizer->account = rf_account_open(&tokenizer->account);
     detokenizer->params = own;
     detokenizer->drop_space = starts_with_space(detokenizer);
     *out = detokenizer;
@@ -41,6 +43,7 @@ rf_status rf_detokenizer_create(const struct rf_tokenizer *tokenizer, const stru
 void rf_detokenizer_destroy(struct rf_detokenizer **detokenizer) {
     if (!detokenizer || !*detokenizer) return;
     free((*detokenizer)->text);
+    rf_account_close(&(*detokenizer)->account);
     free(*detokenizer);
     *detokenizer = NULL;
 }
@@ -65,7 +68,7 @@ static size_t replace_invalid(char *text, size_t bytes, size_t capacity) {
 static rf_status give(struct rf_detokenizer *detokenizer, const char *piece, size_t bytes, bool end,
                       const char **text, size_t *text_bytes) {
     uint64_t room = (uint64_t)detokenizer->kept_bytes + bytes; /* both below 2^33 */
-    rf_status status = RF_GROW(detokenizer->text, detokenizer->text_capacity,
+    rf_status status = RF_GROW(&detokenizer->account, detokenizer->text, detokenizer->text_capacity,
                                detokenizer->params.replace_invalid ? 4 * room + 1 : room + 1);
     if (status) return status;
     char *out = detokenizer->text;
@@ -114,8 +117,9 @@ rf_status rf_detokenizer_finish(struct rf_detokenizer *detokenizer, const char *
 
 /* ---- all at once ---- */
 
-static rf_status append(char **text, size_t *count, size_t *capacity, const char *more, size_t bytes) {
-    rf_status status = rf_grow((void **)text, capacity, *count + bytes + 1, 1);
+static rf_status append(struct rf_account *account, char **text, size_t *count, size_t *capacity, const char *more,
+                        size_t bytes) {
+    rf_status status = rf_grow(account, (void **)text, capacity, *count + bytes + 1, 1);
     if (status) return status;
     memcpy(*text + *count, more, bytes + 1); /* with the zero after it */
     *count += bytes;
@@ -136,10 +140,10 @@ rf_status rf_tokenizer_decode(const struct rf_tokenizer *tokenizer, const int32_
     status = rf_detokenizer_create(tokenizer, &own, &detokenizer);
     for (size_t i = 0; i < count && !status; i++) {
         status = rf_detokenizer_push(detokenizer, ids[i], &part, &part_bytes);
-        if (!status) status = append(&joined, &joined_bytes, &capacity, part, part_bytes);
+        if (!status) status = append(&detokenizer->account, &joined, &joined_bytes, &capacity, part, part_bytes);
     }
     if (!status) status = rf_detokenizer_finish(detokenizer, &part, &part_bytes);
-    if (!status) status = append(&joined, &joined_bytes, &capacity, part, part_bytes);
+    if (!status) status = append(&detokenizer->account, &joined, &joined_bytes, &capacity, part, part_bytes);
     rf_detokenizer_destroy(&detokenizer);
     if (status) {
         free(joined);

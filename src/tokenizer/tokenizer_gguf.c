@@ -10,6 +10,7 @@
 
 struct loading {
     const struct rf_gguf *gguf;
+    struct rf_account account; /* for tokens and merges */
     struct rf_vocab vocab;
     struct rf_vocab_token *tokens;
     struct rf_vocab_text *merges;
@@ -56,9 +57,8 @@ static rf_status read_tokens(struct loading *loading) {
     if (status) return status;
     if (texts.count == 0 || texts.count > INT32_MAX - 1)
         return rf_fail(RF_E_SYNTAX, "tokenizer.ggml.tokens has %llu tokens", (unsigned long long)texts.count);
-    loading->tokens = calloc(texts.count, sizeof *loading->tokens);
-    if (!loading->tokens)
-        return rf_fail(RF_E_NO_MEMORY, "no host memory for %llu tokens", (unsigned long long)texts.count);
+    status = RF_TAKE(&loading->account, loading->tokens, texts.count);
+    if (status) return status;
     uint64_t count = 0;
     for (struct rf_gguf_cursor at = {0}; count < texts.count && rf_gguf_array_next_string(&texts, &at, &text);
          count++) {
@@ -88,9 +88,8 @@ static rf_status read_merges(struct loading *loading) {
     if (status) return status;
     if (texts.count > UINT32_MAX / 4)
         return rf_fail(RF_E_SYNTAX, "tokenizer.ggml.merges has %llu merges", (unsigned long long)texts.count);
-    loading->merges = calloc(texts.count + 1, sizeof *loading->merges);
-    if (!loading->merges)
-        return rf_fail(RF_E_NO_MEMORY, "no host memory for %llu merges", (unsigned long long)texts.count);
+    status = RF_TAKE(&loading->account, loading->merges, texts.count);
+    if (status) return status;
     for (struct rf_gguf_cursor at = {0};
          loading->vocab.merge_count < texts.count && rf_gguf_array_next_string(&texts, &at, &text);)
         loading->merges[loading->vocab.merge_count++] = (struct rf_vocab_text){text.text, text.bytes};
@@ -147,8 +146,14 @@ static rf_status read_settings(struct loading *loading) {
 }
 
 rf_status rf_tokenizer_from_gguf(const struct rf_gguf *gguf, struct rf_tokenizer **out) {
+    return rf_tokenizer_from_gguf_charged(gguf, NULL, out);
+}
+
+rf_status rf_tokenizer_from_gguf_charged(const struct rf_gguf *gguf, const struct rf_account *account,
+                                         struct rf_tokenizer **out) {
     if (!gguf || !out) return rf_fail(RF_E_INVALID, "rf_tokenizer_from_gguf: an argument is NULL");
-    struct loading loading = {.gguf = gguf};
+    struct loading loading = {.gguf = gguf, .account = rf_account_open(account)};
+    loading.vocab.account = rf_account_open(account);
     rf_status status = read_family(&loading);
     if (!status) status = read_tokens(&loading);
     if (!status) status = read_merges(&loading);
@@ -156,6 +161,7 @@ rf_status rf_tokenizer_from_gguf(const struct rf_gguf *gguf, struct rf_tokenizer
     if (!status) status = rf_tokenizer_create(&loading.vocab, out);
     free(loading.tokens);
     free(loading.merges);
+    rf_account_close(&loading.account);
     const char *path = rf_gguf_path(gguf);
     if (!status || strncmp(rf_error_text(), path, strlen(path)) == 0) return status; /* it already names the file */
     return rf_fail_within(status, "%s", path);

@@ -47,6 +47,7 @@ struct rf_merge_index {
 };
 
 struct rf_tokenizer {
+    struct rf_account account; /* for its tables */
     enum rf_vocab_family family;
     const struct rf_pretokenizer *pretokenizer; /* gpt2 only */
     struct rf_token *tokens;
@@ -73,14 +74,14 @@ static inline const char *rf_symbol_text(const struct rf_tokenizer *tokenizer, s
 
 /* ---- tokenizer_index.c ---- */
 
-rf_status rf_text_index_init(struct rf_text_index *index, size_t expected);
+rf_status rf_text_index_init(struct rf_text_index *index, size_t expected, struct rf_account *account);
 /* The symbol with these bytes, or RF_NO_SYMBOL. spelling: compare with the tokens' texts, not their pieces. */
 uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct rf_text_index *index, bool spelling,
                             const char *text, size_t bytes);
 /* Adds a symbol unless one with the same bytes is there. */
-rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling,
+rf_status rf_text_index_add(struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling,
                             uint32_t symbol);
-rf_status rf_merge_index_init(struct rf_merge_index *index, size_t count);
+rf_status rf_merge_index_init(struct rf_merge_index *index, size_t count, struct rf_account *account);
 /* Of two merges of the same pair, the first stays. */
 void rf_merge_index_add(struct rf_merge_index *index, struct rf_merge merge);
 const struct rf_merge *rf_merge_index_find(const struct rf_merge_index *index, uint32_t left, uint32_t right);
@@ -103,6 +104,7 @@ struct rf_candidate {
 
 struct rf_encoding {
     const struct rf_tokenizer *tokenizer;
+    struct rf_account account;
     int32_t *ids;
     size_t id_count, id_capacity;
     struct rf_link *links;
@@ -116,12 +118,20 @@ struct rf_encoding {
     uint64_t steps;
 };
 
-/* Grows an array to hold at least count elements (doubling); RF_E_NO_MEMORY leaves it as it was. */
-rf_status rf_grow_array(void **array, size_t *capacity, size_t count, size_t element_bytes);
-static inline rf_status rf_grow(void **array, size_t *capacity, size_t count, size_t element_bytes) {
-    return count <= *capacity ? RF_OK : rf_grow_array(array, capacity, count, element_bytes);
+/* Takes zeroed memory for count elements, charged; RF_E_NO_MEMORY: nothing is charged. Its owner closes the account
+ * when it frees the memory. */
+rf_status rf_take_array(struct rf_account *account, void **array, uint64_t count, size_t element_bytes);
+#define RF_TAKE(account, array, count) rf_take_array((account), (void **)&(array), (count), sizeof *(array))
+/* Grows an array to hold at least count elements (by half, or more), and charges what is added; RF_E_NO_MEMORY leaves
+ * it as it was. */
+rf_status rf_grow_array(struct rf_account *account, void **array, size_t *capacity, size_t count,
+                        size_t element_bytes);
+static inline rf_status rf_grow(struct rf_account *account, void **array, size_t *capacity, size_t count,
+                                size_t element_bytes) {
+    return count <= *capacity ? RF_OK : rf_grow_array(account, array, capacity, count, element_bytes);
 }
-#define RF_GROW(array, capacity, count) rf_grow((void **)&(array), &(capacity), (count), sizeof *(array))
+#define RF_GROW(account, array, capacity, count)                                                                     \
+    rf_grow((account), (void **)&(array), &(capacity), (count), sizeof *(array))
 
 rf_status rf_encoding_emit(struct rf_encoding *encoding, uint32_t id);
 /* For bytes that no token covers: emits one byte token for each, or the unknown token once. */

@@ -7,14 +7,29 @@
 
 #include <stdlib.h>
 
-rf_status rf_grow_array(void **array, size_t *capacity, size_t count, size_t element_bytes) {
+static rf_status no_memory(uint64_t count, size_t element_bytes) {
+    return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for %llu elements of %zu bytes",
+                   (unsigned long long)count, element_bytes);
+}
+
+rf_status rf_take_array(struct rf_account *account, void **array, uint64_t count, size_t element_bytes) {
+    uint64_t bytes;
+    if (rf_mul_overflows(count, element_bytes, &bytes) || bytes > SIZE_MAX) return no_memory(count, element_bytes);
+    rf_status status = rf_account_charge(account, bytes);
+    if (status) return rf_fail_within(status, "tokenizer");
+    *array = calloc(RF_MAX(count, (uint64_t)1), element_bytes);
+    if (*array) return RF_OK;
+    rf_account_release(account, bytes);
+    return no_memory(count, element_bytes);
+}
+
+rf_status rf_grow_array(struct rf_account *account, void **array, size_t *capacity, size_t count,
+                        size_t element_bytes) {
     uint64_t wanted = RF_MAX(count, (uint64_t)16), bytes;
     if (wanted < *capacity + *capacity / 2) wanted = *capacity + *capacity / 2;
-    void *grown = rf_mul_overflows(wanted, element_bytes, &bytes) || bytes > SIZE_MAX ? NULL : realloc(*array, bytes);
-    if (!grown)
-        return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for %llu elements of %zu bytes",
-                       (unsigned long long)wanted, element_bytes);
-    *array = grown;
+    if (rf_mul_overflows(wanted, element_bytes, &bytes) || bytes > SIZE_MAX) return no_memory(wanted, element_bytes);
+    rf_status status = rf_account_resize(account, array, *capacity * element_bytes, bytes, "tokenizer");
+    if (status) return status;
     *capacity = wanted;
     return RF_OK;
 }
@@ -54,12 +69,11 @@ static size_t find_slot(const struct rf_tokenizer *tokenizer, const struct rf_te
     return at;
 }
 
-rf_status rf_text_index_init(struct rf_text_index *index, size_t expected) {
+rf_status rf_text_index_init(struct rf_text_index *index, size_t expected, struct rf_account *account) {
     size_t slots = 64;
     while (slots / 2 < expected) slots *= 2; /* expected is below 2^32 */
-    index->slots = calloc(slots, sizeof *index->slots);
-    if (!index->slots)
-        return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for an index of %zu texts", expected);
+    rf_status status = RF_TAKE(account, index->slots, slots);
+    if (status) return status;
     index->slot_count = slots;
     index->used = 0;
     return RF_OK;
@@ -72,9 +86,9 @@ uint32_t rf_text_index_find(const struct rf_tokenizer *tokenizer, const struct r
     return found;
 }
 
-static rf_status double_size(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling) {
+static rf_status double_size(struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling) {
     struct rf_text_index larger;
-    rf_status status = rf_text_index_init(&larger, index->slot_count);
+    rf_status status = rf_text_index_init(&larger, index->slot_count, &tokenizer->account);
     if (status) return status;
     larger.used = index->used;
     for (size_t i = 0; i < index->slot_count; i++) {
@@ -84,11 +98,12 @@ static rf_status double_size(const struct rf_tokenizer *tokenizer, struct rf_tex
             index->slots[i];
     }
     free(index->slots);
+    rf_account_release(&tokenizer->account, index->slot_count * sizeof *index->slots);
     *index = larger;
     return RF_OK;
 }
 
-rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling,
+rf_status rf_text_index_add(struct rf_tokenizer *tokenizer, struct rf_text_index *index, bool spelling,
                             uint32_t symbol) {
     if (2 * (index->used + 1) > index->slot_count) {
         rf_status status = double_size(tokenizer, index, spelling);
@@ -105,11 +120,11 @@ rf_status rf_text_index_add(const struct rf_tokenizer *tokenizer, struct rf_text
 
 /* ---- merges ---- */
 
-rf_status rf_merge_index_init(struct rf_merge_index *index, size_t count) {
+rf_status rf_merge_index_init(struct rf_merge_index *index, size_t count, struct rf_account *account) {
     size_t slots = 16;
     while (slots / 2 < count) slots *= 2; /* count is below 2^32 */
-    index->slots = malloc(slots * sizeof *index->slots);
-    if (!index->slots) return rf_fail(RF_E_NO_MEMORY, "tokenizer: no host memory for %zu merges", count);
+    rf_status status = RF_TAKE(account, index->slots, slots);
+    if (status) return status;
     index->slot_count = slots;
     for (size_t i = 0; i < slots; i++) index->slots[i] = (struct rf_merge){.merged = RF_NO_SYMBOL};
     return RF_OK;

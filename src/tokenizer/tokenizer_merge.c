@@ -10,7 +10,7 @@
 #include "tokenizer/tokenizer_impl.h"
 
 static rf_status push(struct rf_encoding *encoding, struct rf_candidate candidate) {
-    rf_status status = RF_GROW(encoding->heap, encoding->heap_capacity, encoding->heap_count + 1);
+    rf_status status = RF_GROW(&encoding->account, encoding->heap, encoding->heap_capacity, encoding->heap_count + 1);
     if (status) return status;
     struct rf_candidate *heap = encoding->heap;
     size_t at = encoding->heap_count++;

@@ -27,7 +27,7 @@ rf_status rf_spm_encode(struct rf_encoding *encoding, const char *text, size_t b
     rf_status status = RF_OK;
     if (bytes == 0) return RF_OK;
     if (prefix) {
-        status = RF_GROW(encoding->prefixed, encoding->prefixed_capacity, bytes + 1);
+        status = RF_GROW(&encoding->account, encoding->prefixed, encoding->prefixed_capacity, bytes + 1);
         if (status) return status;
         encoding->prefixed[0] = ' ';
         memcpy(encoding->prefixed + 1, text, bytes);
@@ -37,7 +37,7 @@ rf_status rf_spm_encode(struct rf_encoding *encoding, const char *text, size_t b
     size_t count = 0;
     for (size_t at = 0, taken; at < bytes; at += taken, count++) {
         rf_utf8_decode(text + at, bytes - at, &taken);
-        status = RF_GROW(encoding->links, encoding->link_capacity, count + 1);
+        status = RF_GROW(&encoding->account, encoding->links, encoding->link_capacity, count + 1);
         if (status) return status;
         encoding->links[count] = (struct rf_link){
             .start = (uint32_t)at,

@@ -151,7 +151,7 @@ static void expect_none_left(const char *pids, int least) {
 }
 
 static void check_hostile(const struct hostile *hostile) {
-    char pids[] = "/tmp/rf-probe-pids-XXXXXX";
+    char pids[SCRATCH_BYTES];
     note_pids(pids);
     struct rf_probe_result *result = probe_hostile(hostile);
     RF_EXPECT(result->status == hostile->status);
@@ -238,7 +238,7 @@ RF_TEST(hostile, exit_handler_hangs) {
     check_usable("RF_HIP_LIBRARY=" HOSTILE("EXIT_HANDLER_HANGS"));
 }
 RF_TEST(hostile, daemon) {
-    char pids[] = "/tmp/rf-probe-pids-XXXXXX";
+    char pids[SCRATCH_BYTES];
     note_pids(pids);
     check_usable("RF_HIP_LIBRARY=" HOSTILE("DAEMON"));
     expect_none_left(pids, 2);
