@@ -163,6 +163,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
     snprintf(leases, sizeof leases, "%s/leases", folder);
     snprintf(used_path, sizeof used_path, "%s/sys/bus/pci/devices/0000:03:00.0/mem_info_vram_used", folder);
     find_uuid(folder, uuid, sizeof uuid);
+    struct rf_lease_params place = {.dir = leases, .uuid = uuid};
     struct rf_random random = {rf_test_seed() + 5};
     pid_t alive[AT_ONCE] = {0};
     int started = 0, ended = 0, killed = 0, looks = 0;
@@ -182,7 +183,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
             ended++;
         }
         struct sums sums = {0};
-        rf_status status = rf_lease_survey(leases, uuid, false, add_up, &sums);
+        rf_status status = rf_lease_survey(&place, add_up, &sums);
         if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
         RF_ASSERT(sums.promised <= BUDGET);
         if (sums.promised > most_promised) most_promised = sums.promised;
@@ -199,7 +200,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
     RF_EXPECT(killed > 10);
     RF_EXPECT(most_used > 0);
     struct sums left = {0};
-    rf_status status = rf_lease_survey(leases, uuid, false, add_up, &left);
+    rf_status status = rf_lease_survey(&place, add_up, &left);
     if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
     RF_EXPECT_INT(left.count, 0);
     /* The next one gets the whole budget. */
