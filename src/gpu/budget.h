@@ -67,7 +67,7 @@ rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **
 void rf_lease_close(struct rf_lease **lease);
 /* Publishes how much this process really holds, without the parts that it lent. Raise the figure after allocating and
  * lower it before freeing: other processes add it to the live free memory, and the sum must never be too large.
- * Thread-safe, no system call. */
+ * Thread-safe; waits for no other process. */
 void rf_lease_set_held(struct rf_lease *lease, uint64_t bytes);
 /* Replaces the promise by the bytes that the spec gives now. */
 rf_status rf_lease_renew(struct rf_lease *lease, const struct rf_budget_spec *spec, struct rf_lease_terms *terms);

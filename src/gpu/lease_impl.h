@@ -118,7 +118,7 @@ const char *rf_lease_table_path(const struct rf_lease_table *table);
 /* False if the file was deleted or another file is at its path. */
 bool rf_lease_table_in_place(const struct rf_lease_table *table);
 /* Makes the file as long as its map and gives it its blocks. RF_E_IO: the file system is full. */
-rf_status rf_lease_table_repair(struct rf_lease_table *table);
+rf_status rf_lease_table_make_room(const struct rf_lease_table *table);
 
 /* Excludes other processes and threads; one thread may nest it. */
 rf_status rf_lease_table_lock(struct rf_lease_table *table, int64_t deadline_ns);
@@ -131,6 +131,8 @@ void rf_lease_table_end_turn(struct rf_lease_table *table);
 
 /* The functions below need the table's lock. */
 
+/* Makes room, and mends the file's header. */
+rf_status rf_lease_table_repair(struct rf_lease_table *table);
 /* Repairs the file if necessary, gives up dead owners' slots and says which slots are alive. */
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]);
 /* Exists in builds with checks at level 2 only. Says whether the table is as a refresh leaves it; *why: what is not.

@@ -277,7 +277,7 @@ static rf_status open_place(const char *folder_path, const char *name, bool crea
     status = rf_lease_table_open(folder, name, path, create, &table);
     close(folder);
     if (status) return status;
-    status = rf_lease_table_repair(table);
+    status = rf_lease_table_make_room(table);
     if (status)
         rf_lease_table_release(table);
     else
@@ -439,7 +439,7 @@ static void search_process(struct search *search, int pid) {
         struct rf_lease_table *table;
         snprintf(path, sizeof path, "/proc/%d/fd/%.20s", pid, file->d_name);
         if (rf_lease_table_open_link(path, &table)) continue;
-        if (rf_lease_table_repair(table))
+        if (rf_lease_table_make_room(table))
             rf_lease_table_release(table);
         else
             add_table(search, table, true);

@@ -185,19 +185,25 @@ int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index) {
 
 /* Reading a mapped page past the end of the file raises SIGBUS, and so does the first store to a hole on a full file
  * system. Therefore both the size and the blocks are checked. */
-rf_status rf_lease_table_repair(struct rf_lease_table *table) {
+rf_status rf_lease_table_make_room(const struct rf_lease_table *table) {
     struct stat file;
     if (fstat(table->fd, &file) < 0)
         return rf_fail(RF_E_IO, "looking at %s failed: %s", table->path, strerror(errno));
-    if ((uint64_t)file.st_blocks * 512 < TABLE_BYTES || (uint64_t)file.st_size < TABLE_BYTES) {
-        int error = fallocate(table->fd, 0, 0, TABLE_BYTES) < 0 ? errno : 0;
-        if (error == EOPNOTSUPP || error == ENOSYS) {
-            error = 0;
-            if ((uint64_t)file.st_size < TABLE_BYTES && ftruncate(table->fd, TABLE_BYTES) < 0) error = errno;
-        }
-        if (error)
-            return rf_fail(RF_E_IO, "no room for the %zu bytes of %s: %s", TABLE_BYTES, table->path, strerror(error));
+    if ((uint64_t)file.st_blocks * 512 >= TABLE_BYTES && (uint64_t)file.st_size >= TABLE_BYTES) return RF_OK;
+    int error = fallocate(table->fd, 0, 0, TABLE_BYTES) < 0 ? errno : 0;
+    if (error == EOPNOTSUPP || error == ENOSYS) {
+        error = 0;
+        if ((uint64_t)file.st_size < TABLE_BYTES && ftruncate(table->fd, TABLE_BYTES) < 0) error = errno;
     }
+    if (error)
+        return rf_fail(RF_E_IO, "no room for the %zu bytes of %s: %s", TABLE_BYTES, table->path, strerror(error));
+    return RF_OK;
+}
+
+rf_status rf_lease_table_repair(struct rf_lease_table *table) {
+    rf_assert(table->depth > 0 && !inherited(table->registry));
+    rf_status status = rf_lease_table_make_room(table);
+    if (status) return status;
     struct header wanted = {
         .magic = MAGIC, .layout = LAYOUT, .slot_count = RF_LEASE_SLOTS, .slot_bytes = sizeof(struct rf_lease_slot)};
     if (memcmp(table->map, &wanted, sizeof wanted) != 0) memcpy(table->map, &wanted, sizeof wanted);

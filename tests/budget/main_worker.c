@@ -164,6 +164,7 @@ static int puppet_main(const char *dir, struct fake_gpu *gpu, uint32_t me, char 
             errno = 0;
             int result = -1;
             if (!strcmp(argument, "mkdir")) result = mkdir(path, 0777);
+            if (!strcmp(argument, "mkdir700")) result = mkdir(path, 0700);
             if (!strcmp(argument, "rmdir")) result = rmdir(path);
             if (!strcmp(argument, "list")) result = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
             if (!strcmp(argument, "write")) result = open(path, O_RDWR | O_CLOEXEC);

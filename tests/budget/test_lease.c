@@ -647,6 +647,30 @@ RF_TEST(lease, a_wiped_file_is_healed_by_renewing) {
     stage_close(&stage);
 }
 
+/* The kernel gives a process a lock that it has already: another lease of the process must not get the slot. */
+RF_TEST(lease, a_wiped_slot_is_not_given_to_another_lease_of_its_process) {
+    struct stage stage;
+    struct rf_lease *one, *two;
+    static unsigned char zeros[100000];
+    stage_open(&stage);
+    RF_ASSERT_OK(try_open(&stage, "20%", &one, NULL));
+    int fd = open(stage.table, O_RDWR | O_CLOEXEC);
+    RF_ASSERT(pwrite(fd, zeros, sizeof zeros, 0) == sizeof zeros); /* closing it here would drop the locks */
+    RF_ASSERT_OK(try_open(&stage, "30%", &two, NULL));
+    rf_lease_set_held(two, 7);
+    rf_lease_set_held(one, 111);
+    struct survey seen = survey(stage.dir);
+    RF_ASSERT(seen.leases == 1 && seen.held == 7 && seen.root_promised == 300000);
+    RF_ASSERT_OK(rf_lease_lock(one, rf_deadline_after(PATIENCE_NS)));
+    rf_lease_unlock(one);
+    seen = survey(stage.dir);
+    RF_ASSERT(seen.leases == 2 && seen.held == 118 && seen.root_promised == 500000);
+    rf_lease_close(&one);
+    rf_lease_close(&two);
+    close(fd);
+    stage_close(&stage);
+}
+
 /* The lease that was in the file joins the new one, and leases that are opened meanwhile count it. */
 RF_TEST(lease, a_deleted_file_is_made_anew) {
     struct stage stage;

@@ -409,6 +409,13 @@ RF_TEST(lease_places, another_user_can_neither_block_nor_split) {
         RF_ASSERT_TEXT(puppet_ask(&b, "try rename %s", path), "ok Operation not permitted");
         RF_ASSERT_TEXT(puppet_ask(&b, "try rmdir %s", path), "ok Operation not permitted");
     }
+    /* Root may open a private folder of B's, and does not put its leases there. */
+    struct rf_lease *lease;
+    RF_ASSERT_TEXT(puppet_ask(&b, "try mkdir700 %s/tmp/rocmforge-0", machine.root), "ok done");
+    RF_ASSERT_OK(try_open(&machine, "70%", &lease, NULL));
+    RF_ASSERT_INT(slots_in(&machine, "dev/shm/rocmforge-0"), 1);
+    RF_ASSERT_INT(slots_in(&machine, "tmp/rocmforge-0"), -1);
+    rf_lease_close(&lease);
     puppet_end(&a1);
     puppet_end(&a2);
     puppet_end(&a3);
