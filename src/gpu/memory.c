@@ -32,7 +32,6 @@ static rf_status look_again(struct rf_device *device, uint64_t bytes);
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out) {
     struct rf_runtime *runtime = device->runtime;
     rf_status status = RF_OK;
-    bool doomed = false;
     struct rf_block *record = calloc(1, sizeof *record); /* for memory that is refused after all */
     if (!record) return rf_fail(RF_E_NO_MEMORY, "no host memory for an allocation's records");
     /* An integrated GPU uses the host's memory, so both budgets are charged. */
@@ -60,23 +59,20 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
             device->held_bytes += bytes;
             rf_memory_publish_held(device);
             status = look_again(device, bytes);
-            doomed = status != RF_OK;
-            if (doomed) {
-                /* The driver's free waits for every stream. It is called when nothing runs; until then the memory
-                 * counts as held. */
-                record->base = pointer;
-                record->bytes = bytes;
-                rf_pool_doom(device, record);
-                record = NULL;
-            } else {
-                *out = pointer;
-            }
+            *(status ? &record->base : out) = pointer;
         }
     }
     rf_lease_unlock(device->lease);
+    if (record->base) {
+        /* The driver's free waits for every stream. It is called when nothing runs; until then the memory counts as
+         * held, and on an integrated GPU as the host's. */
+        record->bytes = bytes;
+        rf_pool_doom(device, record);
+        return status;
+    }
 release:
     free(record);
-    if (status && !doomed && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
+    if (status && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
     return status;
 }
 

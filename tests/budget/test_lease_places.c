@@ -319,6 +319,33 @@ RF_TEST(lease_places, a_place_that_appears_before_the_lock) {
     machine_close(&machine);
 }
 
+/* The turn is taken in every place: who knows only one of them waits for it too. */
+RF_TEST(lease_places, the_turn_is_one_in_all_places) {
+    struct machine machine;
+    struct rf_lease_places *all, *one;
+    struct rf_lease_params params = {0};
+    int holder = 0;
+    machine_open(&machine, GPU_TOTAL);
+    lease_where(machine.where, &params);
+    RF_ASSERT_OK(rf_lease_places_open(&params, true, NULL, &all));
+    for (int i = 0; i < 4; i++) {
+        char dir[200];
+        snprintf(dir, sizeof dir, "%s/%s", machine.root, own_folder(i & 1 ? "tmp" : "dev/shm"));
+        params.dir = dir;
+        RF_ASSERT_OK(rf_lease_places_open(&params, true, NULL, &one));
+        struct rf_lease_places *first = i & 2 ? one : all, *second = i & 2 ? all : one;
+        RF_ASSERT(rf_lease_places_take_turn(first, &holder));
+        RF_ASSERT(!rf_lease_places_take_turn(second, &holder));
+        RF_ASSERT_INT(holder, getpid());
+        rf_lease_places_end_turn(first);
+        RF_ASSERT(rf_lease_places_take_turn(second, &holder)); /* the refusal left nothing taken */
+        rf_lease_places_end_turn(second);
+        rf_lease_places_close(&one);
+    }
+    rf_lease_places_close(&all);
+    machine_close(&machine);
+}
+
 /* RF_LEASE_DIR on a real GPU is one place more, and not another budget. */
 RF_TEST(lease_places, a_folder_that_is_named_is_one_place_more) {
     struct machine machine;
