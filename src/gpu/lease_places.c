@@ -429,6 +429,9 @@ static bool is_lease_path(const struct rf_lease_places *places, char *target) {
 /* The lease files that one process has open. */
 static void search_process(struct search *search, int pid) {
     char path[64], target[PATH_MAX];
+    struct stat process;
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    if (stat(path, &process) < 0 || process.st_uid != geteuid()) return; /* root could look at those of others too */
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *files = opendir(path);
     for (struct dirent *file; files && (file = readdir(files));) {
