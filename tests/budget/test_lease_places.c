@@ -452,14 +452,34 @@ RF_TEST(lease_places, another_user_can_neither_block_nor_split) {
 
 /* ---- places without room ---- */
 
+static bool write_own(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) close(fd);
+    return done;
+}
+
+/* A mount namespace of this process's own, in which the user stays who it is. */
+static bool make_namespace(void) {
+    char users[64], groups[64];
+    bool root = geteuid() == 0;
+    snprintf(users, sizeof users, "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "%u %u 1", (unsigned)getegid(), (unsigned)getegid());
+    if (unshare(root ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0) return false;
+    if (!root && (!write_own("/proc/self/setgroups", "deny") || !write_own("/proc/self/uid_map", users) ||
+                  !write_own("/proc/self/gid_map", groups)))
+        return false;
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
 /* A small file system of this test's own at ROOT/NAME. Each test is a process, so nothing is to be undone. */
 static void mount_small(const struct machine *machine, const char *name, unsigned long flags, const char *options) {
     static bool own;
     char path[128];
-    if (!own) {
-        if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0)
-            RF_SKIP("no mount namespace of its own: %s", strerror(errno));
-        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) RF_SKIP("no private mounts: %s", strerror(errno));
+    if (!own && !make_namespace()) {
+        int error = errno;
+        remove_folder(machine->root);
+        RF_SKIP("no mount namespace of its own: %s", strerror(error));
     }
     own = true;
     snprintf(path, sizeof path, "%s/%s", machine->root, name);
@@ -467,11 +487,20 @@ static void mount_small(const struct machine *machine, const char *name, unsigne
         RF_SKIP("no tmpfs at %s: %s", path, strerror(errno));
 }
 
+static void unmount_all(const struct machine *machine) {
+    static const char *const names[] = {"dev/shm", "tmp"};
+    for (size_t i = 0; i < RF_COUNT(names); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", machine->root, names[i]);
+        umount2(path, MNT_DETACH); /* perhaps nothing is mounted there */
+    }
+    remove_folder(machine->root);
+}
+
 RF_TEST(lease_places, a_full_or_read_only_place_is_passed_over) {
     struct machine machine;
     struct rf_lease *lease, *second;
     struct rf_lease_terms terms;
-    if (geteuid() != 0) RF_SKIP("the folder above must be root's or this user's in every namespace");
     machine_open(&machine, GPU_TOTAL);
     mount_small(&machine, "dev/shm", 0, "size=64k,mode=1777");
     RF_ASSERT_OK(try_open(&machine, "40%", &lease, &terms));
@@ -498,6 +527,7 @@ RF_TEST(lease_places, a_full_or_read_only_place_is_passed_over) {
     RF_ASSERT_STATUS(try_open(&machine, "70%", &second, &terms), RF_E_IO);
     RF_ASSERT(second == NULL);
     RF_ASSERT_CONTAINS(rf_error_text(), machine.root);
+    unmount_all(&machine);
 }
 
 /* The file of a live lease is cut while its file system is full: the lease goes on in the other places. */
@@ -507,7 +537,6 @@ RF_TEST(lease_places, a_file_that_cannot_be_mended_is_left) {
     struct rf_lease_terms terms;
     char path[300], filler[128];
     static char bytes[1 << 20];
-    if (geteuid() != 0) RF_SKIP("the folder above must be root's or this user's in every namespace");
     machine_open(&machine, GPU_TOTAL);
     mount_small(&machine, "dev/shm", 0, "size=512k,mode=1777");
     RF_ASSERT_OK(try_open(&machine, "40%", &lease, &terms));
@@ -531,4 +560,5 @@ RF_TEST(lease_places, a_file_that_cannot_be_mended_is_left) {
     rf_lease_unlock(lease);
     RF_ASSERT_INT(slots_in(&machine, own_folder("dev/shm")), 1);
     rf_lease_close(&lease);
+    unmount_all(&machine);
 }

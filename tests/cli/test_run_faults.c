@@ -308,6 +308,7 @@ RF_TEST(run_faults, without_a_place_for_leases, .timeout_ms = 600000) {
         if (mount("none", folder, "tmpfs", flags, i ? "size=1m,mode=700" : "size=64k,mode=700") < 0)
             RF_SKIP("no tmpfs at %s: %s", folder, strerror(errno));
     }
+    RF_EXPECT_INT(umount2(folder, MNT_DETACH), 0); /* so that the folder can be removed */
 }
 
 RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 600000) {
