@@ -42,7 +42,6 @@ const char *rf_witness_name(const struct rf_witness *witness); /* "sysfs", "nvml
 struct rf_lease;
 struct rf_lease_params {
     const char *dir;      /* the only folder to use; NULL: all the usual ones, see lease_places.c */
-    const char *also;     /* NULL, or one more folder to use beside the usual ones */
     const char *root;     /* NULL, or what stands before the usual folders' paths; for tests */
     const char *uuid;     /* of the GPU */
     bool own;             /* the GPU is this process's own, so its leases are: no folder is used */

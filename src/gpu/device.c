@@ -167,7 +167,7 @@ static rf_status read_limits(struct rf_device *device) {
 void rf_lease_place(struct rf_runtime *runtime, int index, const struct rf_device_info *info,
                     struct rf_lease_params *place) {
     const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
-    *place = (struct rf_lease_params){.total_bytes = info->total_bytes};
+    *place = (struct rf_lease_params){.dir = dir && *dir ? dir : NULL, .total_bytes = info->total_bytes};
     if (info->integrated) { /* it uses the host's memory too; drivers differ in what they count */
         uint64_t available, host_total = 0;
         struct rf_saved_error saved;
@@ -175,7 +175,6 @@ void rf_lease_place(struct rf_runtime *runtime, int index, const struct rf_devic
         if (rf_host_memory("", &available, &host_total)) rf_error_restore(&saved);
         place->total_bytes = host_total ? place->total_bytes + host_total : 0;
     }
-    if (dir && *dir) *(info->simulated ? &place->dir : &place->also) = dir;
     place->uuid = info->uuid[0] ? info->uuid : info->pci[0] ? info->pci : info->name;
     place->own = !place->dir && rf_gpu_probe(runtime)->source[index].own;
 }

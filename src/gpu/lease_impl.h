@@ -167,9 +167,9 @@ struct rf_lease_places {
     int depth;                        /* under mutex */
     bool fixed;                       /* one memfd, in no folder */
     bool create;
-    bool searched;           /* the thorough search was done with the tables locked */
-    char *dir, *also, *root; /* owned; as in struct rf_lease_params */
-    char name[160];          /* of the file in every folder */
+    bool searched;    /* the thorough search was done with the tables locked */
+    char *dir, *root; /* owned; as in struct rf_lease_params */
+    char name[160];   /* of the file in every folder */
 };
 /* Finds the tables of a GPU; create: makes the missing ones. Fails only if there is no table at all: RF_E_NOT_FOUND
  * without create, else what was wrong with the first place. part_id: NULL, or the id of a part that is to be found.

@@ -26,6 +26,9 @@
  *      its own files are locked, and /proc shows the lock, so that of two processes that start at once at least one
  *      sees the other.
  *
+ * A folder that is named (RF_LEASE_DIR) is used instead of all of these. That splits the budget on purpose: tests
+ * with a GPU that is not real keep apart that way, and containers with a folder in common meet.
+ *
  * Two leases can miss each other only if they have no file in common and /proc does not connect them either: all
  * places of the first were removed by this user or root, or are in a container of their own, and the two are in
  * different pid namespaces, or differ in their group ids, or one of them is not dumpable. They meet at the first's
@@ -67,7 +70,6 @@ struct search {
     bool thorough;  /* reads the folders above too */
     bool processes; /* and asks /proc */
     bool added;     /* a table was found that the places did not have */
-    bool required;  /* what failed was asked for by name */
     rf_status status;
     struct rf_saved_error why; /* of status: what was wrong with the first place that failed */
 };
@@ -85,7 +87,6 @@ rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create
     places->registry = rf_lease_registry_get();
     places->create = create;
     places->dir = params->dir ? strdup(params->dir) : NULL;
-    places->also = params->also ? strdup(params->also) : NULL;
     places->root = strdup(params->root ? params->root : "");
     file_name(params->uuid, places->name, sizeof places->name);
     pthread_mutexattr_t recursive;
@@ -94,7 +95,7 @@ rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create
     pthread_mutex_init(&places->mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
     rf_status status = RF_OK;
-    if (!places->registry || !places->root || (params->dir && !places->dir) || (params->also && !places->also))
+    if (!places->registry || !places->root || (params->dir && !places->dir))
         status = rf_fail(RF_E_NO_MEMORY, "no memory for the lease tables");
     else if (part_id && strstr(part_id, "-fd"))
         status = find_lent(part_id, params->uuid, &places->table[0]);
@@ -108,7 +109,7 @@ rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create
         for (int i = 0; i < RF_LEASE_PLACES_MAX; i++) usable |= places->table[i] && (!create || !places->away[i]);
         /* A place that cannot be used matters only if there is no other. That this process ran out of descriptors or
          * memory matters always: the place that it could not open may be the one where the others are. */
-        if (search.status && (!usable || search.required || search.status != RF_E_IO) &&
+        if (search.status && (!usable || search.status != RF_E_IO) &&
             (create || places->dir || search.status != RF_E_IO)) {
             rf_error_restore(&search.why);
             status = search.status;
@@ -130,7 +131,6 @@ void rf_lease_places_close(struct rf_lease_places **pointer) {
     for (int i = 0; i < RF_LEASE_PLACES_MAX; i++)
         if (places->table[i]) rf_lease_table_release(places->table[i]);
     free(places->dir);
-    free(places->also);
     free(places->root);
     free(places);
 }
@@ -482,16 +482,14 @@ static void search_all(struct search *search) {
     struct rf_lease_places *places = search->places;
     for (int i = 0; i < RF_LEASE_PLACES_MAX; i++)
         if (places->table[i]) places->away[i] = !rf_lease_table_in_place(places->table[i]);
-    const char *named = places->dir ? places->dir : places->also;
-    if (named && (!named[0] || strlen(named) >= FOLDER_PATH_BYTES)) {
-        note_failure(search, rf_fail(RF_E_INVALID, "the lease folder's name is %s", named[0] ? "too long" : "empty"));
+    if (places->dir && (!places->dir[0] || strlen(places->dir) >= FOLDER_PATH_BYTES)) {
+        note_failure(search,
+                     rf_fail(RF_E_INVALID, "the lease folder's name is %s", places->dir[0] ? "too long" : "empty"));
         return;
     }
-    if (named) {
-        search_folder(search, named);
-        search->required = search->status != RF_OK;
-    }
-    if (!places->dir) {
+    if (places->dir) {
+        search_folder(search, places->dir);
+    } else {
         const char *runtime = getenv("XDG_RUNTIME_DIR");
         char usual[FOLDER_PATH_BYTES];
         if (runtime) search_runtime(search, runtime);

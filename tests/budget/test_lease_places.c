@@ -346,33 +346,6 @@ RF_TEST(lease_places, the_turn_is_one_in_all_places) {
     machine_close(&machine);
 }
 
-/* RF_LEASE_DIR on a real GPU is one place more, and not another budget. */
-RF_TEST(lease_places, a_folder_that_is_named_is_one_place_more) {
-    struct machine machine;
-    struct rf_lease *named, *usual;
-    struct rf_lease_terms terms;
-    char dir[128];
-    machine_open(&machine, GPU_TOTAL);
-    snprintf(dir, sizeof dir, "%s/named", machine.root);
-    struct rf_lease_params params = {.also = dir,
-                                     .spec = {.has_percent = true, .percent = 40},
-                                     .live_free = fake_gpu_free,
-                                     .user = machine.gpu,
-                                     .timeout_ns = PATIENCE_NS};
-    lease_where(machine.where, &params);
-    RF_ASSERT_OK(rf_lease_open(&params, &named, NULL));
-    RF_ASSERT_INT(slots_in(&machine, "named"), 1);
-    RF_ASSERT_OK(try_open(&machine, "70%", &usual, &terms));
-    RF_ASSERT_INT(terms.promised_bytes, 300000);
-    rf_lease_close(&usual);
-    rf_lease_close(&named);
-    /* It must be usable, though: somebody wants it. */
-    RF_ASSERT(chmod(dir, 0777) == 0);
-    RF_ASSERT_STATUS(rf_lease_open(&params, &named, NULL), RF_E_IO);
-    RF_ASSERT_CONTAINS(rf_error_text(), "chmod 700");
-    machine_close(&machine);
-}
-
 /* ---- another user ---- */
 
 #define USER_A 65534
