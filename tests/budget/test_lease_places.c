@@ -423,6 +423,21 @@ RF_TEST(lease_places, another_user_can_neither_block_nor_split) {
     machine_close(&machine);
 }
 
+/* Where everybody may rename everything, nothing of ours is put. */
+RF_TEST(lease_places, a_shared_folder_without_the_sticky_bit_is_not_used) {
+    struct machine machine;
+    struct rf_lease *lease;
+    char path[128];
+    machine_open(&machine, GPU_TOTAL);
+    snprintf(path, sizeof path, "%s/tmp", machine.root);
+    RF_ASSERT(chmod(path, 0777) == 0);
+    RF_ASSERT_OK(try_open(&machine, "70%", &lease, NULL));
+    RF_ASSERT_INT(slots_in(&machine, own_folder("dev/shm")), 1);
+    RF_ASSERT_INT(slots_in(&machine, own_folder("tmp")), -1);
+    rf_lease_close(&lease);
+    machine_close(&machine);
+}
+
 /* ---- places without room ---- */
 
 static bool write_own(const char *path, const char *text) {
