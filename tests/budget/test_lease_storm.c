@@ -231,11 +231,11 @@ RF_TEST(lease_storm, with_damage_and_an_observer, .timeout_ms = 600000, .tags = 
 }
 
 RF_TEST(lease_storm, a_long_one, .timeout_ms = 3600000, .tags = "slow,hostile") {
-    run_storm(&(struct storm){.processes = 500, .at_once = 40, .places = true});
+    run_storm(&(struct storm){.processes = 1500, .at_once = 40, .places = true});
 }
 
 RF_TEST(lease_storm, a_long_one_with_damage, .timeout_ms = 3600000, .tags = "slow,hostile") {
-    run_storm(&(struct storm){.processes = 500, .at_once = 40, .places = true, .damages = true});
+    run_storm(&(struct storm){.processes = 1500, .at_once = 40, .places = true, .damages = true});
 }
 
 /* ---- damage of all files, step by step ---- */
