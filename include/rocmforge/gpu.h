@@ -107,9 +107,9 @@ struct rf_device_params {
 };
 
 /* Opens a device. Where there is none it fails with RF_E_NO_DRIVER or RF_E_NO_DEVICE, and rf_error_text() gives the
- * reason. A device that is opened again in the same runtime is shared: the call gives the same handle with one more
- * reference, and refuses a different budget and further images or modules. Blocks: for driver initialisation,
- * and for the loading of images. */
+ * reason. RF_E_UNSUPPORTED: there is no place where this user's leases can be written. A device that is opened again
+ * in the same runtime is shared: the call gives the same handle with one more reference, and refuses a different
+ * budget and further images or modules. Blocks: for driver initialisation, and for the loading of images. */
 RF_API rf_status rf_device_open_checked(struct rf_runtime *runtime, const struct rf_device_params *params,
                                         struct rf_device **out);
 

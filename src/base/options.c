@@ -60,7 +60,7 @@ static const struct row table[] = {
     TEXT_ROW("RF_FAIL_ALLOC", "",
         "N or N:PATH: the Nth device allocation of a runtime is refused, and PATH then made; to test what a program "
         "does about it"),
-    TEXT_ROW("RF_LEASE_DIR", "", "folder of the lease files; empty: a private one of this user"),
+    TEXT_ROW("RF_LEASE_DIR", "", "folder for lease files instead of the usual ones: a budget apart"),
     FOREIGN_ROW("RFSIM", "", "configures the simulated driver, which alone reads it, from the environment"),
 };
 /* clang-format on */

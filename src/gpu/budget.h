@@ -41,9 +41,11 @@ const char *rf_witness_name(const struct rf_witness *witness); /* "sysfs", "nvml
 
 struct rf_lease;
 struct rf_lease_params {
-    const char *dir;  /* NULL: $XDG_RUNTIME_DIR/rocmforge, else a private folder of this user */
-    const char *uuid; /* of the GPU */
-    bool own;         /* the GPU is this process's own, so its leases are: no folder is used */
+    const char *dir;      /* the only folder to use; NULL: all the usual ones, see lease_places.c */
+    const char *root;     /* NULL, or what stands before the usual folders' paths; for tests */
+    const char *uuid;     /* of the GPU */
+    bool own;             /* the GPU is this process's own, so its leases are: no folder is used */
+    uint64_t total_bytes; /* the GPU's memory: no lease can be of more, whatever a damaged file says; 0: not known */
     struct rf_budget_spec spec;
     /* Measures live free memory; called with the lease table locked. */
     rf_status (*live_free)(void *user, uint64_t *free_bytes);
@@ -64,7 +66,7 @@ rf_status rf_lease_open(const struct rf_lease_params *params, struct rf_lease **
 void rf_lease_close(struct rf_lease **lease);
 /* Publishes how much this process really holds, without the parts that it lent. Raise the figure after allocating and
  * lower it before freeing: other processes add it to the live free memory, and the sum must never be too large.
- * Thread-safe, no system call. */
+ * Thread-safe; waits for no other process. */
 void rf_lease_set_held(struct rf_lease *lease, uint64_t bytes);
 /* Replaces the promise by the bytes that the spec gives now. */
 rf_status rf_lease_renew(struct rf_lease *lease, const struct rf_budget_spec *spec, struct rf_lease_terms *terms);
@@ -86,9 +88,9 @@ struct rf_lease_entry {
     bool part; /* of another process's lease */
     bool mine;
 };
-/* Visits all live leases on a GPU; for doctor and tests. own: as in struct rf_lease_params; only those of this
- * process and of processes that use parts of them are found. */
-rf_status rf_lease_survey(const char *dir, const char *uuid, bool own,
+/* Visits all live leases on a GPU; for doctor and tests. Of place the folders, uuid, own and total_bytes are used;
+ * with own only leases of this process and of processes that use parts of them are found. */
+rf_status rf_lease_survey(const struct rf_lease_params *place,
                           bool (*visit)(void *user, const struct rf_lease_entry *entry), void *user);
 
 #endif

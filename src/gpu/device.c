@@ -167,7 +167,14 @@ static rf_status read_limits(struct rf_device *device) {
 void rf_lease_place(struct rf_runtime *runtime, int index, const struct rf_device_info *info,
                     struct rf_lease_params *place) {
     const char *dir = rf_options_get(runtime->options, "RF_LEASE_DIR");
-    *place = (struct rf_lease_params){.dir = dir && *dir ? dir : NULL};
+    *place = (struct rf_lease_params){.dir = dir && *dir ? dir : NULL, .total_bytes = info->total_bytes};
+    if (info->integrated) { /* it uses the host's memory too; drivers differ in what they count */
+        uint64_t available, host_total = 0;
+        struct rf_saved_error saved;
+        rf_error_save(&saved);
+        if (rf_host_memory("", &available, &host_total)) rf_error_restore(&saved);
+        place->total_bytes = host_total ? place->total_bytes + host_total : 0;
+    }
     place->uuid = info->uuid[0] ? info->uuid : info->pci[0] ? info->pci : info->name;
     place->own = !place->dir && rf_gpu_probe(runtime)->source[index].own;
 }
@@ -181,6 +188,9 @@ static rf_status open_lease(struct rf_device *device, const struct rf_budget_spe
     lease.user = device;
     lease.timeout_ns = runtime->timeout_ns;
     rf_status status = rf_lease_open(&lease, &device->lease, &device->terms);
+    /* Without a lease there is no budget. That is no failure of a file of the caller's: the GPU cannot be used here,
+     * and a program that has another way goes on without it. */
+    if (status == RF_E_IO) return rf_fail_within(RF_E_UNSUPPORTED, "no place for this GPU's leases");
     if (status || device->terms.promised_bytes) return status;
     char limit[32];
     if (device->terms.others_promised_bytes)

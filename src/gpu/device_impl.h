@@ -250,6 +250,9 @@ rf_status rf_pool_take(struct rf_device *device, uint64_t bytes, bool direct, st
                        struct rf_block **out);
 /* Gives the block back; work that uses it may still be running. memory_mutex must be held. */
 void rf_pool_give(struct rf_device *device, struct rf_block *block);
+/* Takes over the record of a whole allocation that no work has used, and gives the memory back to the driver: now if
+ * nothing runs, else at the next quiet moment. It counts as idle until then. memory_mutex must be held. */
+void rf_pool_doom(struct rf_device *device, struct rf_block *block);
 /* Returns idle memory to the driver if a quiet moment comes by the deadline. memory_mutex must be held. */
 rf_status rf_pool_trim(struct rf_device *device, int64_t deadline_ns);
 /* The same when the device closes: the gate is held already and every slab is idle. */

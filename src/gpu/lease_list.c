@@ -25,5 +25,5 @@ rf_status rf_device_leases(struct rf_runtime *runtime, int index,
     struct survey survey = {visit, user};
     struct rf_lease_params place;
     rf_lease_place(runtime, index, &info, &place);
-    return rf_lease_survey(place.dir, place.uuid, place.own, pass_on, &survey);
+    return rf_lease_survey(&place, pass_on, &survey);
 }

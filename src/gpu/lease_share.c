@@ -15,7 +15,7 @@ struct rf_share {
     struct rf_witness *witness;
     struct rf_lease *lease;
     struct rf_lease_terms terms;
-    struct rf_lease_table *turn; /* NULL: not exclusive */
+    struct rf_lease_places *turn; /* NULL: not exclusive */
 };
 
 static rf_status live_free(void *user, uint64_t *free_bytes) {
@@ -38,11 +38,10 @@ static rf_status take_turn(struct rf_share *share, const struct rf_lease_params 
     struct rf_backoff backoff;
     int holder = 0;
     bool said = false;
-    rf_status status = place->own ? rf_lease_table_acquire_own(place->uuid, true, &share->turn)
-                                  : rf_lease_table_acquire(place->dir, place->uuid, true, &share->turn);
+    rf_status status = rf_lease_places_open(place, true, NULL, &share->turn);
     if (status) return status;
     rf_backoff_begin(&backoff);
-    while (!rf_lease_table_take_turn(share->turn, &holder)) {
+    while (!rf_lease_places_take_turn(share->turn, &holder)) {
         if (!said)
             rf_logf(&share->runtime->log, RF_LOG_INFO, "waiting for pid %d to finish with device %d", holder,
                     share->info.index);
@@ -50,8 +49,7 @@ static rf_status take_turn(struct rf_share *share, const struct rf_lease_params 
         if (rf_backoff_step(&backoff, deadline_ns)) continue;
         status = rf_fail(RF_E_BUSY, "device %d is in use by pid %d, which asked for it alone; wait for it or end it",
                          share->info.index, holder);
-        rf_lease_table_release(share->turn);
-        share->turn = NULL;
+        rf_lease_places_close(&share->turn);
         break;
     }
     rf_backoff_end(&backoff);
@@ -104,9 +102,9 @@ void rf_share_destroy(struct rf_share **pointer) {
     struct rf_saved_error saved;
     rf_error_save(&saved);
     rf_lease_close(&share->lease);
-    if (share->turn && !rf_lease_table_inherited(share->turn)) {
-        rf_lease_table_end_turn(share->turn);
-        rf_lease_table_release(share->turn);
+    if (share->turn && !rf_lease_registry_inherited(share->turn->registry)) {
+        rf_lease_places_end_turn(share->turn);
+        rf_lease_places_close(&share->turn);
     }
     rf_witness_destroy(&share->witness);
     free(share);

@@ -1,5 +1,5 @@
-/* The file that holds the leases: its folder and which folders can be trusted, its lock, and which of the owners
- * recorded in it are still alive.
+/* One lease file: its lock, its slots, and which of the owners recorded in it are still alive. Where the files are,
+ * and that several of them hold the leases of one GPU, is lease_places.c's.
  *
  * Which owners are alive: a slot's owner holds a record lock on the slot's byte for as long as the lease lasts, and
  * the kernel drops it when the process dies, forked children or not. A process that lost its locks because other code
@@ -10,8 +10,8 @@
  * belong to the process and not to a runtime. It is made on first use, once per process: a
  * forked child makes its own and leaves its parent's alone.
  *
- * Must not: block without a deadline (never F_SETLKW), follow a symbolic link, trust a folder
- * that another user could write to, close a second descriptor of a table. */
+ * Must not: block without a deadline (never F_SETLKW), follow a symbolic link, close a second descriptor of a table.
+ */
 #include "gpu/lease_impl.h"
 #include "base/descriptors.h"
 
@@ -26,13 +26,12 @@
 #include <unistd.h>
 
 #define MAGIC "rf-lease"
-#define LAYOUT 1
+#define LAYOUT RF_LEASE_LAYOUT
 #define HEADER_BYTES 4096
 #define TABLE_BYTES (HEADER_BYTES + RF_LEASE_SLOTS * sizeof(struct rf_lease_slot))
 #define TABLE_LOCK_BYTE 0
 #define SLOT_LOCK_BYTE(index) (1 + (off_t)(index))
 #define TURN_LOCK_BYTE SLOT_LOCK_BYTE(RF_LEASE_SLOTS)
-#define FOLDER_PATH_BYTES 3072
 #define YIELDS_BEFORE_SLEEP 8
 #define SHORTEST_SLEEP_NS INT64_C(50000)
 #define LONGEST_SLEEP_NS INT64_C(1000000)
@@ -54,8 +53,6 @@ struct rf_lease_registry {
 
 static _Atomic(struct rf_lease_registry *) current_registry;
 
-static rf_status open_folder(const char *dir, bool create, int *fd, char *path, size_t size);
-static void file_name(const char *uuid, char *name, size_t size);
 static bool owner_lives(struct rf_lease_table *table, uint32_t index);
 _Static_assert(sizeof(struct rf_lease_slot) == 192 && sizeof(struct rf_lease_owner) == 56, "the file's layout");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "atomics shared between processes must not take a lock");
@@ -189,34 +186,40 @@ int rf_lease_slot_pid(const struct rf_lease_table *table, uint32_t index) {
 
 /* Reading a mapped page past the end of the file raises SIGBUS, and so does the first store to a hole on a full file
  * system. Therefore both the size and the blocks are checked. */
-static rf_status repair(struct rf_lease_table *table) {
+rf_status rf_lease_table_make_room(const struct rf_lease_table *table) {
     struct stat file;
     if (fstat(table->fd, &file) < 0)
         return rf_fail(RF_E_IO, "looking at %s failed: %s", table->path, strerror(errno));
-    if ((uint64_t)file.st_blocks * 512 < TABLE_BYTES || (uint64_t)file.st_size < TABLE_BYTES) {
-        int error = fallocate(table->fd, 0, 0, TABLE_BYTES) < 0 ? errno : 0;
-        if (error == EOPNOTSUPP || error == ENOSYS) {
-            error = 0;
-            if ((uint64_t)file.st_size < TABLE_BYTES && ftruncate(table->fd, TABLE_BYTES) < 0) error = errno;
-        }
-        if (error)
-            return rf_fail(RF_E_IO, "no room for the %zu bytes of %s: %s", TABLE_BYTES, table->path, strerror(error));
+    if ((uint64_t)file.st_blocks * 512 >= TABLE_BYTES && (uint64_t)file.st_size >= TABLE_BYTES) return RF_OK;
+    int error = fallocate(table->fd, 0, 0, TABLE_BYTES) < 0 ? errno : 0;
+    if (error == EOPNOTSUPP || error == ENOSYS) {
+        error = 0;
+        if ((uint64_t)file.st_size < TABLE_BYTES && ftruncate(table->fd, TABLE_BYTES) < 0) error = errno;
     }
+    if (error)
+        return rf_fail(RF_E_IO, "no room for the %zu bytes of %s: %s", TABLE_BYTES, table->path, strerror(error));
+    return RF_OK;
+}
+
+rf_status rf_lease_table_repair(struct rf_lease_table *table) {
+    rf_assert(table->depth > 0 && !inherited(table->registry));
+    rf_status status = rf_lease_table_make_room(table);
+    if (status) return status;
     struct header wanted = {
         .magic = MAGIC, .layout = LAYOUT, .slot_count = RF_LEASE_SLOTS, .slot_bytes = sizeof(struct rf_lease_slot)};
     if (memcmp(table->map, &wanted, sizeof wanted) != 0) memcpy(table->map, &wanted, sizeof wanted);
     return RF_OK;
 }
 
-bool rf_lease_table_replaced(const struct rf_lease_table *table) {
+bool rf_lease_table_in_place(const struct rf_lease_table *table) {
     struct stat at_path;
-    if (table->own_uuid) return false;
-    return lstat(table->path, &at_path) < 0 || at_path.st_dev != table->device || at_path.st_ino != table->inode;
+    if (table->own_uuid) return true;
+    return lstat(table->path, &at_path) == 0 && at_path.st_dev == table->device && at_path.st_ino == table->inode;
 }
 
 rf_status rf_lease_table_refresh(struct rf_lease_table *table, bool live[RF_LEASE_SLOTS]) {
     rf_assert(table->depth > 0 && !inherited(table->registry));
-    rf_status status = repair(table);
+    rf_status status = rf_lease_table_repair(table);
     if (status) return status;
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
         struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
@@ -246,35 +249,51 @@ static bool owner_lives(struct rf_lease_table *table, uint32_t index) {
     return start == owner->start_ticks && (stack == owner->stack || !stack || !owner->stack);
 }
 
-static uint64_t draw(void) {
+uint64_t rf_lease_draw(void) {
     uint64_t value = 0;
     if (getrandom(&value, sizeof value, GRND_NONBLOCK) != (ssize_t)sizeof value)
         value = (uint64_t)rf_now_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid();
     return value ? value : 1;
 }
 
+/* Makes a slot whose lock this process holds its own. It counts from rf_lease_slot_publish on. */
+static void take_over(struct rf_lease_table *table, uint32_t index, uint64_t generation) {
+    struct rf_lease_slot *slot = rf_lease_table_slot(table, index);
+    atomic_store(&slot->state, 0);
+    atomic_store(&slot->held_bytes, 0);
+    slot->kind = 0;
+    slot->owner = table->registry->self;
+    slot->generation = generation;
+    slot->promised_bytes = slot->floor_bytes = slot->top_lent = 0;
+    slot->parent = slot->root = slot->lent = (struct rf_lease_link){0};
+    memset(slot->reserved, 0, sizeof slot->reserved);
+    table->taken[index] = true;
+}
+
 /* A slot is not free while another process holds its lock, whatever the slot says: its owner may still store into it.
- */
-rf_status rf_lease_slot_claim(struct rf_lease_table *table, const bool live[RF_LEASE_SLOTS], uint32_t *index) {
+ * The same is true of a slot that this process has taken: the kernel would give it the lock once more. */
+rf_status rf_lease_slot_claim(struct rf_lease_table *table, uint64_t generation, uint32_t *index) {
     rf_assert(table->depth > 0 && !inherited(table->registry));
     for (uint32_t i = 0; i < RF_LEASE_SLOTS; i++) {
-        struct rf_lease_slot *slot = rf_lease_table_slot(table, i);
-        if (live[i] || atomic_load(&slot->state) == RF_LEASE_LIVE ||
+        if (table->taken[i] || atomic_load(&rf_lease_table_slot(table, i)->state) == RF_LEASE_LIVE ||
             set_lock(table->fd, F_WRLCK, SLOT_LOCK_BYTE(i)) < 0)
             continue;
-        atomic_store(&slot->state, 0);
-        atomic_store(&slot->held_bytes, 0);
-        slot->kind = 0;
-        slot->owner = table->registry->self;
-        slot->generation = draw();
-        slot->promised_bytes = slot->floor_bytes = slot->top_lent = 0;
-        slot->parent = slot->root = slot->lent = (struct rf_lease_link){0};
-        memset(slot->reserved, 0, sizeof slot->reserved);
+        take_over(table, i, generation);
         *index = i;
         return RF_OK;
     }
     return rf_fail(RF_E_BUSY, "all %d leases of %s are taken by live processes; end one", RF_LEASE_SLOTS,
                    table->path);
+}
+
+bool rf_lease_slot_reclaim(struct rf_lease_table *table, uint32_t index, uint64_t generation) {
+    rf_assert(table->depth > 0 && !inherited(table->registry) && table->taken[index]);
+    if (set_lock(table->fd, F_WRLCK, SLOT_LOCK_BYTE(index)) < 0) { /* the lock was lost, and another process has it */
+        table->taken[index] = false;
+        return false;
+    }
+    take_over(table, index, generation);
+    return true;
 }
 
 void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index) {
@@ -283,9 +302,23 @@ void rf_lease_slot_publish(struct rf_lease_table *table, uint32_t index) {
     atomic_store_explicit(&rf_lease_table_slot(table, index)->state, RF_LEASE_LIVE, memory_order_release);
 }
 
-void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index) {
+void rf_lease_slot_give_up(struct rf_lease_table *table, uint32_t index, uint64_t generation) {
     rf_assert(!inherited(table->registry));
-    atomic_store_explicit(&rf_lease_table_slot(table, index)->state, 0, memory_order_release);
+    struct rf_lease_slot *slot = rf_lease_table_slot(table, index);
+    if (slot->generation == generation && rf_lease_slot_is_mine(table, slot))
+        atomic_store_explicit(&slot->state, 0, memory_order_release);
+    table->taken[index] = false;
+    set_lock(table->fd, F_UNLCK, SLOT_LOCK_BYTE(index));
+}
+
+void rf_lease_slot_abandon(struct rf_lease_table *table, uint32_t index) {
+    static const uint32_t free_slot = 0;
+    off_t at = HEADER_BYTES + (off_t)(index * sizeof(struct rf_lease_slot));
+    rf_assert(!inherited(table->registry) && offsetof(struct rf_lease_slot, state) == 0);
+    /* A full file system refuses this only where the slot's page is missing, and then the slot is free already. */
+    ssize_t ignored = pwrite(table->fd, &free_slot, sizeof free_slot, at);
+    (void)ignored;
+    table->taken[index] = false;
     set_lock(table->fd, F_UNLCK, SLOT_LOCK_BYTE(index));
 }
 
@@ -296,7 +329,7 @@ static bool inherited(const struct rf_lease_registry *registry) {
     return getpid() != registry->pid;
 }
 
-static struct rf_lease_registry *get_registry(void) {
+struct rf_lease_registry *rf_lease_registry_get(void) {
     for (;;) {
         struct rf_lease_registry *found = atomic_load(&current_registry);
         if (found && !inherited(found)) return found;
@@ -321,14 +354,14 @@ static struct rf_lease_registry *get_registry(void) {
     }
 }
 
-bool rf_lease_table_inherited(const struct rf_lease_table *table) {
-    return inherited(table->registry);
+bool rf_lease_registry_inherited(const struct rf_lease_registry *registry) {
+    return inherited(registry);
+}
+int rf_lease_registry_pid(const struct rf_lease_registry *registry) {
+    return (int)registry->pid;
 }
 const char *rf_lease_table_path(const struct rf_lease_table *table) {
     return table->path;
-}
-int rf_lease_table_pid(const struct rf_lease_table *table) {
-    return (int)table->registry->pid;
 }
 
 static struct rf_lease_table *find_table(const struct rf_lease_registry *registry, const struct stat *file) {
@@ -391,34 +424,47 @@ static bool refer(struct rf_lease_table *found, struct rf_lease_table **out) {
     return true;
 }
 
-/* The registry must be locked. It looks before it opens the file: see invariant 4 in lease_impl.h. */
-static rf_status open_table(struct rf_lease_registry *registry, int folder, const char *name, const char *path,
-                            bool create, struct rf_lease_table **out) {
+/* It looks before it opens the file: see invariant 4 in lease_impl.h. */
+rf_status rf_lease_table_open(int folder, const char *name, const char *path, bool create,
+                              struct rf_lease_table **out) {
     struct stat file;
-    if (fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0) {
-        if (refer(find_table(registry, &file), out)) return RF_OK;
-    } else if (!create && errno == ENOENT) {
-        return rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
+    struct rf_lease_registry *registry = rf_lease_registry_get();
+    if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
+    rf_status status = RF_OK;
+    pthread_mutex_lock(&registry->mutex);
+    bool exists = fstatat(folder, name, &file, AT_SYMLINK_NOFOLLOW) == 0;
+    if (exists && refer(find_table(registry, &file), out)) {
+        /* it is open already */
+    } else if (!exists && !create && errno == ENOENT) {
+        status = rf_fail(RF_E_NOT_FOUND, "%s does not exist: nobody has leased this GPU", path);
+    } else {
+        int fd = rf_openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
+        if (fd < 0)
+            status = rf_fail(rf_lease_place_status(errno),
+                             "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
+        else
+            status = add_table(registry, fd, path, NULL, out);
     }
-    int fd = rf_openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (create ? O_CREAT : 0), 0600);
-    if (fd < 0)
-        return rf_fail(RF_E_IO, "opening %s failed: %s; remove it if it is no file of yours", path, strerror(errno));
-    return add_table(registry, fd, path, NULL, out);
+    pthread_mutex_unlock(&registry->mutex);
+    return status;
 }
 
-rf_status rf_lease_table_acquire(const char *dir, const char *uuid, bool create, struct rf_lease_table **out) {
-    char folder_path[FOLDER_PATH_BYTES], name[160], path[FOLDER_PATH_BYTES + sizeof name];
-    int folder;
-    struct rf_lease_registry *registry = get_registry();
+rf_status rf_lease_table_open_link(const char *link, struct rf_lease_table **out) {
+    struct stat file;
+    struct rf_lease_registry *registry = rf_lease_registry_get();
     if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
-    rf_status status = open_folder(dir, create, &folder, folder_path, sizeof folder_path);
-    if (status) return status;
-    file_name(uuid, name, sizeof name);
-    snprintf(path, sizeof path, "%s/%s", folder_path, name);
+    rf_status status = RF_OK;
     pthread_mutex_lock(&registry->mutex);
-    status = open_table(registry, folder, name, path, create, out);
+    if (stat(link, &file) < 0)
+        status = rf_fail(RF_E_NOT_FOUND, "%s is gone: %s", link, strerror(errno));
+    else if (!refer(find_table(registry, &file), out)) {
+        /* Only a private file of ours is opened: opening another one could have effects. */
+        bool safe = S_ISREG(file.st_mode) && file.st_uid == geteuid();
+        int fd = safe ? rf_open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK, 0) : -1;
+        status = fd < 0 ? rf_fail(RF_E_NOT_FOUND, "%s is no lease file that can be opened", link)
+                        : add_table(registry, fd, link, NULL, out);
+    }
     pthread_mutex_unlock(&registry->mutex);
-    close(folder);
     return status;
 }
 
@@ -439,7 +485,7 @@ static rf_status make_own(struct rf_lease_registry *registry, const char *uuid, 
 }
 
 rf_status rf_lease_table_acquire_own(const char *uuid, bool create, struct rf_lease_table **out) {
-    struct rf_lease_registry *registry = get_registry();
+    struct rf_lease_registry *registry = rf_lease_registry_get();
     if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
     pthread_mutex_lock(&registry->mutex);
     struct rf_lease_table *found = registry->tables;
@@ -455,7 +501,7 @@ rf_status rf_lease_table_acquire_own(const char *uuid, bool create, struct rf_le
 rf_status rf_lease_table_acquire_lent(int pid, int fd, const char *uuid, struct rf_lease_table **out) {
     char path[64], target[256], wanted[160];
     struct stat file;
-    struct rf_lease_registry *registry = get_registry();
+    struct rf_lease_registry *registry = rf_lease_registry_get();
     if (!registry) return rf_fail(RF_E_NO_MEMORY, "no memory for the lease registry");
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
     int length = snprintf(wanted, sizeof wanted, "%s%.100s ", OWN_PREFIX, uuid); /* " (deleted)" follows */
@@ -546,7 +592,7 @@ static void identify_self(struct rf_lease_owner *self) {
     struct rf_saved_error saved;
     memset(self, 0, sizeof *self); /* padding too: owners are compared as bytes */
     self->pid = (int32_t)getpid();
-    self->nonce = draw();
+    self->nonce = rf_lease_draw();
     /* A /proc of another pid namespace shows other pids: then only locks can tell who is alive. */
     if (read_stat("/proc/self/stat", &seen_pid, &state, &self->start_ticks, &self->stack) && seen_pid == self->pid &&
         stat("/proc/self/ns/pid", &space) == 0)
@@ -561,97 +607,4 @@ static void identify_self(struct rf_lease_owner *self) {
         self->boot[nibbles / 2] = (unsigned char)(self->boot[nibbles / 2] << 4 | digit);
         nibbles++;
     }
-}
-
-/* Tries one candidate folder: it is made if asked for, then verified through the descriptor that is used. */
-static rf_status try_folder(const char *path, bool create, int *fd) {
-    struct stat folder;
-    if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return rf_fail(RF_E_IO, "making the lease folder %s failed: %s", path, strerror(errno));
-    int opened = rf_open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    if (opened < 0)
-        return rf_fail(errno == ENOENT ? RF_E_NOT_FOUND : RF_E_IO, "opening the lease folder %s failed: %s", path,
-                       errno == ELOOP || errno == ENOTDIR ? "it is not a folder, or a symbolic link"
-                                                          : strerror(errno));
-    rf_status status = RF_OK;
-    if (fstat(opened, &folder) < 0)
-        status = rf_fail(RF_E_IO, "looking at the lease folder %s failed: %s", path, strerror(errno));
-    else if (folder.st_uid != geteuid())
-        status = rf_fail(RF_E_IO, "the lease folder %s belongs to user %u, not to %u; remove it", path,
-                         (unsigned)folder.st_uid, (unsigned)geteuid());
-    else if (folder.st_mode & 077)
-        status = rf_fail(RF_E_IO, "the lease folder %s is open to other users; chmod 700 %s", path, path);
-    if (status) {
-        close(opened);
-        return status;
-    }
-    *fd = opened;
-    return RF_OK;
-}
-
-static bool owned_folder(const char *path) {
-    struct stat folder;
-    return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == geteuid();
-}
-
-/* Gives the folders where leases of this user can be, best first; false: this place does not exist here. A runtime
- * folder that belongs to another user (as after sudo) is passed over. Without the variable its usual path is tried,
- * so that a login session and a cron job of one user use the same folder. */
-#define PLACES 4
-static bool place(int number, char *path, size_t size) {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    char usual[64];
-    snprintf(usual, sizeof usual, "/run/user/%u", (unsigned)geteuid());
-    switch (number) {
-    case 0:
-        return runtime && runtime[0] == '/' && owned_folder(runtime) &&
-               snprintf(path, size, "%s/rocmforge", runtime) < (int)size;
-    case 1: return owned_folder(usual) && snprintf(path, size, "%s/rocmforge", usual) < (int)size;
-    case 2: return snprintf(path, size, "/dev/shm/rocmforge-%u", (unsigned)geteuid()) < (int)size;
-    default: return snprintf(path, size, "/tmp/rocmforge-%u", (unsigned)geteuid()) < (int)size;
-    }
-}
-
-static rf_status open_folder(const char *dir, bool create, int *fd, char *path, size_t size) {
-    rf_status first = RF_OK;
-    struct rf_saved_error saved;
-    if (dir) {
-        if (!dir[0] || strlen(dir) >= size)
-            return rf_fail(RF_E_INVALID, "the lease folder's name is %s", dir[0] ? "too long" : "empty");
-        snprintf(path, size, "%s", dir);
-        return try_folder(path, create, fd);
-    }
-    for (int i = 0; i < PLACES; i++) {
-        if (!place(i, path, size)) continue;
-        rf_status status = try_folder(path, create, fd);
-        if (!status) return RF_OK;
-        if (!first) {
-            first = status;
-            rf_error_save(&saved);
-        }
-    }
-    rf_error_restore(&saved);
-    return first;
-}
-
-/* Writes "gpu-UUID.v1". Characters that a file name should not hold are replaced, and a hash then keeps two names
- * apart that differ only in these. Another layout gets another file, because neither version could read the other's.
- */
-static void file_name(const char *uuid, char *name, size_t size) {
-    char clean[80];
-    size_t used = 0;
-    bool exact = true;
-    uint32_t hash = 2166136261u;
-    for (const char *at = uuid; *at; at++) {
-        char c = *at;
-        bool fits = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
-        hash = (hash ^ (unsigned char)c) * 16777619u;
-        exact = exact && fits && used + 1 < sizeof clean;
-        if (used + 1 < sizeof clean) clean[used++] = fits ? c : '_';
-    }
-    clean[used] = 0;
-    if (exact)
-        snprintf(name, size, "gpu-%s.v%d", clean, LAYOUT);
-    else
-        snprintf(name, size, "gpu-%s-%08x.v%d", clean, hash, LAYOUT);
 }

@@ -15,6 +15,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Another process holds the lock for a short time while it decides; a process that is stopped must not stop us. With
@@ -31,11 +32,15 @@ static rf_status look_again(struct rf_device *device, uint64_t bytes);
 rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out) {
     struct rf_runtime *runtime = device->runtime;
     rf_status status = RF_OK;
-    bool returned = false;
+    struct rf_block *record = calloc(1, sizeof *record); /* for memory that is refused after all */
+    if (!record) return rf_fail(RF_E_NO_MEMORY, "no host memory for an allocation's records");
     /* An integrated GPU uses the host's memory, so both budgets are charged. */
     if (device->info.integrated) {
         status = rf_host_charge(&runtime->host, bytes, false);
-        if (status) return status;
+        if (status) {
+            free(record);
+            return status;
+        }
     }
     int64_t patience_ns = RF_MIN(runtime->timeout_ns, RF_MAX(LEASE_PATIENCE_NS, runtime->timeout_ns / 5));
     status = rf_lease_lock(device->lease, rf_deadline_after(patience_ns));
@@ -54,16 +59,20 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
             device->held_bytes += bytes;
             rf_memory_publish_held(device);
             status = look_again(device, bytes);
-            returned = status != RF_OK;
-            if (returned)
-                rf_memory_return(device, pointer, bytes);
-            else
-                *out = pointer;
+            *(status ? &record->base : out) = pointer;
         }
     }
     rf_lease_unlock(device->lease);
+    if (record->base) {
+        /* The driver's free waits for every stream. It is called when nothing runs; until then the memory counts as
+         * held, and on an integrated GPU as the host's. */
+        record->bytes = bytes;
+        rf_pool_doom(device, record);
+        return status;
+    }
 release:
-    if (status && !returned && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
+    free(record);
+    if (status && device->info.integrated) rf_host_release(&runtime->host, bytes, false);
     return status;
 }
 

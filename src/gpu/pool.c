@@ -265,6 +265,24 @@ static void return_list(struct rf_device *device, struct rf_block_list *list) {
     }
 }
 
+/* Gives the doomed blocks back if nothing runs at this moment. */
+static void return_doomed(struct rf_device *device) {
+    if (!device->pool.doomed.first || rf_device_is_lost(device)) return;
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    if (rf_quiet_enter(device, 0) == RF_OK) {
+        return_list(device, &device->pool.doomed);
+        rf_quiet_leave(device);
+    }
+    rf_error_restore(&saved);
+}
+
+void rf_pool_doom(struct rf_device *device, struct rf_block *block) {
+    device->pool.idle_bytes += block->bytes;
+    push(&device->pool.doomed, block);
+    return_doomed(device);
+}
+
 void rf_pool_give(struct rf_device *device, struct rf_block *block) {
     struct rf_pool *pool = &device->pool;
     rf_assert(!block->pinned && !block->next);
@@ -278,16 +296,7 @@ void rf_pool_give(struct rf_device *device, struct rf_block *block) {
     } else {
         push(&pool->blocks, block);
     }
-    /* Only the doomed blocks are freed at once if the moment is quiet; the others are kept for reuse. */
-    if (pool->doomed.first && !rf_device_is_lost(device)) {
-        struct rf_saved_error saved;
-        rf_error_save(&saved);
-        if (rf_quiet_enter(device, 0) == RF_OK) {
-            return_list(device, &pool->doomed);
-            rf_quiet_leave(device);
-        }
-        rf_error_restore(&saved);
-    }
+    return_doomed(device); /* the others are kept for reuse */
     rf_memory_watch_floor(device);
     rf_assert_valid(rf_pool_is_valid, device);
 }

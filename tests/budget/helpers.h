@@ -2,7 +2,7 @@
  * processes map, and processes that do what they are told.
  *
  * The executable is its own helper: started with --puppet or --stress it is one of the
- * processes that lease (see main_worker.c). */
+ * processes that lease (see main_worker.c), with --observe the one that watches them (main_observer.c). */
 #ifndef RF_TESTS_BUDGET_HELPERS_H
 #define RF_TESTS_BUDGET_HELPERS_H
 
@@ -31,6 +31,10 @@ struct fake_gpu {
     _Atomic int32_t pid[GPU_USERS];
     _Atomic uint64_t used[GPU_USERS];
     _Atomic uint64_t opened, lent, attached, refused_busy;
+    _Atomic int32_t damaging; /* lease files are being damaged: a part may look different from what was lent */
+    /* of the observer, main_observer.c */
+    _Atomic int32_t observer_stop, observer_fault; /* fault: the line */
+    _Atomic uint64_t observer_looks, observer_bytes, most_promised, most_used;
 };
 struct fake_gpu *fake_gpu_map(const char *path, bool create);
 rf_status fake_gpu_free(void *gpu, uint64_t *free_bytes); /* as rf_lease_params.live_free */
@@ -40,15 +44,22 @@ void make_folder(char *path, size_t size);
 void remove_folder(const char *path);
 void write_file(const char *folder, const char *name, const char *text); /* makes folders in name */
 
+/* Says where leases are. where: a folder, for TEST_UUID, or "@ROOT" for all the usual places below ROOT, for a GPU of
+ * ROOT's name: the processes of other tests do not meet there. */
+void lease_where(const char *where, struct rf_lease_params *params);
+
 struct puppet {
     pid_t pid;
     FILE *to, *from;
 };
-void puppet_start(struct puppet *puppet, const char *dir, const char *gpu, int leash);
+void puppet_start(struct puppet *puppet, const char *where, const char *gpu, int leash);
 /* Sends a command and gives the answer, "ok …" or "STATUS text". */
 const char *puppet_ask(struct puppet *puppet, const char *format, ...) RF_PRINTF(2, 3);
-void puppet_kill(struct puppet *puppet); /* SIGKILL, reaped */
-void puppet_end(struct puppet *puppet);  /* asks it to leave, reaps it */
+void puppet_tell(struct puppet *puppet, const char *command); /* without waiting for the answer */
+const char *puppet_answer(struct puppet *puppet);
+uint64_t number(const char *answer, const char *name); /* of "ok … NAME=NUMBER …" */
+void puppet_kill(struct puppet *puppet);               /* SIGKILL, reaped */
+void puppet_end(struct puppet *puppet);                /* asks it to leave, reaps it */
 
 pid_t spawn_self(const char *const *arguments, int in, int out, int leash);
 
@@ -57,8 +68,9 @@ struct survey {
     int leases, parts, mine;
     uint64_t root_promised, held;
 };
-struct survey survey(const char *dir);
+struct survey survey(const char *where);
 
-int worker_main(int argc, char **argv); /* main_worker.c */
+int worker_main(int argc, char **argv);                                /* main_worker.c */
+int observer_main(struct fake_gpu *gpu, uint64_t limit, char **files); /* main_observer.c */
 
 #endif

@@ -77,10 +77,20 @@ pid_t spawn_self(const char *const *arguments, int in, int out, int leash) {
     return error ? -1 : pid;
 }
 
-void puppet_start(struct puppet *puppet, const char *dir, const char *gpu, int leash) {
+void lease_where(const char *where, struct rf_lease_params *params) {
+    if (where[0] == '@') {
+        params->root = where + 1;
+        params->uuid = strrchr(where, '/') + 1;
+    } else {
+        params->dir = where;
+        params->uuid = TEST_UUID;
+    }
+}
+
+void puppet_start(struct puppet *puppet, const char *where, const char *gpu, int leash) {
     int to[2], from[2];
     RF_ASSERT(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
-    const char *arguments[] = {"test_budget", "--puppet", dir, gpu, NULL};
+    const char *arguments[] = {"test_budget", "--puppet", where, gpu, NULL};
     puppet->pid = spawn_self(arguments, to[0], from[1], leash);
     RF_ASSERT(puppet->pid > 0);
     close(to[0]);
@@ -90,19 +100,35 @@ void puppet_start(struct puppet *puppet, const char *dir, const char *gpu, int l
     RF_ASSERT(puppet->to && puppet->from);
 }
 
+void puppet_tell(struct puppet *puppet, const char *command) {
+    RF_ASSERT(fprintf(puppet->to, "%s\n", command) > 0 && fflush(puppet->to) == 0);
+}
+
 const char *puppet_ask(struct puppet *puppet, const char *format, ...) {
-    static char reply[2048];
     va_list args;
     va_start(args, format);
     vfprintf(puppet->to, format, args);
     va_end(args);
     fputc('\n', puppet->to);
     RF_ASSERT(fflush(puppet->to) == 0);
+    return puppet_answer(puppet);
+}
+
+const char *puppet_answer(struct puppet *puppet) {
+    static char reply[2048];
     struct pollfd wait = {.fd = fileno(puppet->from), .events = POLLIN};
     RF_ASSERT(poll(&wait, 1, 100000) == 1);
     RF_ASSERT(fgets(reply, sizeof reply, puppet->from) != NULL);
     reply[strcspn(reply, "\n")] = 0;
     return reply;
+}
+
+uint64_t number(const char *answer, const char *name) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, " %s=", name);
+    const char *at = strstr(answer, wanted);
+    if (!at) RF_FAIL("no %s in: %s", name, answer);
+    return strtoull(at + strlen(wanted), NULL, 10);
 }
 
 static void reap(struct puppet *puppet) {
@@ -132,11 +158,13 @@ static bool count(void *user, const struct rf_lease_entry *entry) {
     return true;
 }
 
-struct survey survey(const char *dir) {
+struct survey survey(const char *where) {
+    struct rf_lease_params place = {.total_bytes = UINT64_C(1) << 40};
+    if (where[0] != '@') place.total_bytes = GPU_TOTAL;
+    lease_where(where, &place);
     struct survey found = {0};
     rf_status status;
-    while ((status = rf_lease_survey(dir, TEST_UUID, false, count, &found)) ==
-           RF_E_BUSY) { /* a crowd; nothing was visited */
+    while ((status = rf_lease_survey(&place, count, &found)) == RF_E_BUSY) { /* a crowd; nothing was visited */
     }
     RF_ASSERT_OK(status);
     return found;

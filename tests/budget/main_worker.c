@@ -4,13 +4,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 int main(int argc, char **argv) {
-    if (argc > 1 && (strcmp(argv[1], "--puppet") == 0 || strcmp(argv[1], "--stress") == 0))
+    if (argc > 1 &&
+        (strcmp(argv[1], "--puppet") == 0 || strcmp(argv[1], "--stress") == 0 || strcmp(argv[1], "--observe") == 0))
         _exit(worker_main(argc, argv)); /* leases open, as a crash would leave them */
     return rf_test_main(argc, argv);
 }
@@ -27,8 +30,9 @@ static void set_used(struct fake_gpu *gpu, uint32_t me, struct rf_lease *lease, 
 
 static rf_status open_lease(const char *dir, struct fake_gpu *gpu, const char *text, int64_t timeout_ns,
                             struct rf_lease **lease, struct rf_lease_terms *terms) {
-    struct rf_lease_params params = {
-        .dir = dir, .uuid = TEST_UUID, .live_free = fake_gpu_free, .user = gpu, .timeout_ns = timeout_ns};
+    struct rf_lease_params params = {.live_free = fake_gpu_free, .user = gpu, .timeout_ns = timeout_ns};
+    params.total_bytes = atomic_load(&gpu->total);
+    lease_where(dir, &params);
     rf_status status = rf_budget_parse(text, &params.spec);
     return status ? status : rf_lease_open(&params, lease, terms);
 }
@@ -148,6 +152,29 @@ static int puppet_main(const char *dir, struct fake_gpu *gpu, uint32_t me, char 
         } else if (strcmp(line, "drop-locks") == 0) { /* foreign code opens and closes the table's file */
             close(open(argument, O_RDWR | O_CLOEXEC));
             answer(RF_OK, NULL);
+        } else if (strcmp(line, "become") == 0) { /* another user; /proc shows this process to that user's others */
+            bool done = setgroups(0, NULL) == 0 && setgid((gid_t)number) == 0 && setuid((uid_t)number) == 0 &&
+                        prctl(PR_SET_DUMPABLE, 1) == 0;
+            printf(done ? "ok\n" : "failed\n");
+            fflush(stdout);
+        } else if (strcmp(line, "try") == 0) { /* "CALL PATH": tells what the system says to it */
+            char *path = argument ? strchr(argument, ' ') : NULL;
+            if (!path) return 2;
+            *path++ = 0;
+            errno = 0;
+            int result = -1;
+            if (!strcmp(argument, "mkdir")) result = mkdir(path, 0777);
+            if (!strcmp(argument, "mkdir700")) result = mkdir(path, 0700);
+            if (!strcmp(argument, "rmdir")) result = rmdir(path);
+            if (!strcmp(argument, "list")) result = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (!strcmp(argument, "write")) result = open(path, O_RDWR | O_CLOEXEC);
+            if (!strcmp(argument, "rename")) {
+                char other[600];
+                snprintf(other, sizeof other, "%.500s-moved", path);
+                result = rename(path, other);
+            }
+            printf("ok %s\n", result < 0 ? strerror(errno) : "done");
+            fflush(stdout);
         } else if (strcmp(line, "exec") == 0) {
             execv("/proc/self/exe", argv);
         } else if (strcmp(line, "leave") == 0) {
@@ -190,6 +217,7 @@ static int stress_main(const char *dir, const char *gpu_path, struct fake_gpu *g
                 atomic_fetch_add(&gpu->refused_busy, 1);
                 return 0; /* the lender was killed, or took it back and lent it anew */
             }
+            if (part && status == RF_E_INVALID && atomic_load(&gpu->damaging)) return 0;
             if (status == RF_E_BUSY && strstr(rf_error_text(), "are taken"))
                 continue; /* as many as the table takes */
             if (status) {
@@ -232,7 +260,10 @@ static int stress_main(const char *dir, const char *gpu_path, struct fake_gpu *g
             lingerers++;
             fork_lingerer();
         } else if (dice < 86) {
+            /* With the lock held the file has been repaired: a store to one that was cut would be a SIGBUS. */
+            if (rf_lease_lock(lease, rf_deadline_after(PATIENCE_NS))) FAULT(gpu);
             set_used(gpu, me, lease, used = 0);
+            rf_lease_unlock(lease);
             rf_lease_close(&lease);
             lent_bytes = 0;
             if (part) return 0;
@@ -246,6 +277,8 @@ int worker_main(int argc, char **argv) {
     const char *dir = argv[2];
     struct fake_gpu *gpu = fake_gpu_map(argv[3], false);
     if (!gpu) return 2;
+    if (strcmp(argv[1], "--observe") == 0)
+        return argc < 6 ? 2 : observer_main(gpu, strtoull(argv[2], NULL, 10), argv + 4);
     uint32_t me = atomic_fetch_add(&gpu->users, 1);
     if (me >= GPU_USERS) return 2;
     atomic_store(&gpu->pid[me], (int32_t)getpid());

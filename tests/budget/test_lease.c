@@ -44,17 +44,10 @@ static rf_status try_open(struct stage *stage, const char *text, struct rf_lease
                                      .uuid = TEST_UUID,
                                      .live_free = fake_gpu_free,
                                      .user = stage->gpu,
-                                     .timeout_ns = PATIENCE_NS};
+                                     .timeout_ns = PATIENCE_NS,
+                                     .total_bytes = GPU_TOTAL};
     RF_ASSERT_OK(rf_budget_parse(text, &params.spec));
     return rf_lease_open(&params, lease, terms);
-}
-
-static uint64_t number(const char *reply, const char *name) {
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, " %s=", name);
-    const char *at = strstr(reply, wanted);
-    if (!at) RF_FAIL("no %s in: %s", name, reply);
-    return strtoull(at + strlen(wanted), NULL, 10);
 }
 
 RF_TEST(lease, first_gets_it_all_the_second_the_rest) {
@@ -153,7 +146,8 @@ RF_TEST(lease, a_measure_that_fails_leaves_nothing) {
     RF_ASSERT_STATUS(rf_lease_open(NULL, &lease, NULL), RF_E_INVALID);
     RF_ASSERT(lease == NULL);
     RF_ASSERT_INT(survey(stage.dir).leases, 0);
-    RF_ASSERT_STATUS(rf_lease_survey(stage.dir, "", false, NULL, NULL), RF_E_INVALID);
+    params.uuid = "";
+    RF_ASSERT_STATUS(rf_lease_survey(&params, NULL, NULL), RF_E_INVALID);
     RF_ASSERT(access(stage.table, F_OK) != 0); /* looking creates nothing */
     stage_close(&stage);
 }
@@ -448,6 +442,31 @@ RF_TEST(lease, a_part_lies_within_its_lenders_promise) {
     stage_close(&stage);
 }
 
+/* A lender that shrinks under what it holds and lent: the part may still be taken, so nobody else is promised it. */
+RF_TEST(lease, what_is_lent_counts_beside_what_is_held) {
+    struct stage stage;
+    struct puppet parent, child, other;
+    char part[128];
+    stage_open(&stage);
+    start(&stage, &parent);
+    start(&stage, &child);
+    start(&stage, &other);
+    puppet_ask(&parent, "open 70%%");
+    puppet_ask(&parent, "hold 400000");
+    snprintf(part, sizeof part, "%s", puppet_ask(&parent, "lend 300000") + 3);
+    RF_ASSERT_INT(number(puppet_ask(&parent, "renew 10%%"), "promised"), 300000);
+    const char *reply = puppet_ask(&other, "open 80%%");
+    RF_ASSERT_INT(number(reply, "others_promised"), 700000);
+    RF_ASSERT_INT(number(reply, "promised"), 100000);
+    puppet_ask(&child, "open %s", part);
+    puppet_ask(&child, "hold 300000");
+    RF_ASSERT_INT(number(puppet_ask(&other, "renew 80%%"), "promised"), 100000);
+    puppet_end(&other);
+    puppet_end(&child);
+    puppet_end(&parent);
+    stage_close(&stage);
+}
+
 RF_TEST(lease, a_part_outlives_its_lender) {
     struct stage stage;
     struct puppet parent, child;
@@ -628,20 +647,88 @@ RF_TEST(lease, a_wiped_file_is_healed_by_renewing) {
     stage_close(&stage);
 }
 
+/* The kernel gives a process a lock that it has already: another lease of the process must not get the slot. */
+RF_TEST(lease, a_wiped_slot_is_not_given_to_another_lease_of_its_process) {
+    struct stage stage;
+    struct rf_lease *one, *two;
+    static unsigned char zeros[100000];
+    stage_open(&stage);
+    RF_ASSERT_OK(try_open(&stage, "20%", &one, NULL));
+    int fd = open(stage.table, O_RDWR | O_CLOEXEC);
+    RF_ASSERT(pwrite(fd, zeros, sizeof zeros, 0) == sizeof zeros); /* closing it here would drop the locks */
+    RF_ASSERT_OK(try_open(&stage, "30%", &two, NULL));
+    rf_lease_set_held(two, 7);
+    rf_lease_set_held(one, 111);
+    struct survey seen = survey(stage.dir);
+    RF_ASSERT(seen.leases == 1 && seen.held == 7 && seen.root_promised == 300000);
+    RF_ASSERT_OK(rf_lease_lock(one, rf_deadline_after(PATIENCE_NS)));
+    rf_lease_unlock(one);
+    seen = survey(stage.dir);
+    RF_ASSERT(seen.leases == 2 && seen.held == 118 && seen.root_promised == 500000);
+    rf_lease_close(&one);
+    rf_lease_close(&two);
+    close(fd);
+    stage_close(&stage);
+}
+
+/* The lease that was in the file joins the new one, and leases that are opened meanwhile count it. */
 RF_TEST(lease, a_deleted_file_is_made_anew) {
     struct stage stage;
+    struct puppet other;
     struct rf_lease *old, *lease;
     struct rf_lease_terms terms;
     struct rf_budget_spec spec = {.has_percent = true, .percent = 20};
     stage_open(&stage);
+    start(&stage, &other);
     RF_ASSERT_OK(try_open(&stage, "30%", &old, &terms));
+    puppet_ask(&other, "open 40%%");
     RF_ASSERT(unlink(stage.table) == 0);
     RF_ASSERT_OK(try_open(&stage, "70%", &lease, &terms));
-    RF_ASSERT_INT(terms.others, 0);
-    RF_ASSERT_INT(survey(stage.dir).leases, 1);
+    RF_ASSERT(access(stage.table, F_OK) == 0);
+    RF_ASSERT_INT(terms.others, 2); /* both are found by the descriptors that processes have of the old file */
+    RF_ASSERT_INT(terms.promised_bytes, 300000);
     RF_ASSERT_OK(rf_lease_renew(old, &spec, &terms));
+    RF_ASSERT_INT(terms.others, 2);
+    RF_ASSERT_INT(survey(stage.dir).leases, 3);
     rf_lease_close(&old);
     rf_lease_close(&lease);
+    RF_ASSERT_INT(survey(stage.dir).leases, 1);
+    puppet_end(&other);
+    stage_close(&stage);
+}
+
+/* Whatever a damaged file says, no lease is of more than the card; and the owner's next look at it mends it. */
+RF_TEST(lease, damaged_figures_are_bounded_by_the_card) {
+    struct stage stage;
+    struct puppet other;
+    struct rf_lease *lease;
+    struct rf_lease_terms terms;
+    stage_open(&stage);
+    start(&stage, &other);
+    puppet_ask(&other, "open 30%%");
+    puppet_ask(&other, "hold 1000");
+    int fd = open(stage.table, O_RDWR | O_CLOEXEC);
+    static const off_t figures[] = {offsetof(struct rf_lease_slot, promised_bytes),
+                                    offsetof(struct rf_lease_slot, held_bytes)};
+    for (size_t i = 0; i < RF_COUNT(figures); i++) {
+        uint64_t absurd = UINT64_MAX - 7 * i;
+        RF_ASSERT(pwrite(fd, &absurd, sizeof absurd, 4096 + figures[i]) == sizeof absurd);
+    }
+    close(fd);
+    struct survey seen = survey(stage.dir);
+    RF_ASSERT_INT(seen.root_promised, GPU_TOTAL);
+    RF_ASSERT_INT(seen.held, GPU_TOTAL);
+    RF_ASSERT_OK(try_open(&stage, "70%", &lease, &terms));
+    RF_ASSERT_INT(terms.others_promised_bytes, GPU_TOTAL);
+    RF_ASSERT_INT(terms.others_held_bytes, GPU_TOTAL);
+    RF_ASSERT_INT(terms.promised_bytes, 0);
+    rf_lease_close(&lease);
+    RF_ASSERT_TEXT(puppet_ask(&other, "lock"), "ok");
+    RF_ASSERT_TEXT(puppet_ask(&other, "unlock"), "ok");
+    seen = survey(stage.dir);
+    RF_ASSERT_INT(seen.root_promised, 300000);
+    RF_ASSERT_INT(seen.held, 1000);
+    puppet_end(&other);
     stage_close(&stage);
 }
 

@@ -17,7 +17,7 @@ RF_TEST(invariants, of_the_lease_table) {
     RF_ASSERT_OK(rf_lease_table_acquire(dir, "GPU-another", true, &other));
     RF_ASSERT_OK(rf_lease_table_lock(table, rf_deadline_after(PATIENCE_NS)));
     RF_ASSERT_OK(rf_lease_table_refresh(table, live));
-    RF_ASSERT_OK(rf_lease_slot_claim(table, live, &index));
+    RF_ASSERT_OK(rf_lease_slot_claim(table, 77, &index));
     struct rf_lease_slot *slot = rf_lease_table_slot(table, index);
     slot->kind = RF_LEASE_ROOT;
     rf_lease_slot_publish(table, index);

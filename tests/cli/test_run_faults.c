@@ -3,11 +3,15 @@
  * What was said before the fault is what the undisturbed run says, and what follows is what the CPU says behind those
  * tokens, to the byte. For that a random model has a vocabulary in which every token is another character: the text
  * tells the tokens, and the notice how many of them came from the GPU. */
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -276,6 +280,35 @@ RF_TEST(run_faults, every_seam_of_a_text, .timeout_ms = 600000) {
     command_expect("RF_DRIVER=sim RFSIM=fault=hipGraphLaunch:20:work/abort", "run -m endless.gguf -p '?' --ctx 40",
                    whole);
     RF_EXPECT_CONTAINS(command_errors, "; continuing on the CPU: ");
+}
+
+/* No place for the GPU's leases: the folder is no folder, a full file system, a read-only one. */
+RF_TEST(run_faults, without_a_place_for_leases, .timeout_ms = 600000) {
+    char folder[512], environment[600];
+    gpu_need_simulated("");
+    snprintf(folder, sizeof folder, "%s/leases", command_folder());
+    FILE *file = fopen(folder, "w");
+    RF_ASSERT(file != NULL && fclose(file) == 0);
+    snprintf(environment, sizeof environment, "RF_DRIVER=sim RF_LEASE_DIR=%s", folder);
+    for (int i = 0; i < 3; i++) {
+        RF_TRACE("%s", ((const char *const[]){"a file", "a full file system", "a read-only file system"})[i]);
+        command_expect(environment, "run -m model.gguf -p '?'", ANSWER "\n");
+        RF_EXPECT_CONTAINS(command_errors, "rocmforge: note: the GPU cannot be used; continuing on the CPU: ");
+        RF_EXPECT_CONTAINS(command_errors, folder);
+        RF_EXPECT(strchr(command_errors, '\n') == command_errors + strlen(command_errors) - 1); /* one line */
+        command_expect_one_line(environment, "run -m model.gguf -p '?' --device gpu", 1, folder);
+        if (i == 2) break;
+        if (i == 0) {
+            RF_ASSERT(unlink(folder) == 0 && mkdir(folder, 0700) == 0);
+            if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) < 0 ||
+                mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                RF_SKIP("no mount namespace of its own: %s", strerror(errno));
+        }
+        unsigned long flags = i ? MS_REMOUNT | MS_RDONLY : 0;
+        if (mount("none", folder, "tmpfs", flags, i ? "size=1m,mode=700" : "size=64k,mode=700") < 0)
+            RF_SKIP("no tmpfs at %s: %s", folder, strerror(errno));
+    }
+    RF_EXPECT_INT(umount2(folder, MNT_DETACH), 0); /* so that the folder can be removed */
 }
 
 RF_TEST(run_faults, while_it_is_opened, .timeout_ms = 600000) {

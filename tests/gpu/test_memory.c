@@ -105,6 +105,41 @@ RF_TEST(budget, a_driver_that_grows_stays_within, .tags = "sim") {
     gpu_close(&gpu);
 }
 
+/* The same while a queue is stuck: the driver's free would wait for it, so what is refused waits for a quiet moment,
+ * and counts as held until then. */
+RF_TEST(budget, what_is_refused_late_is_freed_at_a_quiet_moment, .tags = "sim") {
+    static struct rf_buffer *buffers[4096], *small[256];
+    char rfsim[700], sysfs[700];
+    snprintf(rfsim, sizeof rfsim, "vram=16GiB,context=300MiB,grows=2MiB,sysfs=%s/sys", gpu_folder());
+    snprintf(sysfs, sizeof sysfs, "RF_SYSFS=%s/sys", gpu_folder());
+    gpu_need_simulated(rfsim);
+    struct gpu gpu = {0};
+    struct gpu_hold hold = {0};
+    size_t count, small_count;
+    gpu_make_runtime(&gpu, (const char *const[]){sysfs, NULL});
+    gpu_open(&gpu, "4GiB");
+    gpu_hold_prepare(&gpu, &hold);
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
+    creep(&gpu, 100 * MIB + 1, buffers, 4096, &count);
+    struct rf_memory_info before = gpu_memory(&gpu);
+    creep(&gpu, 2 * MIB + 1, small, 256, &small_count);
+    RF_ASSERT_CONTAINS(rf_error_text(), "that the driver took for itself meanwhile");
+    struct rf_memory_info stuck = gpu_memory(&gpu);
+    RF_EXPECT(stuck.pool_bytes > before.pool_bytes);
+    RF_EXPECT_INT(stuck.held_bytes, stuck.driver_bytes + stuck.used_bytes + stuck.pool_bytes);
+    RF_EXPECT(stuck.held_bytes <= 4 * GIB);
+    gpu_hold_end(&gpu, &hold);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    struct rf_memory_info after = gpu_memory(&gpu);
+    RF_EXPECT_INT(after.pool_bytes, before.pool_bytes); /* the rest of a slab that the hold uses */
+    RF_EXPECT_INT(after.held_bytes, stuck.held_bytes - (stuck.pool_bytes - after.pool_bytes));
+    gpu_hold_finish(&hold);
+    while (small_count) RF_ASSERT_OK(rf_buffer_destroy(&small[--small_count]));
+    while (count) RF_ASSERT_OK(rf_buffer_destroy(&buffers[--count]));
+    gpu_close(&gpu);
+}
+
 RF_TEST(budget, the_drivers_own_bytes_are_charged) {
     char rfsim[700], sysfs[700];
     snprintf(rfsim, sizeof rfsim, "vram=4GiB,context=300MiB,sysfs=%s/sys", gpu_folder());

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,16 @@ static rf_status open_in_another_process(const char *budget) {
     return (rf_status)WEXITSTATUS(status);
 }
 
+/* The UUID of a GPU that processes share depends on the test's folder: nobody would use its lease files again. */
+static void remove_leases(const struct rf_device_info *info) {
+    static const char *const above[] = {"/dev/shm", "/tmp"};
+    for (size_t i = 0; i < sizeof above / sizeof above[0]; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/rocmforge-%u/gpu-%s.v1", above[i], (unsigned)geteuid(), info->uuid);
+        unlink(path);
+    }
+}
+
 /* This process takes 70% of the simulated GPU and another one wants as much; what does the other one get? */
 static rf_status seventy_percent_twice(const char *rfsim) {
     struct gpu gpu = {0};
@@ -55,7 +66,10 @@ static rf_status seventy_percent_twice(const char *rfsim) {
     RF_EXPECT_OK(open_in_another_process(part)); /* the first one gave it back */
     RF_ASSERT_OK(rf_device_reclaim(gpu.device, part));
     RF_EXPECT_STATUS(open_in_another_process(part), RF_E_NOT_FOUND);
+    RF_PARAMS(struct rf_device_info, info);
+    RF_ASSERT_OK(rf_device_info_at(gpu.runtime, 0, &info));
     gpu_close(&gpu);
+    remove_leases(&info);
     return status;
 }
 
@@ -68,6 +82,29 @@ RF_TEST(processes, a_simulated_gpu_that_processes_share_has_shared_leases) {
     char rfsim[700];
     snprintf(rfsim, sizeof rfsim, "shared=%s/vram", gpu_folder());
     RF_EXPECT_STATUS(seventy_percent_twice(rfsim), RF_E_BUDGET);
+}
+
+/* A process that started before its user logged in has no XDG_RUNTIME_DIR, the ones after it have. */
+RF_TEST(processes, before_and_after_login_is_one_budget) {
+    char rfsim[700], runtime[600];
+    struct gpu gpu = {0};
+    snprintf(rfsim, sizeof rfsim, "vram=16GiB,context=0,shared=%s/vram", gpu_folder());
+    gpu_need_simulated(rfsim);
+    setenv("OPEN_FOLDER", gpu_folder(), 1);
+    unsetenv("XDG_RUNTIME_DIR");
+    gpu_open(&gpu, "70%");
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 11 * GIB);
+    snprintf(runtime, sizeof runtime, "%s/runtime", gpu_folder());
+    RF_ASSERT(mkdir(runtime, 0700) == 0);
+    setenv("XDG_RUNTIME_DIR", runtime, 1);
+    RF_EXPECT_STATUS(open_in_another_process("70%"), RF_E_BUDGET);
+    RF_EXPECT(access(strcat(runtime, "/rocmforge"), F_OK) == 0); /* the other one used that place as well */
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_PARAMS(struct rf_device_info, info);
+    RF_ASSERT_OK(rf_device_info_at(gpu.runtime, 0, &info));
+    gpu_close(&gpu);
+    RF_EXPECT_OK(open_in_another_process("70%"));
+    remove_leases(&info);
 }
 
 /* ---- a process of the storm: this executable again, with STORM_CHILD set ---- */
@@ -163,6 +200,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
     snprintf(leases, sizeof leases, "%s/leases", folder);
     snprintf(used_path, sizeof used_path, "%s/sys/bus/pci/devices/0000:03:00.0/mem_info_vram_used", folder);
     find_uuid(folder, uuid, sizeof uuid);
+    struct rf_lease_params place = {.dir = leases, .uuid = uuid};
     struct rf_random random = {rf_test_seed() + 5};
     pid_t alive[AT_ONCE] = {0};
     int started = 0, ended = 0, killed = 0, looks = 0;
@@ -182,7 +220,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
             ended++;
         }
         struct sums sums = {0};
-        rf_status status = rf_lease_survey(leases, uuid, false, add_up, &sums);
+        rf_status status = rf_lease_survey(&place, add_up, &sums);
         if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
         RF_ASSERT(sums.promised <= BUDGET);
         if (sums.promised > most_promised) most_promised = sums.promised;
@@ -199,7 +237,7 @@ RF_TEST(processes, a_storm_of_them_stays_within_one_budget, .timeout_ms = 150000
     RF_EXPECT(killed > 10);
     RF_EXPECT(most_used > 0);
     struct sums left = {0};
-    rf_status status = rf_lease_survey(leases, uuid, false, add_up, &left);
+    rf_status status = rf_lease_survey(&place, add_up, &left);
     if (status && status != RF_E_NOT_FOUND) RF_ASSERT_OK(status);
     RF_EXPECT_INT(left.count, 0);
     /* The next one gets the whole budget. */
