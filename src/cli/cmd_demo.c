@@ -88,7 +88,8 @@ static int demonstrate(const struct demo *demo) {
         code = run_on_device(runtime, device, now_s() - start);
         cli_at(CLI_DEVICE_WORKS, "closing the device");
         status = rf_device_close(&device);
-        if (status != RF_OK) code = cli_fail_status(status, "demo: closing the device");
+        /* A device that failed before fails again here: one line is enough. */
+        if (status != RF_OK && code == CLI_DONE) code = cli_fail_status(status, "demo: closing the device");
     } else {
         code = cli_fail_status(status, "demo: opening a device");
     }
@@ -235,6 +236,7 @@ done:
     free(m.in);
     free(m.out);
     status = queue ? rf_queue_destroy(&queue) : RF_OK;
+    if (status != RF_OK && code != CLI_DONE) return code; /* as the closing of the device */
     if (status == RF_OK) status = rf_device_memory_info(device, &memory);
     if (status != RF_OK) return cli_fail_status(status, "demo");
     fprintf(cli_out(), "%-9s %llu live allocations, %s in use; at most %s was held, the driver's own %s included\n",

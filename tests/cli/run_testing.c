@@ -156,6 +156,17 @@ size_t process_hear(struct process *process, size_t count) {
     return heard;
 }
 
+pid_t process_worker(const struct process *process) {
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)process->pid, (int)process->pid);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &pid) != 1) pid = 0;
+    if (file) fclose(file);
+    if (!pid) RF_SKIP("this kernel does not tell a process's children");
+    return pid;
+}
+
 int process_end(struct process *process) {
     int status = -1;
     close(process->in);

@@ -470,18 +470,6 @@ RF_TEST(run_faults, a_chat_goes_on, .timeout_ms = 600000) {
     RF_EXPECT(!strstr(notice + 1, "rocmforge: note: "));
 }
 
-/* The worker of a command: its only child. */
-static pid_t worker_of(const struct process *process) {
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)process->pid, (int)process->pid);
-    FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%d", &pid) != 1) pid = 0;
-    if (file) fclose(file);
-    if (!pid) RF_SKIP("this kernel does not tell a process's children");
-    return pid;
-}
-
 static struct process start_chat(char model[512], const char *name, const char *rfsim) {
     snprintf(model, 512, "%s/%s", command_folder(), name);
     setenv("RF_DRIVER", "sim", 1);
@@ -497,7 +485,7 @@ RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 600000) {
     struct process process = start_chat(model, "chat.gguf", "");
     RF_ASSERT_INT(write(process.in, "hi\n", 3), 3);
     RF_EXPECT_UINT(process_hear(&process, 0), 4);
-    RF_ASSERT_INT(kill(worker_of(&process), SIGKILL), 0);
+    RF_ASSERT_INT(kill(process_worker(&process), SIGKILL), 0);
     for (int i = 0; i < 2; i++) {
         RF_ASSERT_INT(write(process.in, "more\n", 5), 5);
         RF_EXPECT_UINT(process_hear(&process, 0), 4);
@@ -507,7 +495,7 @@ RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 600000) {
     process = start_chat(model, "endless.gguf", "");
     RF_ASSERT_INT(write(process.in, "hi\n", 3), 3);
     process_hear(&process, 10);
-    RF_ASSERT_INT(kill(worker_of(&process), SIGKILL), 0);
+    RF_ASSERT_INT(kill(process_worker(&process), SIGKILL), 0);
     process_hear(&process, 2000);
     RF_ASSERT_INT(kill(-process.pid, SIGINT), 0);
     process_hear(&process, 0);
