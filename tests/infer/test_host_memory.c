@@ -229,7 +229,9 @@ static bool write_text(const char *folder, const char *name, const char *text) {
     return close(file) == 0 && done;
 }
 
-/* Makes a memory group of this limit beside or under the process's own, of version 2 or 1. */
+/* Makes a memory group of this limit, of version 1 or 2: under the process's own or one that this lies in. In version
+ * 2 a group that has processes gives its children no memory controller, and in a container the own group's path may
+ * be the host's: then one further up may do. */
 static bool make_group(uint64_t limit, char *folder, size_t size) {
     char line[400], number[32], parent[500];
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -242,16 +244,15 @@ static bool make_group(uint64_t limit, char *folder, size_t size) {
         *own++ = 0;
         bool second = !names[1];
         if (!second && strcmp(names + 1, "memory")) continue;
-        snprintf(parent, sizeof parent, "/sys/fs/cgroup%s%s", second ? "" : "/memory", strcmp(own, "/") ? own : "");
-        /* In version 2 a group that has processes gives its children no memory controller: a sibling may have it. */
-        for (int up = 0; up < 2 && !made; up++) {
-            if (second) write_text(parent, "cgroup.subtree_control", "+memory");
+        int root = snprintf(parent, sizeof parent, "/sys/fs/cgroup%s", second ? "" : "/memory");
+        if (strcmp(own, "/")) snprintf(parent + root, sizeof parent - (size_t)root, "%s", own);
+        for (bool last = false; !made && !last;) {
+            last = strlen(parent) <= (size_t)root;
             if (snprintf(folder, size, "%s/rf-test-%d", parent, (int)getpid()) < (int)size && !mkdir(folder, 0700)) {
                 made = write_text(folder, second ? "memory.max" : "memory.limit_in_bytes", number);
                 if (!made) rmdir(folder);
             }
-            char *slash = strrchr(parent, '/');
-            if (slash && strlen(parent) > strlen("/sys/fs/cgroup/memory")) *slash = 0;
+            if (!last) *strrchr(parent, '/') = 0;
         }
     }
     if (file) fclose(file);
