@@ -112,7 +112,7 @@ RF_TEST(closed, every_command_with_every_combination, .timeout_ms = 600000) {
             char arguments[256];
             snprintf(arguments, sizeof arguments, "%s %s", commands[i].arguments, closing[j]);
             RF_TRACE("rocmforge %s", arguments);
-            bool no_output = strstr(closing[j], ">&-") && strncmp(strstr(closing[j], ">&-") - 1, "2>&-", 4) != 0;
+            bool no_output = j & 2; /* the bits of j are the three descriptors */
             int code = command_run(SIM, arguments);
             RF_EXPECT_INT(code, no_output && commands[i].prints ? 1 : 0);
             if (no_output) RF_EXPECT_TEXT(command_output, "");
