@@ -7,7 +7,6 @@
 #include "run_wire.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 
 /* For options that make no sense: the worker says which in a moment. */
@@ -119,7 +118,6 @@ static rf_status conclude(struct running *run, int *exit_code, char why[CLI_WHY_
         if (run->error[0]) cli_fail(CLI_FAILED, "%s", run->error);
         return RF_OK;
     }
-    if (worker->exit_signal == SIGPIPE) return RF_OK; /* whoever read its messages closed the pipe */
     if (finished) {
         size_t length = strlen(why);
         snprintf(why + length, CLI_WHY_BYTES - length, " when the process ended, after its work");
