@@ -97,12 +97,12 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
 }
 
 int cli_fail(int code, const char *format, ...) {
+    char text[4096];
     va_list args;
     va_start(args, format);
-    fputs("rocmforge: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (!cli_worker_tell_error(text)) fprintf(stderr, "rocmforge: %s\n", text);
     return code;
 }
 

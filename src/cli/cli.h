@@ -62,7 +62,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
 
 /* ---- messages ---- */
 
-/* Prints "rocmforge: TEXT" on standard error and returns code. */
+/* Prints "rocmforge: TEXT" on standard error and returns code. In the worker of a job its command prints it. */
 int cli_fail(int code, const char *format, ...) RF_PRINTF(2, 3);
 /* The same for a call of the library that failed: "rocmforge: WHAT: rf_error_text() (RF_E_…)". The code is
  * CLI_ABSENT if a driver or device is missing, CLI_USAGE for a malformed option, else CLI_FAILED. */

@@ -12,7 +12,7 @@
  *     CANCEL, with that number, at any time
  *     QUIT                                     CLOSED or FAILED
  *
- * A job (worker.h), where only the worker speaks: HELLO, then AT and OUTPUT in any order, then FINISHED.
+ * A job (worker.h), where only the worker speaks: HELLO, then AT, OUTPUT and ERROR in any order, then FINISHED.
  */
 #ifndef RF_CLI_RUN_WIRE_H
 #define RF_CLI_RUN_WIRE_H
@@ -37,6 +37,7 @@ enum wire_kind {
     WIRE_CLOSED,
     WIRE_AT,
     WIRE_OUTPUT,
+    WIRE_ERROR,
     WIRE_FINISHED,
     WIRE_KINDS
 };

@@ -184,14 +184,13 @@ static void explain_end(int wait_status, char why[CLI_WHY_BYTES]) {
 bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BYTES]) {
     pid_t keeper = worker->keeper, pid = worker->pid;
     int status = 0;
-    bool killed = false;
     snprintf(why, CLI_WHY_BYTES, "the worker process was killed");
     if (keeper <= 0) return false;
     close(worker->channel); /* a worker that waits for its command notices that it is gone */
     *worker = (struct cli_worker){.channel = -1, .exit_code = -1};
     enum life life = await_end(keeper, at_once ? 0 : EXIT_MS, &status);
     if (life == RUNNING) {
-        killed = true;
+        worker->killed = true;
         kill(keeper, SIGTERM); /* it kills everything, waits for that and ends */
         life = await_end(keeper, RF_KEEPER_END_MS + KILL_MS, &status);
     }
@@ -207,7 +206,7 @@ bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BY
         worker->stuck = true;
         return false;
     }
-    if (killed) return false;
+    if (worker->killed) return false;
     if (life == UNKNOWN) {
         snprintf(why, CLI_WHY_BYTES, "the worker process ended, and how is not known");
         return false;

@@ -33,6 +33,7 @@ struct cli_worker {
     int channel;
     int exit_code;   /* after cli_worker_end: its exit status, or -1 if it did not exit by itself */
     int exit_signal; /* after cli_worker_end: the signal that it died of by itself, or 0 */
+    bool killed;     /* after cli_worker_end: it had to be killed */
     bool stuck;      /* after cli_worker_end: it was killed and does not end */
 };
 
@@ -111,6 +112,9 @@ int cli_worker_channel(void);
 /* Where a command writes its results: standard output, and in a worker what job.output gets. Never use stdout in code
  * that may run in a worker: that is where drivers print. */
 FILE *cli_out(void);
+/* In the worker of a job: passes the text of an error on to the command, which prints it when the worker has
+ * finished. False: this process is no such worker. */
+bool cli_worker_tell_error(const char *text);
 /* In the worker a sign of life: the text says what it is about to do. Elsewhere it does nothing. Any thread may call
  * it. */
 void cli_at(enum cli_work work, const char *format, ...) RF_PRINTF(2, 3);

@@ -115,6 +115,17 @@ void cli_at(enum cli_work work, const char *format, ...) {
     pthread_mutex_unlock(&mutex);
 }
 
+bool cli_worker_tell_error(const char *text) {
+    if (!may_send()) return false;
+    if (output) fflush(output);
+    pthread_mutex_lock(&mutex);
+    begin(WIRE_ERROR);
+    wire_put_text(&out, text);
+    wire_send(channel, &out); /* if the driver closed the channel, the command says so, and one line is enough */
+    pthread_mutex_unlock(&mutex);
+    return true;
+}
+
 int cli_worker_finish(int exit_code) {
     if (!may_send()) return exit_code;
     if (output && fflush(output) != 0) exit_code = CLI_FAILED;

@@ -7,7 +7,6 @@
 #include "run_wire.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 
 /* For options that make no sense: the worker says which in a moment. */
@@ -18,7 +17,8 @@ struct running {
     struct cli_worker worker;
     struct wire_in in;
     struct cli_silence silence;
-    char at[256]; /* where the worker stands; "": it did not say */
+    char at[256];     /* where the worker stands; "": it did not say */
+    char error[4096]; /* the last error that it told, not printed yet; "": none */
     enum cli_work work;
     bool finished, refused; /* the closing message came; nobody takes the output */
     uint32_t exit_code;
@@ -44,6 +44,12 @@ static bool handle(struct running *run, struct wire_body *body) {
         run->work = (enum cli_work)wire_take_u32(body);
         wire_take_text(body, run->at, sizeof run->at);
         run->confused = !wire_taken(body) || run->work > CLI_LOADS;
+    } else if (body->kind == WIRE_ERROR) {
+        char text[sizeof run->error];
+        wire_take_text(body, text, sizeof text);
+        run->confused = !wire_taken(body);
+        if (run->error[0]) cli_fail(CLI_FAILED, "%s", run->error);
+        memcpy(run->error, text, sizeof text);
     } else if (body->kind == WIRE_OUTPUT) {
         size_t bytes = (size_t)(body->end - body->at);
         const void *text = wire_take(body, bytes);
@@ -82,10 +88,12 @@ static bool attend(struct running *run, int64_t patience_ns) {
     }
 }
 
-/* Adds where the worker stood. */
+/* Adds where the worker stood, and the error that it told before: one line is enough. */
 static void add_place(const struct running *run, char why[CLI_WHY_BYTES]) {
     size_t length = strlen(why);
     if (run->at[0]) snprintf(why + length, CLI_WHY_BYTES - length, ", at: %s", run->at);
+    length = strlen(why);
+    if (run->error[0]) snprintf(why + length, CLI_WHY_BYTES - length, "; before that: %s", run->error);
 }
 
 /* After it was silent for too long. */
@@ -106,15 +114,21 @@ static rf_status conclude(struct running *run, int *exit_code, char why[CLI_WHY_
     bool as_it_said =
         worker->exit_code == (int)run->exit_code || (worker->exit_code < 0 && !worker->exit_signal && !worker->stuck);
     *exit_code = finished ? (int)run->exit_code : CLI_FAILED;
-    if (run->refused || (finished && as_it_said)) return RF_OK;
-    if (worker->exit_signal == SIGPIPE) return RF_OK; /* whoever read its messages closed the pipe */
+    if (run->refused || (finished && as_it_said)) {
+        if (run->error[0]) cli_fail(CLI_FAILED, "%s", run->error);
+        return RF_OK;
+    }
     if (finished) {
         size_t length = strlen(why);
         snprintf(why + length, CLI_WHY_BYTES - length, " when the process ended, after its work");
     } else if (run->confused) {
         snprintf(why, CLI_WHY_BYTES, "the worker process sent what makes no sense: %s", run->in.why);
+    } else if (worker->killed) {
+        snprintf(why, CLI_WHY_BYTES,
+                 "the worker process was killed because its channel was closed, most likely "
+                 "inside the driver");
     }
-    if (!finished) add_place(run, why);
+    add_place(run, why);
     return RF_E_DEVICE_LOST;
 }
 
