@@ -121,6 +121,11 @@ bool cli_output_flush(void) {
     return !output_error && !ferror(stdout);
 }
 
+bool cli_output_write(const void *bytes, size_t count) {
+    if (fwrite(bytes, 1, count, stdout) != count && !output_error) output_error = errno;
+    return cli_output_flush();
+}
+
 void cli_output_unread(void) {
     if (pipe_signal_ignored) return;
     signal(SIGPIPE, SIG_DFL);

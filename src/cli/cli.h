@@ -74,6 +74,8 @@ int cli_exit_code(rf_status status);
 void cli_output_begin(void);
 /* Writes what is buffered. False: that, or something before it, could not be written. */
 bool cli_output_flush(void);
+/* Writes these bytes, and all before them, at once. */
+bool cli_output_write(const void *bytes, size_t count);
 /* The reader of the output is gone: ends this process by SIGPIPE. Returns if that signal was ignored by whoever
  * started the command. */
 void cli_output_unread(void);

@@ -25,10 +25,6 @@ struct running {
     bool confused; /* it sent what is no message */
 };
 
-static bool print(const void *bytes, size_t count) {
-    return fwrite(bytes, 1, count, stdout) == count && fflush(stdout) == 0;
-}
-
 bool cli_text_keep(void *user, const void *bytes, size_t count) {
     struct cli_text *text = user;
     if (count >= sizeof text->text - text->length) return false;
@@ -53,7 +49,8 @@ static bool handle(struct running *run, struct wire_body *body) {
     } else if (body->kind == WIRE_OUTPUT) {
         size_t bytes = (size_t)(body->end - body->at);
         const void *text = wire_take(body, bytes);
-        run->refused = !(run->job->output ? run->job->output(run->job->user, text, bytes) : print(text, bytes));
+        run->refused =
+            !(run->job->output ? run->job->output(run->job->user, text, bytes) : cli_output_write(text, bytes));
     } else {
         run->exit_code = wire_take_u32(body);
         run->finished = body->kind == WIRE_FINISHED && wire_taken(body) && run->exit_code < 256;

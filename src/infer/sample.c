@@ -99,8 +99,7 @@ static rf_status check_device_logits(struct rf_session *session, struct rf_devic
                                      size_t columns) {
     if (session->looked_at_logits) return RF_OK;
     size_t bytes = columns * sizeof(float);
-    if (!session->host_logits && !(session->host_logits = malloc(bytes)))
-        return rf_fail(RF_E_NO_MEMORY, "no host memory for the logits");
+    RF_TRY(rf_session_make_rows(session));
     if (!session->queue) RF_TRY(rf_queue_create(device, NULL, &session->queue));
     RF_TRY(rf_copy_from_device_safe(session->queue, session->host_logits, logits.buffer, logits.offset_bytes, bytes));
     RF_TRY(check_logits(session, session->host_logits, columns));
