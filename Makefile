@@ -12,7 +12,7 @@ MESON_FLAGS ?=
 TEST_FLAGS ?=
 # All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
 TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
-ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer)
+ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer hostile)
 
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
 SANITIZER_FLAGS = -Dkernel_targets=sm_90,gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \
@@ -24,12 +24,13 @@ FORMATTED = $(shell find src include tests bench examples -name '*.[ch]' -not -p
 # Kernel blobs are the same in every build folder of this tree.
 export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 
-.PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz
+.PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz test-hostile
 
 help:
 	@echo "make run           set up, build, and tell a story with the bundled model on the best device"
 	@echo "make test          set up, build, and run the tests"
 	@echo "make test-all      the long ones too"
+	@echo "make test-hostile  attacks: model mutants, drivers, faults, signals; HOSTILE_SECONDS (600) for each, SEED"
 	@echo "make build         set up and build into $(BUILD)/"
 	@echo "make bench         the benchmarks"
 	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
@@ -59,6 +60,13 @@ test: build
 # The long ones too: thousands of rounds, every driver call failing once with every code.
 test-all: build
 	@$(BUILD)/rocmforge test --timeout-scale 10 $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+
+# The attacks of tests/hostile for HOSTILE_SECONDS each, all rows of one together. A failure names its seed and the row
+# that repeats it.
+HOSTILE_SECONDS ?= 600
+SEED ?=
+test-hostile: build
+	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(BUILD)/rocmforge test --timeout-scale 10 --match 'hostile*.long_form*' $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile $(BUILD))
 
 bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
