@@ -205,6 +205,7 @@ rf_status rf_pinned_create_at(struct rf_device *device, uint64_t bytes, struct r
         goto leave;
     }
     int code = device->driver->host_alloc(&pinned->data, (size_t)charged, 0);
+    if (code == RF_DRV_OK && !pinned->data) code = RF_DRV_OUT_OF_MEMORY; /* success without memory is none */
     status = rf_device_result(device, code, "host_alloc", NULL);
     if (status) {
         rf_host_release(&device->runtime->host, charged, true);

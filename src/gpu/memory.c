@@ -49,6 +49,7 @@ rf_status rf_memory_grant(struct rf_device *device, uint64_t bytes, rf_dptr *out
     if (!status) {
         rf_dptr pointer = NULL;
         int code = device->driver->mem_alloc(&pointer, (size_t)bytes);
+        if (code == RF_DRV_OK && !pointer) code = RF_DRV_OUT_OF_MEMORY; /* success without memory is none */
         status = rf_device_result(device, code, "mem_alloc", NULL);
         if (status == RF_E_DEVICE_MEMORY) {
             char size[32];

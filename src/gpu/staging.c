@@ -14,6 +14,7 @@ rf_status rf_staging_open(struct rf_device *device) {
     rf_status status = rf_host_charge(&device->runtime->host, staging->bytes, true);
     if (status) return rf_fail_within(status, "staging");
     int code = device->driver->host_alloc(&staging->memory, (size_t)staging->bytes, 0);
+    if (code == RF_DRV_OK && !staging->memory) code = RF_DRV_OUT_OF_MEMORY; /* success without memory is none */
     status = rf_device_result(device, code, "host_alloc", NULL);
     if (status) {
         staging->memory = NULL;

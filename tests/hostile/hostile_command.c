@@ -191,6 +191,9 @@ void hostile_run(const struct hostile_command *command, const struct attack *att
     outcome->reached = access(scratch_path("done"), F_OK) == 0;
     read_into("done", outcome->entry, sizeof outcome->entry);
     read_report(outcome);
+    RF_NOTE("%-9s %s%s: status %#x%s%s, %s", command->label, attack->hostile ? attack->hostile : "",
+            attack->rfsim ? attack->rfsim : "", (unsigned)outcome->status, outcome->reached ? " at " : "",
+            outcome->entry, outcome->errors[0] ? outcome->errors : "nothing said\n");
 }
 
 void hostile_report(const struct outcome *outcome, const char *wrong) {
@@ -331,16 +334,19 @@ static const char *judge_success(const struct hostile_command *command, const st
     }
 }
 
-/* One line of our own says why, or the report has an item that failed. */
+/* One line of our own says why, or the report has an item that failed. A worker whose driver took its channel away
+ * says its reason itself; its command then knows of its end only, and says that. */
 static const char *judge_failure(const struct hostile_command *command, const struct outcome *outcome) {
-    int lines = 0;
+    int lines = 0, ends = 0;
     char begin[32]; /* other lines are notes, the log, and what a driver prints */
     snprintf(begin, sizeof begin, "rocmforge: %s: ", command->label);
     for (const char *at = outcome->errors; *at; at += strcspn(at, "\n"), at += *at == '\n')
-        lines += !strncmp(at, begin, strlen(begin));
+        if (!strncmp(at, begin, strlen(begin)))
+            ++*(strncmp(at + strlen(begin), "the worker process ended", 24) ? &lines : &ends);
     if (command->name == SELFTEST && strstr(outcome->output, "\"result\": \"failed\"")) return NULL;
     if (command->name == CHECK && strstr(outcome->output, "\"verdict\": \"failed\"")) return NULL;
-    return lines == 1 ? NULL : lines ? "it fails with more than one line" : "it fails without a line that says why";
+    if (lines > 1 || ends > 1) return "it fails with more than one line";
+    return lines + ends ? NULL : "it fails without a line that says why";
 }
 
 const char *hostile_judge(const struct hostile_command *command, const struct outcome *outcome,
@@ -379,7 +385,8 @@ uint64_t hostile_calls(const struct hostile_command *command) {
 void hostile_play(const struct hostile_command *command, hostile_play_fn play, int count) {
     uint64_t calls = hostile_calls(command), seed = rf_test_seed();
     if (count == HOSTILE_ONE) play(command, calls, seed);
-    seed *= 1009; /* so that neighbouring seeds do not play the same */
+    /* Neighbouring seeds, and the commands of one, do not play the same. */
+    seed = seed * 1009 + (uint64_t)command->name * 7;
     int64_t end = hostile_now_ms() + hostile_seconds() * 1000 / COMMANDS;
     for (int i = 0; count == LONG_FORM ? hostile_now_ms() < end : i < count; i++) play(command, calls, seed++);
     hostile_expect_no_lease();

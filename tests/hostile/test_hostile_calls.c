@@ -16,6 +16,9 @@ static const char *const faults[] = {"700",      "702",       "719",        "999
                                      "crash",    "abort",     "exit/0",     "exit/3",      "hang",      "work/700",
                                      "work/719", "work/hang", "work/abort", "work/exit/0", "work/crash"};
 
+static const char *const submissions[] = {"hipModuleLaunchKernel", "hipMemcpyHtoDAsync", "hipMemcpyDtoHAsync",
+                                          "hipMemsetD8Async", "hipGraphLaunch"};
+
 static struct outcome outcome;
 
 /* What the driver did not take back is held; the library can do nothing about it. */
@@ -29,15 +32,24 @@ static bool may_hold(void) {
 /* The fault and the call that belong to the seed. */
 static void play(const struct hostile_command *command, uint64_t calls, uint64_t seed) {
     struct rf_random random = {seed};
-    bool code = rf_random_below(&random, 2);
-    const char *kind =
-        code ? codes[rf_random_below(&random, RF_COUNT(codes))] : faults[rf_random_below(&random, RF_COUNT(faults))];
-    const char *plain = !strncmp(kind, "work/", 5) ? kind + 5 : kind;
+    /* The kinds in turn, so that few seeds have all of them. */
+    size_t turn = (size_t)(seed % (RF_COUNT(codes) + RF_COUNT(faults)));
+    bool code = turn < RF_COUNT(codes);
+    const char *kind = code ? codes[turn] : faults[turn - RF_COUNT(codes)], *entry = "any";
+    bool in_work = !strncmp(kind, "work/", 5);
+    const char *plain = in_work ? kind + 5 : kind;
     uint64_t nth = rf_random_below(&random, calls) + 1;
     if (rf_random_below(&random, 3) == 0) nth = rf_random_below(&random, 60) + 1; /* while it is opened */
+    if (in_work) {                                                                /* at a call that submits some */
+        entry = submissions[rf_random_below(&random, RF_COUNT(submissions))];
+        nth = rf_random_below(&random, 12) + 1;
+    }
     if (is_known(command, "worker", plain)) return;
-    char fault[64];
-    snprintf(fault, sizeof fault, code ? "any:any:%llu:code/%s" : "fault=any:%llu:%s", (unsigned long long)nth, kind);
+    char fault[96];
+    if (code)
+        snprintf(fault, sizeof fault, "any:any:%llu:code/%s", (unsigned long long)nth, kind);
+    else
+        snprintf(fault, sizeof fault, "fault=%s:%llu:%s", entry, (unsigned long long)nth, kind);
     RF_TRACE("%s, %s; again: hostile_calls.one/%s --seed %llu", command->label, fault, command->label,
              (unsigned long long)seed);
     hostile_run(command,
@@ -55,7 +67,7 @@ RF_TEST_LABELLED_CASES(hostile_calls, one, struct hostile_command, hostile_comma
 }
 
 RF_TEST_LABELLED_CASES(hostile_calls, short_form, struct hostile_command, hostile_commands, .timeout_ms = 3600000) {
-    hostile_play(c, play, 16);
+    hostile_play(c, play, 20);
 }
 
 RF_TEST_LABELLED_CASES(hostile_calls, long_form, struct hostile_command, hostile_commands, .tags = "slow",

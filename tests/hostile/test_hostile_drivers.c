@@ -99,7 +99,8 @@ RF_TEST_LABELLED_CASES(hostile_drivers, misbehave_in_the_probe, struct hostile_c
         char when[32];
         snprintf(when, sizeof when, "any:%llu", (unsigned long long)rf_random_below(&random, 8) + 1);
         bool reached = attack(c, "probe", when, some[i].what, some[i].early, some[i].hangs);
-        RF_EXPECT(reached || is_known(c, "probe", some[i].what));
+        /* A short deadline may pass before the call. */
+        RF_EXPECT(reached || some[i].hangs || is_known(c, "probe", some[i].what));
     }
     attack(c, "probe", "load:1", "crash", ANY, false);
     attack(c, "worker", "load:1", "crash", ANY, false);
