@@ -29,7 +29,7 @@ static void machine_open(struct machine *machine, uint64_t total_bytes) {
     char path[128];
     unsetenv("XDG_RUNTIME_DIR");
     make_folder(machine->root, sizeof machine->root);
-    RF_ASSERT(chmod(machine->root, 0755) == 0);
+    RF_ASSERT(chmod(machine->root, 0755) == 0 && chmod(rf_test_folder(), 0711) == 0); /* other users find it */
     snprintf(machine->where, sizeof machine->where, "@%s", machine->root);
     snprintf(machine->gpu_path, sizeof machine->gpu_path, "%s/gpu", machine->root);
     machine->gpu = fake_gpu_map(machine->gpu_path, true);

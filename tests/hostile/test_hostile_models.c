@@ -172,7 +172,8 @@ static const char *try_mutant(struct rf_runtime *runtime, const char *path, stru
     if (!status && !wrong) status = use_text(engine, session);
     if (status && !is_one_line(rf_error_text()))
         wrong = say(shared, "%s, but its reason is not one line: %s", rf_status_name(status), rf_error_text());
-    if (status && !strchr(FILES_FAULT, (int)status))
+    /* Sampling refuses logits that are not numbers. */
+    if (status && !strchr(FILES_FAULT, (int)status) && !(status == RF_E_CORRUPT && has_wild_weights(path)))
         wrong = say(shared, "%s: %s", rf_status_name(status), rf_error_text());
     atomic_fetch_add(status ? &shared->refused : &shared->ran, 1);
     free(logits);

@@ -5,7 +5,6 @@
  * worker alone is a lost GPU; one that nobody waits for, and a stop that is followed by a continue, change nothing.
  */
 #include "hostile_command.h"
-#include "known_defects.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -60,7 +59,6 @@ static void send_one(const struct hostile_command *command, uint64_t calls, uint
     bool kills = row->effect == ENDS && row->number != SIGINT && row->number != SIGPIPE;
     bool hangs = kills && !strcmp(target, "command");
     snprintf(what, sizeof what, "%s/%s/%s", hangs ? "signal-hang" : "signal", target, row->name);
-    if (is_known(command, "worker", what)) return;
     snprintf(hostile, sizeof hostile, "worker:any:%llu:%s", (unsigned long long)nth, what);
     RF_TRACE("%s, %s; again: hostile_signals.one/%s --seed %llu", command->label, hostile, command->label,
              (unsigned long long)seed);
