@@ -18,7 +18,7 @@ quickest of its own folder first, until one fails. s00's own `rocmforge test` ru
 not judge itself.
 
 Results, one a line in RESULTS.tsv:
-  killed        a test failed, twice, or ended by its time limit
+  killed        a test failed, twice, or did not end; without the change it then passed
   survived      all tests that execute the line passed
   unsteady      a test failed once and then passed, and no other failed: counted as survived
   not executed  no test executes the line: counted as survived
@@ -56,6 +56,7 @@ MEMORY_BYTES = 4 << 30   # what a process of a mutant may hold before it is ende
 DISK_BYTES = 3 << 30     # what a mutant must leave free
 COLUMNS = ["number", "file", "line", "function", "kind", "change", "text", "result", "test", "tests", "seconds"]
 WAIT = object()
+TIME_LIMIT = "(time limit)"
 COUNTED = ("killed", "survived", "unsteady", "not executed")
 
 # Counts the executed blocks of a module by the call that the compiler puts at each block's start. One byte for each
@@ -651,7 +652,7 @@ class Slot:
         os.chmod(target, 0o755)
         return True, ""
 
-    def run_tests(self, executable, names, limit, deadline, fail_fast=True):
+    def run_tests(self, executable, names, limit, deadline, fail_fast=True, build=None):
         """Runs tests of one executable with s00's runner: {name: (verdict, seconds)}, and whether time was up."""
         self.tmp = short_folder()
         report = os.path.join(self.tmp, "report.json")
@@ -661,7 +662,7 @@ class Slot:
             command += ["--match", re.sub(r"([\[\]*?\\])", r"\\\1", name)]
         if not fail_fast:
             command.remove("--fail-fast")
-        command.append(os.path.join(self.build, executable))
+        command.append(os.path.join(build or self.build, executable))
         timed_out = False
         with open(os.path.join(self.tmp, "output"), "wb") as output:
             process = subprocess.Popen(command, cwd=self.tree, env=environment(self.tmp, self.work), stdin=subprocess.DEVNULL,
@@ -898,14 +899,15 @@ class Campaign:
                         return "not compiled", f"link of {module}: {why[-200:]}", ran
                 linked |= needed
                 failed = self._run(slot, executable, names, seconds)
-                if failed == "time limit":
-                    return "killed", f"{executable}: time limit", ran + len(names)
-                if failed:
-                    again = self._run(slot, executable, [failed], self.seconds.get(f"{executable} {failed}", seconds))
-                    if again:
-                        return "killed", f"{executable} {failed}", ran + len(names)
-                    unsteady = f"{executable} {failed}"
                 ran += len(names)
+                if failed:
+                    suspects = names if failed == TIME_LIMIT else [failed]
+                    own = sum(self.seconds.get(f"{executable} {name}", 0) for name in suspects)
+                    # It must fail again, and pass without the change.
+                    again = failed == TIME_LIMIT or self._run(slot, executable, suspects, own)
+                    if again and not self._run(slot, executable, suspects, own, work.build):
+                        return "killed", f"{executable} {failed}", ran
+                    unsteady = f"{executable} {failed}"
             if unsteady:
                 return "unsteady", unsteady, ran
             return "survived", f"not all: {ran} of {len(covered)}" if limited else "", ran
@@ -920,14 +922,14 @@ class Campaign:
                 tests.setdefault(test, set()).add(module)
         return tests
 
-    def _run(self, slot, executable, names, seconds):
-        """The first test that failed, "time limit", or None."""
+    def _run(self, slot, executable, names, seconds, build=None):
+        """The first test that failed, TIME_LIMIT, or None."""
         limit = max(LEAST_LIMIT_SECONDS, LIMIT_FACTOR * seconds)
-        verdicts, timed_out, code = slot.run_tests(executable, names, limit, self.deadline)
+        verdicts, timed_out, code = slot.run_tests(executable, names, limit, self.deadline, build=build)
         if timed_out:
             if time.monotonic() >= self.deadline:
                 raise TimeUp
-            return "time limit"
+            return TIME_LIMIT
         for name, (verdict, _) in verdicts.items():
             if verdict == "failed":
                 return name
