@@ -24,7 +24,7 @@ FORMATTED = $(shell find src include tests bench examples -name '*.[ch]' -not -p
 # Kernel blobs are the same in every build folder of this tree.
 export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 
-.PHONY: help setup build run test test-all bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz test-hostile
+.PHONY: help setup build run test test-all test-hostile bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz mutate
 
 help:
 	@echo "make run           set up, build, and tell a story with the bundled model on the best device"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench         the benchmarks"
 	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
 	@echo "make fuzz          the fuzzers, FUZZ_SECONDS (600) each, under ASan and UBSan (clang-19)"
+	@echo "make mutate        the first N (20) mutants of SEED (14): does a test notice each?"
 	@echo "make check         layers, format, public structs and headers"
 	@echo "make format        clang-format-19 over all C"
 	@echo "make kernels-all   builds $(BUILD)/ with the kernels for every GPU target that is known"
@@ -99,6 +100,12 @@ fuzz: build
 	    $$program -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -malloc_limit_mb=256 -print_final_stats=1 -verbosity=0 \
 	        -artifact_prefix=$(BUILD)/corpus/$$name- $(BUILD)/corpus/$$name tests/fuzz/corpus/$$name || exit 1; done
 
+# Changes one thing at a time and sees whether a test notices: the first N mutants of SEED (docs/mutation.md).
+N ?= 20
+SEED ?= 14
+mutate: setup
+	@tools/mutate.py run --count $(N) --seed $(SEED) $(MUTATE_FLAGS)
+
 check: check-format
 	@python3 tools/check_layers.py
 	@python3 tools/check_structs.py
@@ -130,4 +137,4 @@ install: build
 	@tools/build.py $(BUILD) install
 
 clean:
-	rm -rf build build-asan build-tsan build-ci build-release build-checks .cache
+	rm -rf build build-asan build-tsan build-ci build-release build-checks build-mutate .cache
