@@ -64,7 +64,6 @@ rf_status run_local_open(struct run_local *local, const struct run_options *opti
 }
 
 rf_status run_local_close(struct run_local *local, struct run_failure *failure) {
-    if (!local->engine) return RF_OK;
     rf_session_destroy(&local->session);
     rf_status status = model_close(&local->runtime, &local->engine);
     return status ? run_fail_status(failure, status) : RF_OK;

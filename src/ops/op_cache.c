@@ -289,7 +289,8 @@ static bool append_fill(const struct rf_op_call *call, int index, uint64_t *stat
 static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_f16, const uint64_t of_q[3],
                         uint64_t kv_heads, uint64_t page_rows, int how) {
     uint64_t tokens = of_q[0], dim = of_q[2], rotated = how & 1 ? dim : dim / 2;
-    bool halves = how & 2, strided = how & 4, split = how & 8; /* split: with gaps between the heads too */
+    /* split: with gaps between the heads too, of queries and result, or if strided of the result alone */
+    bool halves = how & 2, strided = how & 4, split = how & 8;
     struct rf_op_case kv = {.attributes = {.magnitude = 1}}, one;
     uint64_t of_k[] = {tokens, kv_heads, dim}, of_cache[] = {9, kv_heads, page_rows, dim};
     kv_shape(&kv, cache, of_k, strided ? 5 : 0, of_cache, strided ? 3 : 0);
@@ -306,7 +307,7 @@ static void append_case(struct rf_case_list *list, enum rf_dtype cache, bool to_
     for (int i = 0; i < 2 && (strided || split); i++) {
         uint64_t *strides = one.tensors[i ? APPEND_TENSORS : QUERIES].strides;
         strides[2] = 1;
-        strides[1] = dim + (split ? 4 : 0);
+        strides[1] = dim + (split && (i || !strided) ? 4 : 0);
         strides[0] = of_q[1] * strides[1] + (strided ? 7 : 0);
     }
     one.count = APPEND_TENSORS + 1;

@@ -113,7 +113,7 @@ static char *append(struct rf_test_command *command, size_t *used, const char *f
     int length = vsnprintf(at, sizeof command->text - *used, format, args);
     va_end(args);
     *used += (size_t)length + 1;
-    if (*used > sizeof command->text) *used = sizeof command->text;
+    rf_assert(*used <= sizeof command->text); /* numbers, and texts whose length is bounded */
     return at;
 }
 

@@ -135,8 +135,10 @@ static bool parse_real(const char *text, double low, double high, double *value)
     return true;
 }
 
+/* Each word once is as long as a list may be: it goes into the environment of tests (rf_test_command). */
 static bool is_check_list(const char *text) {
     static const char *const words[] = {"guard", "poison", "handle", "launch"};
+    if (strlen(text) > strlen("guard,poison,handle,launch")) return false;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ","), i = 0;
         while (i < 4 && (strlen(words[i]) != length || memcmp(words[i], at, length) != 0)) i++;
@@ -232,8 +234,8 @@ enum rf_test_parsed rf_test_settings_parse(struct rf_test_settings *settings, in
     for (int i = 1; executables && i < argc && own == argc; i++)
         if (strcmp(argv[i], "--") == 0) own = i;
     optind = 0; /* glibc: start over */
-    opterr = 0;
     int option, index = 0;
+    /* The colon in front keeps getopt from printing messages of its own. */
     while ((option = getopt_long(own, argv, ":", options, &index)) != -1) {
         if (option == HELP) return RF_TEST_HELP;
         if (option == '?' || option == ':') {

@@ -16,8 +16,8 @@ static char folder[SCRATCH_BYTES];
 static int run(const char *environment, const char *arguments) {
     if (!folder[0]) scratch_folder(folder, "cli");
     char command[2048];
-    snprintf(command, sizeof command, "env -u RF_DRIVER -u RF_BUDGET RF_LEASE_DIR=%s %s '%s' %s", folder, environment,
-             ROCMFORGE, arguments);
+    snprintf(command, sizeof command, "F=%s; env -u RF_DRIVER -u RF_BUDGET RF_LEASE_DIR=%s %s '%s' %s", folder,
+             folder, environment, ROCMFORGE, arguments);
     return run_shell(command);
 }
 
@@ -44,6 +44,8 @@ RF_TEST(cli, help_everywhere) {
         snprintf(arguments, sizeof arguments, "%s --help", commands[i]);
         RF_ASSERT_INT(run("", arguments), 0);
         RF_ASSERT_CONTAINS(report, usage);
+        for (const char *c = report; *c; c++)
+            if ((unsigned char)*c < 0x20 && *c != '\n') RF_FAIL("%s --help shows byte %d", commands[i], *c);
         snprintf(arguments, sizeof arguments, "help %s", commands[i]);
         RF_ASSERT_INT(run("", arguments), 0);
         RF_ASSERT_CONTAINS(report, usage);
@@ -53,6 +55,21 @@ RF_TEST(cli, help_everywhere) {
     snprintf(version, sizeof version, "rocmforge %s\n", rf_version());
     RF_ASSERT_TEXT(report, version);
     RF_ASSERT_INT(run("", "2>/dev/null"), 2);
+}
+
+RF_TEST(cli, help_has_every_option) {
+    RF_ASSERT_INT(run("", "tokenize --help"), 0);
+    RF_EXPECT_TEXT(report,
+                   "usage: rocmforge tokenize -m M (--text T | --file F) [--no-bos] [--no-eos] [--parse-special]\n"
+                   "Shows the token ids of a text, on one line.\n"
+                   "\n"
+                   "  -m, --model M              the model, a GGUF file with a vocabulary\n"
+                   "      --text T               the text\n"
+                   "      --file F               a file with the text, read byte for byte; - for standard input\n"
+                   "      --no-bos               add no beginning token, even if the model wants one\n"
+                   "      --no-eos               add no end token, even if the model wants one\n"
+                   "      --parse-special        turn control tokens that are spelled out in the text into tokens\n"
+                   "      --help                 show this help\n");
 }
 
 RF_TEST(cli, bad_usage_is_one_line) {
@@ -145,6 +162,12 @@ RF_TEST(doctor, loads_no_kernel) {
 RF_TEST(demo, on_the_simulated_driver) {
     RF_ASSERT_INT(run("", "demo --device sim 2>&1"), 0);
     RF_ASSERT_CONTAINS(report, ": right\n");
+    /* What is measured takes some time. */
+    double up = 0, kernel = 0, down = 0;
+    const char *times = strstr(report, ": up ");
+    RF_ASSERT_NOT_NULL(times);
+    RF_ASSERT_INT(sscanf(times, ": up %lf ms, kernel softmax_f32 %lf ms, down %lf ms", &up, &kernel, &down), 3);
+    RF_EXPECT(up > 0 && kernel > 0 && down > 0);
     RF_ASSERT_CONTAINS(report, "Refused ");
     RF_ASSERT_CONTAINS(report, "RF_BUDGET");
     RF_ASSERT_CONTAINS(report, "0 live allocations, 0 B in use");
@@ -152,4 +175,57 @@ RF_TEST(demo, on_the_simulated_driver) {
     RF_ASSERT_CONTAINS(report, "The simulated driver stands in for it.");
     RF_ASSERT_INT(run("RF_CHECK=guard,poison,handle,launch", "demo -dsim 2>&1"), 0);
     RF_ASSERT_CONTAINS(report, ": right\n");
+}
+
+RF_TEST(demo, a_device_that_does_not_close_is_a_failure) {
+    RF_ASSERT_INT(run("RFSIM=fault=hipModuleUnload:1:loss", "demo --device sim 2>&1"), 1);
+    RF_ASSERT_CONTAINS(report, ": right\n");
+    RF_ASSERT_CONTAINS(report, "rocmforge: demo: closing the device: ");
+}
+
+/* ---- check and kernels, for programs ---- */
+
+RF_TEST(check_command, json) {
+    expect_json("", "check --json --device cpu --op scale",
+                "r[\"device\"] == \"CPU\" and list(r) == [\"device\", \"cases\", \"passed\", \"failed\", "
+                "\"skipped\"] and r[\"passed\"] == len(r[\"cases\"]) > 100 and r[\"failed\"] == r[\"skipped\"] "
+                "== 0 and all(c[\"op\"] == \"scale\" for c in r[\"cases\"])");
+    expect_json("RF_DRIVER=sim RFSIM=name=Card", "check --json --op fill --modules fill",
+                "r[\"device\"] == \"Card\" and r[\"passed\"] == len(r[\"cases\"]) > 10");
+    expect_one_line("", "check --json --device cpu --op nonsense", 2,
+                    "no op matches 'nonsense'; there are fill copy ");
+}
+
+/* The extracted manifest, and what a driver says, have every kernel that the list has. */
+RF_TEST(kernels_command, leaves_none_out) {
+    static const char script[] =
+        "kernels > $F/list && read -r kernel module target rest <<EOF\n$(sed -n 2p $F/list)\nEOF\n"
+        "'" ROCMFORGE "' kernels --extract $target $F/code && python3 - $F $target <<'EOF'\n"
+        "import json, os, sys\n"
+        "folder, target = sys.argv[1:]\n"
+        "rows = [line.split() for line in open(folder + '/list')][1:]\n"
+        "rows = [r for r in rows if r[2] == target]\n"
+        "manifest = json.load(open(folder + '/code/manifest.json'))\n"
+        "assert manifest['target'] == target\n"
+        "assert [k['kernel'] for k in manifest['kernels']] == [r[0] for r in rows], (len(manifest['kernels']), "
+        "rows)\n"
+        "assert sorted({k['file'] for k in manifest['kernels']} | {'manifest.json'}) == sorted(os.listdir(folder + "
+        "'/code'))\n"
+        "assert all(os.path.getsize(folder + '/code/' + k['file']) > 100 for k in manifest['kernels'])\n"
+        "print('all', len(rows))\nEOF";
+    char with_folder[4096];
+    run("", "version"); /* makes the folder */
+    snprintf(with_folder, sizeof with_folder, "F=%s; export F; '%s' %s", folder, ROCMFORGE, script);
+    RF_ASSERT_INT(run_shell(with_folder), 0);
+    RF_EXPECT_CONTAINS(report, "\nall ");
+    RF_ASSERT_INT(run("RF_DRIVER=sim",
+                      "kernels --device 0 | awk 'NR > 2 { print $1, $2, $3; ok += $4 > 0 } END { print NR - 2, ok }' "
+                      ">$F/asked; tail -1 $F/asked; sed '$d' $F/asked >$F/names; "
+                      "awk '$3 == \"gfx1100\" { print $1, $2, $3 }' $F/list | diff - $F/names && echo same"),
+                  0);
+    int rows = 0, known = 0;
+    RF_ASSERT_INT(sscanf(report, "%d %d", &rows, &known), 2);
+    RF_EXPECT(rows > 100);
+    RF_EXPECT_INT(known, rows);
+    RF_EXPECT_CONTAINS(report, "same\n");
 }

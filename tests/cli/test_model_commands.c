@@ -115,12 +115,34 @@ RF_TEST(model_commands, info_shows_a_placement) {
     RF_EXPECT_CONTAINS(report, "cache  CPU\n  layer");
     RF_ASSERT_INT(on_sim("info", "--brief --json --ctx 6 --budget 26MiB --host-budget 96MiB"), 0);
     RF_EXPECT_CONTAINS(report, "\"host_budget_bytes\": 100663296,");
+    /* Everything, for programs. */
+    RF_ASSERT_INT(
+        run_command("cd '%s' && env -u RF_BUDGET -u RF_HOST_BUDGET %s '%s' info '%s' --json --ctx 6 --kv q8_0 "
+                    "--budget 26MiB >all 2>errors && python3 -c '\n"
+                    "import json\n"
+                    "all = json.load(open(\"all\"))\n"
+                    "p = all[\"placement\"]\n"
+                    "assert list(p) == [\"device\", \"budget_bytes\", \"driver_bytes\", \"scratch_bytes\", "
+                    "\"host_budget_bytes\", \"host_used_bytes\", \"context\", \"trained_context\", \"kv\", "
+                    "\"parts\", \"degraded\", \"notice\", \"spilled_weight_bytes\", "
+                    "\"spilled_ms_per_token\"], list(p)\n"
+                    "assert p[\"kv\"] == \"q8_0\" and p[\"scratch_bytes\"] > 0 and p[\"driver_bytes\"] > 0\n"
+                    "print(\"all there\")'",
+                    enter_simulated(), simulated(""), ROCMFORGE, model()),
+        0);
+    RF_EXPECT_TEXT(report, "all there\n");
     /* A driver that takes its process down costs the placement, not the rest. */
     RF_ASSERT_INT(run_command("ASAN_OPTIONS=handle_segv=0 %s '%s' info --brief '%s'",
                               simulated("fault=hipStreamCreateWithPriority:1:crash"), ROCMFORGE, model()),
                   0);
     RF_EXPECT_CONTAINS(report, "all weights");
     RF_EXPECT_CONTAINS(report, "unknown: the worker process died of SIGSEGV");
+    /* So does one that ends it without a word. */
+    RF_ASSERT_INT(run_command("%s '%s' info --brief '%s'", simulated("fault=hipStreamCreateWithPriority:1:exit"),
+                              ROCMFORGE, model()),
+                  0);
+    RF_EXPECT_CONTAINS(report, "all weights");
+    RF_EXPECT_CONTAINS(report, "unknown: the worker process ");
     /* So does a model that cannot be run. */
     static const struct spec odd = {"odd",      "mamba9",      .layers = 1,        .width = 32,
                                     .heads = 2, .kv_heads = 1, .feed_forward = 32, .vocabulary = 40};
@@ -128,10 +150,33 @@ RF_TEST(model_commands, info_shows_a_placement) {
     RF_EXPECT_CONTAINS(report, "all weights");
     RF_EXPECT_CONTAINS(report, "unknown: ");
     RF_EXPECT_CONTAINS(report, "mamba9");
+    RF_EXPECT_CONTAINS(report, "\n  layer 0 ");
     expect_one_line("info", "--budget lots", 2, "lots");
     expect_one_line("info", "--device 7", 77, "'7'");
     expect_one_line("info", "--kv f64", 2, "f16, f32 and q8_0");
     expect_one_line("info", "--in-worker", 2, "internal");
+}
+
+/* Arrays, whose first elements are shown, with the types that they have. */
+RF_TEST(model_commands, info_shows_metadata_as_json) {
+    static struct script script;
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path("words.gguf"));
+    script_begin(&script, true);
+    script_write(&script, path);
+    RF_ASSERT_INT(
+        run_command("RF_DRIVER=none '%s' info --json '%s' | python3 -c '\n"
+                    "import json, sys\n"
+                    "keys = {m[\"key\"]: m for m in json.load(sys.stdin)[\"metadata\"]}\n"
+                    "tokens, types = (keys[\"tokenizer.ggml.\" + k] for k in (\"tokens\", \"token_type\"))\n"
+                    "assert tokens[\"count\"] == types[\"count\"] > 200\n"
+                    "for array, kind in ((tokens, str), (types, int)):\n"
+                    "    assert 4 <= len(array[\"first\"]) < 100, array\n"
+                    "    assert all(type(x) is kind for x in array[\"first\"]), array\n"
+                    "print(\"arrays\")'",
+                    ROCMFORGE, path),
+        0);
+    RF_EXPECT_TEXT(report, "arrays\n");
 }
 
 /* ---- what makes no sense ---- */

@@ -29,6 +29,15 @@ RF_TEST(run_command, says_what_the_model_says) {
                    "Gr\xef\xbf\xbd\n");
     RF_EXPECT_INT(command_run("RF_DRIVER=none", "run -m model.gguf -p '?' --stats 2>&1 >/dev/null"), 0);
     RF_EXPECT_CONTAINS(command_output, "0 of 1 layers on a GPU, context 256; prompt 3 tokens");
+    double prompt = 0, answer = 0;
+    int tokens = 0;
+    RF_ASSERT_INT(sscanf(strstr(command_output, "prompt 3 tokens"),
+                         "prompt 3 tokens, %lf tokens/s; answer %d tokens, "
+                         "%lf tokens/s",
+                         &prompt, &tokens, &answer),
+                  3);
+    RF_EXPECT_INT(tokens, (int)strlen(ANSWER)); /* a token for each byte */
+    RF_EXPECT(prompt > 0 && answer > 0);
 }
 
 RF_TEST(run_command, on_the_simulated_gpu) {
@@ -116,6 +125,28 @@ RF_TEST_LABELLED_CASES(run_command, interrupting_an_answer, struct interrupted, 
     RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A chat that waits for a line ends, even though more lines could come. */
+RF_TEST(run_command, interrupting_a_chat_that_waits) {
+    char model[512];
+    int status = -1;
+    snprintf(model, sizeof model, "%s/chat.gguf", command_folder());
+    setenv("RF_DRIVER", "none", 1);
+    const char *chat[] = {"rocmforge", "run", "-m", model, "--chat", "--device", "cpu", NULL};
+    struct process process = process_start(chat);
+    RF_ASSERT_INT(write(process.in, "hi\n", 3), 3);
+    process_hear(&process, 0);
+    pid_t ended = 0;
+    for (int i = 0; i < 600 && !ended; i++) { /* one that comes before it waits is forgotten */
+        RF_ASSERT_INT(kill(process.pid, SIGINT), 0);
+        for (int k = 0; k < 10 && !(ended = waitpid(process.pid, &status, WNOHANG)); k++) rf_sleep_ns(RF_MS(10));
+    }
+    RF_EXPECT_INT(ended, process.pid);
+    RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (!ended) kill(process.pid, SIGKILL);
+    close(process.in);
+    close(process.out);
+}
+
 /* ---- logits ---- */
 
 RF_TEST(logits_command, writes_rows) {
@@ -143,6 +174,17 @@ RF_TEST(logits_command, writes_rows) {
     RF_EXPECT_DOUBLE(error_of_floats((float *)(void *)a, (float *)(void *)b, 5 * 40), 0, 1e-10);
     free(a);
     free(b);
+}
+
+/* As many as are given: the context is the model's business. */
+RF_TEST(logits_command, takes_many_tokens) {
+    static char arguments[3900] = "logits -m none.gguf --out rows --ctx 2048 --tokens 1";
+    size_t used = strlen(arguments), bytes;
+    for (int i = 1; i < 1500; i++) used += (size_t)snprintf(arguments + used, sizeof arguments - used, ",%d", i % 10);
+    RF_ASSERT_INT(command_run("RF_DRIVER=none", arguments), 0);
+    free(read_bytes(scratch_path("rows"), &bytes));
+    RF_EXPECT_UINT(bytes, (size_t)1500 * 40 * sizeof(float));
+    RF_ASSERT_INT(remove(scratch_path("rows")), 0);
 }
 
 RF_TEST(logits_command, bad_input_is_one_line) {

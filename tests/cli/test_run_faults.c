@@ -416,6 +416,22 @@ RF_TEST(run_faults, a_terminal_gets_one_placement, .timeout_ms = 600000) {
     close(terminal_other);
 }
 
+/* How far the loading is stands on a terminal, where it takes a while, and nowhere else. */
+RF_TEST(run_faults, a_terminal_shows_how_far_loading_is, .timeout_ms = 600000) {
+    static const char slow[] = "RF_DRIVER=sim RFSIM=delay=3/60000us";
+    char arguments[256];
+    gpu_need_simulated("");
+    command_folder();
+    infer_model(&letters, "letters.gguf");
+    command_expect(slow, "logits -m letters.gguf --tokens 1 --out /dev/null", "");
+    RF_EXPECT_TEXT(command_errors, "");
+    snprintf(arguments, sizeof arguments, "logits -m letters.gguf --tokens 1 --out /dev/null 2>%s", terminal_path());
+    command_expect(slow, arguments, "");
+    RF_EXPECT_CONTAINS(terminal_text(), "\rloading ");
+    close(terminal);
+    close(terminal_other);
+}
+
 /* A file that is shortened while a layer on the CPU reads it: no process could go on, so one line says so. */
 RF_TEST(run_faults, the_file_is_cut, .timeout_ms = 600000) {
     char model[512], errors[512];
@@ -485,6 +501,10 @@ RF_TEST(run_faults, a_worker_is_killed, .timeout_ms = 600000) {
     struct process process = start_chat(model, "chat.gguf", "");
     RF_ASSERT_INT(write(process.in, "hi\n", 3), 3);
     RF_EXPECT_UINT(process_hear(&process, 0), 4);
+    char link[64], input[64] = "";
+    snprintf(link, sizeof link, "/proc/%d/fd/0", (int)process_worker(&process));
+    RF_EXPECT(readlink(link, input, sizeof input - 1) > 0);
+    RF_EXPECT_TEXT(input, "/dev/null"); /* the lines are the command's */
     RF_ASSERT_INT(kill(process_worker(&process), SIGKILL), 0);
     for (int i = 0; i < 2; i++) {
         RF_ASSERT_INT(write(process.in, "more\n", 5), 5);

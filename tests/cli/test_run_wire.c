@@ -115,6 +115,13 @@ RF_TEST(run_wire, nonsense_is_refused) {
     struct wire_body body = {.at = short_text, .end = short_text + sizeof short_text};
     wire_take_text(&body, text, sizeof text);
     RF_EXPECT(body.bad && !text[0]);
+    /* One that has no room: nothing of it is taken. */
+    static const unsigned char long_text[] = {4, 0, 0, 0, 0, 0, 0, 0, 'a', 'b', 'c', 'd'};
+    char place[12] = "xxxxxxxxxxx";
+    body = (struct wire_body){.at = long_text, .end = long_text + sizeof long_text};
+    wire_take_text(&body, place, 4);
+    RF_EXPECT(body.bad && !place[0]);
+    RF_EXPECT_TEXT(place + 1, "xxxxxxxxxx");
     body = (struct wire_body){.at = zero_text, .end = zero_text + sizeof zero_text};
     RF_EXPECT(!wire_take_copy(&body) && body.bad);
     /* Any bytes behind a greeting. */

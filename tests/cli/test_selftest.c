@@ -112,6 +112,10 @@ RF_TEST(selftest, a_wrong_kernel_fails_its_family, .timeout_ms = 300000) {
                            "--quick --limit 200 --items rows,moving"),
                   1);
     expect_mark("rows", "FAILED ", "softmax f32");
+    unsigned long long failed = 0, run = 0;
+    const char *counts = strstr(report, "  rows ");
+    RF_ASSERT_INT(sscanf(counts, " rows FAILED %*f s %llu of %llu cases failed", &failed, &run), 2);
+    RF_EXPECT(failed > 0 && failed < run && run < 100000);
     expect_mark("moving", "ok ", " cases");
     RF_ASSERT_CONTAINS(report, " 1 failed, ");
 }
@@ -157,13 +161,26 @@ RF_TEST(selftest, a_gpu_without_kernels_is_a_failure) {
     expect_mark("open", "FAILED ", "gfx900");
 }
 
+/* What the driver cannot do is not tested. */
+RF_TEST(selftest, a_driver_that_cannot_record_skips_the_item) {
+    RF_ASSERT_INT(selftest(SIM "hipStreamBeginCapture:1:801", "--items open,recordings --limit 200"), 0);
+    expect_mark("recordings", "skipped ", "hipErrorNotSupported");
+    RF_ASSERT_CONTAINS(report, "2 ok, 0 failed, 1 skipped");
+}
+
 /* The fault makes the second item hang, so that there is something to interrupt. */
-RF_TEST(selftest, ctrl_c_leaves_a_report_of_what_was_done, .timeout_ms = 300000) {
-    RF_ASSERT_INT(selftest(SIM "hipGraphLaunch:1:hang",
-                           "--items open,recordings,deadline --limit 200 --report $F/report >$F/out & "
-                           "until grep -q recordings $F/out 2>/dev/null; do sleep 0.05; done; "
-                           "kill -INT $!; wait $!; code=$?; cat $F/out; exit $code"),
-                  1);
+static const struct stopped {
+    const char *label, *signal;
+} signals[] = {{"interrupt", "INT"}, {"terminate", "TERM"}};
+RF_TEST_LABELLED_CASES(selftest, a_signal_leaves_a_report_of_what_was_done, struct stopped, signals,
+                       .timeout_ms = 300000) {
+    char arguments[512];
+    snprintf(arguments, sizeof arguments,
+             "--items open,recordings,deadline --limit 200 --report $F/report >$F/out & "
+             "until grep -q recordings $F/out 2>/dev/null; do sleep 0.05; done; "
+             "kill -%s $!; wait $!; code=$?; cat $F/out; exit $code",
+             c->signal);
+    RF_ASSERT_INT(selftest(SIM "hipGraphLaunch:1:hang", arguments), 1);
     expect_mark("recordings", "skipped ", "interrupted");
     RF_ASSERT_CONTAINS(report, "interrupted: 2 ok, 0 failed, 1 skipped");
     read_report();

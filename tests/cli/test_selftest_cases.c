@@ -1,7 +1,8 @@
 /* Which cases `rocmforge selftest` chooses: even with --quick they touch every op that a GPU has and every kernel
- * module of the build. And what its report leaves out of a text.
+ * module of the build. What items make of figures that no driver gives on demand, and what the report leaves out of a
+ * text.
  *
- * The parts of the command are compiled in, and each launch is seen on its way (--wrap). */
+ * The parts of the command are compiled in, and launches, figures and logits are seen on their way (--wrap). */
 #include "../gpu/gpu_testing.h"
 #include "../../src/cli/selftest.h"
 
@@ -21,6 +22,15 @@ static bool add(char (*names)[64], size_t *count, size_t most, const char *name)
     return true;
 }
 
+/* The labels of the buffers that were there at a launch. */
+static char labels[16][64];
+static size_t label_count;
+static bool see_label(void *user, const struct rf_allocation *allocation) {
+    (void)user;
+    if (allocation->kind == RF_ALLOC_BUFFER && label_count < 16) add(labels, &label_count, 16, allocation->label);
+    return true;
+}
+
 rf_status __real_rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch);
 rf_status __wrap_rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch);
 rf_status __wrap_rf_queue_launch(struct rf_queue *queue, const struct rf_launch *launch) {
@@ -28,6 +38,7 @@ rf_status __wrap_rf_queue_launch(struct rf_queue *queue, const struct rf_launch 
     RF_ASSERT_OK(rf_kernel_get_info(launch->kernel, &info));
     add(modules, &module_count, MODULES_MAX, info.module);
     add(kernels, &kernel_count, 4 * MODULES_MAX, info.name);
+    RF_ASSERT_OK(rf_device_ledger(rf_queue_device(queue), see_label, NULL));
     return __real_rf_queue_launch(queue, launch);
 }
 
@@ -92,6 +103,129 @@ RF_TEST(selftest_cases, a_check_runs_only_what_is_chosen) {
     RF_EXPECT(asked > 50);
     RF_EXPECT_UINT(counts.passed, 1);
     RF_EXPECT_UINT(counts.failed + counts.skipped, 0);
+}
+
+/* ---- items ---- */
+
+/* Another process takes this much of the device before the figures are asked for the second time. */
+static uint64_t others_take, held[2];
+static int asked_figures;
+rf_status __real_rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info);
+rf_status __wrap_rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info);
+rf_status __wrap_rf_device_memory_info(struct rf_device *device, struct rf_memory_info *info) {
+    int number = asked_figures++;
+    if (number == 1 && others_take) gpu_sim_set_desktop(others_take);
+    rf_status status = __real_rf_device_memory_info(device, info);
+    if (number < 2) held[number] = info->held_bytes;
+    return status;
+}
+
+static struct selftest open_selftest(struct gpu *gpu, const char *rfsim) {
+    gpu_need_simulated(rfsim);
+    gpu_open(gpu, NULL);
+    struct selftest test = {.runtime = gpu->runtime, .device = gpu->device, .quick = true};
+    test.info.struct_size = sizeof test.info;
+    RF_ASSERT_OK(rf_device_get_info(gpu->device, &test.info));
+    RF_ASSERT((test.out = fopen("/dev/null", "w")) != NULL);
+    return test;
+}
+
+/* Memory below the floor is no failure where it was others who took it, and more than the item's own bytes explain.
+ */
+RF_TEST(selftest_items, squeeze_sees_that_others_took_memory) {
+    struct gpu gpu = {0};
+    struct selftest test = open_selftest(&gpu, "");
+    asked_figures = 0;
+    RF_ASSERT_INT(selftest_squeeze(&test), SELFTEST_OK);
+    RF_EXPECT(!strstr(test.text, "others"));
+    RF_ASSERT(held[0] > 0 && held[1] > held[0]);
+    /* A little more than what is put down to the item's own bytes. */
+    others_take = 64 * MIB + (held[1] - held[0]) / 64 + held[0];
+    asked_figures = 0;
+    RF_EXPECT_INT(selftest_squeeze(&test), SELFTEST_OK);
+    RF_NOTE("%s", test.text);
+    RF_EXPECT_CONTAINS(test.text, " (others took memory meanwhile), then RF_E_BUDGET");
+    fclose(test.out);
+    gpu_close(&gpu);
+}
+
+RF_TEST(selftest_items, buffers_are_labelled) {
+    struct gpu gpu = {0};
+    struct selftest test = open_selftest(&gpu, "");
+    RF_ASSERT_INT(selftest_recordings(&test), SELFTEST_OK);
+    RF_ASSERT_UINT(label_count, 3);
+    RF_EXPECT_TEXT(labels[0], "selftest in");
+    RF_EXPECT_TEXT(labels[1], "selftest out");
+    RF_EXPECT_TEXT(labels[2], "selftest copy");
+    fclose(test.out);
+    gpu_close(&gpu);
+}
+
+/* Logits as the test wants them: the first token leads. */
+static bool same_logits;
+rf_status __real_rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all,
+                                 float *logits);
+rf_status __wrap_rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all,
+                                 float *logits);
+rf_status __wrap_rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all,
+                                 float *logits) {
+    rf_status status = __real_rf_session_eval(session, tokens, count, all, logits);
+    for (int i = 0; same_logits && i < 2048; i++) logits[i] = i ? 1 : 1.01f;
+    return status;
+}
+/* The bundled model is looked for beside the command. */
+ssize_t __real_readlink(const char *path, char *text, size_t size);
+ssize_t __wrap_readlink(const char *path, char *text, size_t size);
+ssize_t __wrap_readlink(const char *path, char *text, size_t size) {
+    if (!same_logits || strcmp(path, "/proc/self/exe")) return __real_readlink(path, text, size);
+    return (ssize_t)snprintf(text, size, "%s", ROCMFORGE);
+}
+
+/* Equal logits have no error at all, and however small the lead of a token is, it is compared. */
+RF_TEST(selftest_items, equal_logits_have_no_error) {
+    struct selftest test = {.quick = true};
+    RF_ASSERT((test.out = fopen("/dev/null", "w")) != NULL);
+    RF_ASSERT_OK(rf_runtime_create(NULL, &test.runtime));
+    same_logits = true;
+    enum selftest_mark mark = selftest_cpu_model(&test);
+    same_logits = false;
+    RF_NOTE("%s", test.text);
+    RF_EXPECT_INT(mark, SELFTEST_OK);
+    int steps = -1;
+    double error = -1;
+    RF_ASSERT_INT(
+        sscanf(test.text, "squared error of the logits %lf (at most 5e-04), %*d of %d tokens", &error, &steps), 2);
+    RF_EXPECT_DOUBLE(error, 0, 0);
+    RF_EXPECT(steps > 0);
+    rf_runtime_destroy(&test.runtime);
+    fclose(test.out);
+}
+
+/* ---- progress ---- */
+
+/* In a file a line is written every five seconds, and the last one. */
+RF_TEST(cli_progress, is_written_now_and_then) {
+    for (int i = 0; i < 20; i++) { /* until it takes less than five seconds */
+        FILE *file = tmpfile();
+        RF_ASSERT_NOT_NULL(file);
+        int kept = dup(STDERR_FILENO);
+        RF_ASSERT(dup2(fileno(file), STDERR_FILENO) >= 0);
+        int64_t start = gpu_now_ns();
+        cli_progress(NULL, "compiling", 10, 10); /* the last one, so five seconds begin */
+        for (uint64_t done = 1; done <= 10; done++) cli_progress(NULL, "compiling", done, 10);
+        bool soon = gpu_now_ns() - start < INT64_C(4000000000);
+        dup2(kept, STDERR_FILENO);
+        close(kept);
+        char text[1024] = "";
+        rewind(file);
+        size_t length = fread(text, 1, sizeof text - 1, file);
+        text[length] = 0;
+        fclose(file);
+        if (!soon) continue;
+        RF_EXPECT_TEXT(text, "compiling: 10 of 10\ncompiling: 10 of 10\n");
+        return;
+    }
+    RF_SKIP("this machine takes more than four seconds for ten lines");
 }
 
 /* ---- what is left out ---- */

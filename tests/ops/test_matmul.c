@@ -395,6 +395,12 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
         RF_EXPECT_CONTAINS(rf_error_text(), text);                                                                   \
         a = good;                                                                                                    \
     } while (0)
+    uint64_t bytes = 14;
+    a.weight_type = RF_I8;
+    RF_EXPECT_STATUS(rf_gpu_matmul_workspace(&a, &bytes), RF_E_UNSUPPORTED);
+    RF_EXPECT_CONTAINS(rf_error_text(), "matmul: weights of");
+    RF_EXPECT_UINT(bytes, 14); /* untouched */
+    a = good;
     a.args.k = 63;
     REFUSED(RF_E_INVALID, "multiple of 32");
     a.type = RF_F16;

@@ -145,6 +145,8 @@ static const struct {
     {"kv_append", 7, SIZE, 2, 1, RF_E_INVALID, "shapes of v_cache"},
     {"kv_append", 3, SIZE, 0, 1, RF_E_INVALID, "sequences has"},
     {"kv_append", 4, TYPE, 0, RF_F32, RF_E_UNSUPPORTED, "table is f32"},
+    {"kv_append", 5, OFFSET, 0, 4, RF_E_INVALID, "multiple of 8"},
+    {"kv_append", 5, SIZE, 0, 1000, RF_E_INVALID, "pairs to rotate"},
     {"argmax", 0, TYPE, 0, RF_F16, RF_E_UNSUPPORTED, "values is f16"},
     {"argmax", 0, SIZE, 1, 1 << 23, RF_E_INVALID, "up to"},
     {"argmax", 1, SIZE, 0, 1, RF_E_INVALID, "out has"},

@@ -596,6 +596,7 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     soft.rows = 4;
     REFUSED(rf_gpu_softmax_mask(gpu->queue, at_a, at_a, RF_BF16, at_b, &soft), RF_E_UNSUPPORTED,
             "softmax_mask: the mask's type");
+    RF_ASSERT_OK(rf_gpu_softmax_mask(gpu->queue, at_a, at_a, RF_BF16, none, &soft)); /* no mask has no type */
     REFUSED(rf_gpu_softmax(gpu->queue, at_a, late, &soft), RF_E_INVALID, "softmax: out overlaps in");
 
     struct rf_elementwise_args elements = {.count = 65};
@@ -607,11 +608,16 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     REFUSED(rf_gpu_scale(gpu->queue, RF_I32, at_a, at_b, &elements), RF_E_UNSUPPORTED, "scale: no kernel for type");
     struct rf_activation_args act = {2, 16, 8, 16, 16, RF_ACTIVATION_SILU, 0};
     REFUSED(rf_gpu_activation(gpu->queue, RF_F32, at_a, at_b, none, &act), RF_E_INVALID, "rows of out overlap");
+    act.out_row = 16;
+    REFUSED(rf_gpu_activation(gpu->queue, RF_I32, at_a, at_b, none, &act), RF_E_UNSUPPORTED,
+            "silu_gate: no kernel for type i32");
     act.kind = RF_ACTIVATION_COUNT;
     REFUSED(rf_gpu_activation(gpu->queue, RF_F32, at_a, at_b, none, &act), RF_E_INVALID, "no kind");
     struct rf_multiply_args multiply = {2, 16, 16, 16, 16, 16};
     REFUSED(rf_gpu_multiply(gpu->queue, RF_F32, at_a, at_b, none, none, &multiply), RF_E_INVALID,
             "multiply: no buffer for b");
+    REFUSED(rf_gpu_multiply(gpu->queue, RF_I32, at_a, at_b, at_b, none, &multiply), RF_E_UNSUPPORTED,
+            "multiply: no kernel for type i32");
 
     struct rf_permute_args permute = {{4, 4, 1, 1}, {0, 1}, {4, 1}};
     REFUSED(rf_gpu_permute(gpu->queue, RF_F32, at_a, RF_F32, at_b, &permute), RF_E_INVALID, "in one place");
@@ -636,6 +642,16 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "steps");
     rope.steps.offset_bytes = 0, rope.out_dtype = RF_BF16;
     REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_UNSUPPORTED, "rope: from f32 to bf16");
+    /* In place only where each element stays where it is. */
+    rope.out_dtype = RF_F16;
+    REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "rope: out overlaps in");
+    rope.out_dtype = RF_F32, rope.args.tokens = rope.args.heads = 2;
+    rope.args.in_token = rope.args.out_token = 16, rope.args.in_head = rope.args.out_head = 8;
+    RF_ASSERT_OK(rf_gpu_rope(gpu->queue, &rope));
+    rope.args.in_token = 24;
+    REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "rope: out overlaps in");
+    rope.args.in_token = rope.args.out_token = 24, rope.args.in_head = 12;
+    REFUSED(rf_gpu_rope(gpu->queue, &rope), RF_E_INVALID, "rope: out overlaps in");
     struct rf_gpu_kv_append kv = {.args = {.tokens = 1, .heads = 1, .dim = 16, .page_rows = 1, .page_count = 1},
                                   .dtype = RF_Q8_0,
                                   .k_cache = at_a,
@@ -648,6 +664,8 @@ static void refusals(struct gpu *gpu, struct rf_random *random) {
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_UNSUPPORTED, "kv_append: no kernel for a cache of");
     kv.dtype = RF_F32;
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "k_cache overlaps k");
+    kv.k = at_b, kv.v.offset_bytes = 4 * 56; /* the last 8 of 64 numbers, and a token has 16 */
+    REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "kv_append: v takes 64 bytes from offset 224");
     kv.args.page_count = 0;
     REFUSED(rf_gpu_kv_append(gpu->queue, &kv), RF_E_INVALID, "0 pages");
     drop(&a);

@@ -182,6 +182,10 @@ RF_TEST(bad, not_zero, .gpu = true) {
     RF_EXPECT_BUFFER_ZERO(queue, buffer);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
 }
+RF_TEST(bad, no_buffer, .gpu = true) {
+    struct rf_buffer *buffer = NULL;
+    RF_EXPECT_BUFFER_ZERO(rf_fixture_queue(), buffer);
+}
 RF_TEST(bad, wrong_values, .gpu = true) {
     struct rf_queue *queue = rf_fixture_queue();
     struct rf_buffer *buffer = make(40);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -191,6 +192,13 @@ RF_TEST(order, k_hangs, .timeout_ms = 200) {
     for (;;) pause();
 }
 
+static const struct many {
+    int number;
+} many[25];
+RF_TEST_CASES(many, fail, struct many, many) {
+    RF_FAIL("always, %d", c->number);
+}
+
 static off_t size_of(const char *name) {
     struct stat file;
     return stat(in_folder(name), &file) == 0 ? file.st_size : 0;
@@ -284,6 +292,14 @@ RF_TEST(left, thread_beside_a_driver, .gpu = true) {
     compute();
     start_thread(sleep_on);
 }
+/* A thread that runs does not show where it began: it may be the driver's. */
+RF_TEST(left, busy_thread_beside_a_driver, .gpu = true) {
+    compute();
+    start_thread(spin);
+}
+RF_TEST(left, ten_threads) {
+    for (int i = 0; i < 10; i++) start_thread(sleep_on);
+}
 RF_TEST(left, nothing_but_a_moment) {
     start_thread(return_soon);
 }
@@ -346,6 +362,13 @@ RF_TEST(prints, for_junit) {
     printf("<&\"]]>\x01\x80\xff \xe2\x82\xac \xed\xa0\x80\n");
     RF_FAIL("a <message> & \"more\"\nwith a second line \x02");
 }
+/* Waits after each line until the runner has read it. */
+RF_TEST(prints, line_by_line) {
+    for (int i = 0, left = 0; i < 1000; i++) {
+        dprintf(1, "line %d\n", i);
+        while (!ioctl(1, FIONREAD, &left) && left) sched_yield();
+    }
+}
 RF_TEST(prints, slowly) {
     puts("first");
     fflush(stdout);
@@ -353,6 +376,25 @@ RF_TEST(prints, slowly) {
     puts("second");
 }
 RF_TEST(stays, for_long, .timeout_ms = 60000) {
+    append("began", "x");
+    pause_ms(60000);
+}
+/* Each of three processes is the child of the one before, and none is in the group of the test. */
+static void descend(int depth) {
+    pid_t child = fork();
+    RF_ASSERT(child >= 0);
+    if (child) return;
+    setsid();
+    char name[32], text[32];
+    snprintf(name, sizeof name, "descendant%d", depth);
+    snprintf(text, sizeof text, "%d\n", (int)getpid());
+    append(name, text);
+    if (depth < 3) descend(depth + 1);
+    for (;;) pause();
+}
+RF_TEST(stays, with_descendants, .timeout_ms = 60000) {
+    descend(1);
+    for (int i = 0; i < 10000 && access(in_folder("descendant3"), F_OK) != 0; i++) pause_ms(5);
     append("began", "x");
     pause_ms(60000);
 }

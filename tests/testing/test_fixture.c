@@ -141,6 +141,7 @@ RF_TEST(leaks, of_an_inner_run) {
 RF_TEST(device_memory, is_compared) {
     EXPECT_BAD(simulated(""), "bad.not_zero", "buffer is not zero: 101 of 6400 bytes differ",
                "first at byte 100: is 0x07", "| #          ", "  .| a cell is 100 bytes");
+    EXPECT_BAD(simulated(""), "bad.no_buffer", "buffer could not be read back", "gave     RF_E_INVALID: it is NULL");
     EXPECT_BAD(simulated(""), "bad.wrong_values", "11 values of f32 do not fit its 40 bytes",
                "1 of 10 values are off", "at [2]: is 0, expected 3");
 }

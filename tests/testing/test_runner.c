@@ -98,6 +98,19 @@ RF_TEST(runner, until_fail_and_fail_fast, ENTER) {
     expect_end("0 passed, 1 failed, 0 skipped\n");
 }
 
+RF_TEST(runner, lists_every_test_of_an_executable, ENTER) {
+    RF_ASSERT_INT(run(ROCMFORGE, "test --list --match 'order.[a-c]*' " SAMPLE), 0);
+    RF_EXPECT_TEXT(report, SAMPLE " order.a_innocent\n" SAMPLE " order.b_first_half\n" SAMPLE " order.c_innocent\n");
+}
+
+/* So many failures have one cause: a bounded number is explained. In one process all but the first have company. */
+RF_TEST(runner, explains_a_bounded_number, ENTER) {
+    RF_ASSERT_INT(run(SAMPLE, "--in-process 'many.*'"), 1);
+    expect_end("0 passed, 25 failed, 0 skipped\n");
+    RF_EXPECT_INT(count_in_report(": fails (alone, too: 2 of 2)\n"), 20);
+    RF_EXPECT_CONTAINS(report, "note: 4 more tests that failed in company were not rerun alone\n");
+}
+
 RF_TEST(runner, shuffle_is_told_by_its_seed, ENTER) {
     char first[4096];
     RF_ASSERT_INT(run(SAMPLE, "--jobs 1 --seed 1 --shuffle 11 'order.[a-e]*' 'grouped.*'"), 0);
@@ -115,9 +128,29 @@ RF_TEST(runner, shuffle_is_told_by_its_seed, ENTER) {
     RF_ASSERT(strncmp(first, "order.a_inno", 12) != 0 || !strstr(first, "order.a_inno order.b_firs order.c_inno"));
 }
 
+/* What the history has of a test of the sample: the bytes that it held on a GPU, and whether it failed. */
+static void expect_history(const char *name, unsigned long long bytes, int failed) {
+    char path[300], line[512], part[128];
+    snprintf(path, sizeof path, "%s/rocmforge/tests.history", folder);
+    snprintf(part, sizeof part, "\t%s\t", name);
+    FILE *file = fopen(path, "r");
+    RF_ASSERT_NOT_NULL(file);
+    const char *found = NULL;
+    while (!found && fgets(line, sizeof line, file)) found = strstr(line, part);
+    fclose(file);
+    if (!found) RF_FAIL("%s is not in the history", name);
+    unsigned long long has_bytes;
+    int has_failed;
+    RF_ASSERT_INT(sscanf(found + strlen(part), "%*d %llu %d", &has_bytes, &has_failed), 2);
+    RF_EXPECT_UINT(has_bytes, bytes);
+    RF_EXPECT_INT(has_failed, failed);
+}
+
 RF_TEST(runner, rerun_failed, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "--no-rerun 'order.[a-h]*' beside.every_third_fails"), 1);
     expect_end("8 passed, 1 failed, 0 skipped\n");
+    expect_history("order.a_innocent", 0, 0);
+    expect_history("order.g_fails_always", 0, 1);
     RF_ASSERT_INT(run(SAMPLE, "--no-rerun --rerun-failed"), 1);
     expect_end("0 passed, 1 failed, 0 skipped\n");
     RF_EXPECT_CONTAINS(report, "FAIL  order.g_fails_always");
@@ -194,6 +227,9 @@ RF_TEST(runner, threads_left_running_fail, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "left.thread left.busy_thread"), 1);
     expect_end("0 passed, 2 failed, 0 skipped\n");
     RF_EXPECT_INT(count_in_report("left 1 thread running"), 2);
+    RF_ASSERT_INT(run(SAMPLE, "left.ten_threads"), 1);
+    RF_EXPECT_CONTAINS(report, "left 10 threads running: ");
+    RF_EXPECT_INT(count_in_report("', "), 7); /* eight are named */
     RF_ASSERT_INT(run(SAMPLE, "left.nothing_but_a_moment"), 0);
 }
 
@@ -205,14 +241,14 @@ RF_TEST(runner, asks_then_kills, ENTER) {
     RF_EXPECT(!strstr(report, "did not end when asked"));
 }
 
-RF_TEST(runner, interrupt_stops_and_reports, ENTER) {
+/* Runs these tests and interrupts the runner when one of them has made the file "began". */
+static void run_and_interrupt(const char *tests) {
     char command[4096];
-    snprintf(
-        command, sizeof command,
-        "%s %s --jobs 1 --no-rerun order.a_innocent stays.for_long ends.when_asked > '%s/out' 2>&1 & pid=$!; "
-        "for i in $(seq 2500); do [ -e '%s/began' ] && break; sleep 0.02; done; kill -INT $pid; wait $pid; echo $? "
-        ">> '%s/out'",
-        environment, SAMPLE, folder, folder, folder);
+    snprintf(command, sizeof command,
+             "%s %s --jobs 1 --no-rerun %s > '%s/out' 2>&1 & pid=$!; "
+             "for i in $(seq 2500); do [ -e '%s/began' ] && break; sleep 0.02; done; kill -INT $pid; wait $pid; "
+             "echo $? >> '%s/out'",
+             environment, SAMPLE, tests, folder, folder, folder);
     /* A shell starts background commands with SIGINT ignored: bash -m gives them their own group. */
     FILE *script = NULL;
     char path[300];
@@ -225,18 +261,32 @@ RF_TEST(runner, interrupt_stops_and_reports, ENTER) {
     RF_ASSERT(system(command) != -1);
     snprintf(command, sizeof command, "'%s/out'", folder);
     RF_ASSERT_INT(run_report("", "cat", command), 0);
+}
+
+RF_TEST(runner, interrupt_stops_and_reports, ENTER) {
+    run_and_interrupt("order.a_innocent stays.for_long ends.when_asked");
     RF_EXPECT_CONTAINS(report, "FAIL  interrupted\n      1 tests were running and 1 had not begun\n");
     RF_EXPECT_CONTAINS(report, "1 passed, 1 failed, 0 skipped\n1\n");
+}
+
+/* Each becomes a child of the runner only when the one before has died, so one look does not find them all. */
+RF_TEST(runner, an_interrupted_test_leaves_no_descendant, ENTER) {
+    run_and_interrupt("stays.with_descendants");
+    RF_EXPECT_CONTAINS(report, "FAIL  interrupted\n");
+    RF_EXPECT(is_gone(pid_in("descendant1")));
+    RF_EXPECT(is_gone(pid_in("descendant2")));
+    RF_EXPECT(is_gone(pid_in("descendant3")));
 }
 
 /* ---- reports ---- */
 
 RF_TEST(runner, junit_and_json_are_valid, ENTER) {
-    RF_ASSERT_INT(run(SAMPLE,
-                      "--junit %s/r.xml --json %s/r.json --no-rerun --jobs 1 prints.for_junit prints.slowly "
-                      "order.a_innocent gpu.computes",
-                      folder, folder),
-                  1);
+    RF_ASSERT_INT(
+        run(SAMPLE,
+            "--junit %s/r.xml --json %s/r.json --no-rerun --seed 14 --jobs 1 prints.for_junit prints.slowly "
+            "order.a_innocent gpu.computes",
+            folder, folder),
+        1);
     expect_end("2 passed, 1 failed, 1 skipped\n");
     char path[300];
     snprintf(path, sizeof path, "%s/check.py", folder);
@@ -259,7 +309,11 @@ RF_TEST(runner, junit_and_json_are_valid, ENTER) {
             "report = json.load(open('%s/r.json', encoding='utf-8'))\n"
             "assert (report['passed'], report['failed'], report['skipped']) == (2, 1, 1)\n"
             "tests = {t['name']: t for t in report['tests']}\n"
+            "assert list(report) == ['passed', 'failed', 'skipped', 'seconds', 'seed', 'rounds', 'tests']\n"
+            "assert report['rounds'] == 1 and report['seed'] == 14 and report['seconds'] > 0\n"
             "assert tests['prints.for_junit']['verdict'] == 'failed'\n"
+            "assert [[tests[n][k] for k in ('passes', 'failures', 'skips')] for n in ('order.a_innocent', "
+            "'prints.for_junit', 'gpu.computes')] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]], tests\n"
             "assert tests['gpu.computes']['verdict'] == 'skipped' and tests['gpu.computes']['gpu'] is True\n"
             "assert not [f for f in os.listdir('%s') if f.endswith('.part')]\n",
             folder, folder, folder);
@@ -289,23 +343,47 @@ RF_TEST(runner, live_line_on_a_terminal_only, ENTER) {
     snprintf(path, sizeof path, "%s/terminal.py", folder);
     FILE *script = fopen(path, "w");
     RF_ASSERT_NOT_NULL(script);
-    fprintf(script,
-            "import os, pty, sys\nos.environ['TERM'] = 'xterm'\nseen = b''\n"
-            "def read(fd):\n"
-            "    global seen\n"
-            "    data = os.read(fd, 1024)\n"
-            "    seen += data\n"
-            "    if b'[0/1] | ' in seen:\n"
-            "        open('%s/go', 'w').close()\n" /* the test ends when the line was seen */
-            "    return data\n"
-            "sys.exit(os.waitstatus_to_exitcode(pty.spawn(['%s', 'beside.waits_for_a_file'], read)))\n",
-            folder, SAMPLE);
+    fprintf(
+        script,
+        "import os, pty, sys\nos.environ['TERM'] = 'xterm'\nseen = b''\n"
+        "def read(fd):\n"
+        "    global seen\n"
+        "    data = os.read(fd, 1024)\n"
+        "    seen += data\n"
+        "    if b'[0/1] | ' in seen:\n"
+        "        open('%s/go', 'w').close()\n" /* the test ends when the line was seen */
+        "    return data\n"
+        "sys.exit(os.waitstatus_to_exitcode(pty.spawn(['%s', '--jobs', '1', 'beside.waits_for_a_file'], read)))\n",
+        folder, SAMPLE);
     fclose(script);
     RF_ASSERT_INT(run_report(environment, "python3", path), 0);
     RF_EXPECT_CONTAINS(report, "\r\x1b[K[0/1] | ");
     RF_EXPECT_CONTAINS(report, "\x1b[K1 passed, 0 failed, 0 skipped\r\n");
     RF_ASSERT_INT(run(SAMPLE, "prints.slowly beside.waits"), 0);
     RF_EXPECT(!strchr(report, '\x1b') && !strchr(report, '\r'));
+}
+
+/* However often a test prints, the line is drawn ten times a second at most. */
+RF_TEST(runner, live_line_is_drawn_in_moderation, ENTER) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/terminal.py", folder);
+    FILE *script = fopen(path, "w");
+    RF_ASSERT_NOT_NULL(script);
+    fprintf(script,
+            "import os, pty, time\nos.environ['TERM'] = 'xterm'\nseen = b''\n"
+            "def read(fd):\n"
+            "    global seen\n"
+            "    data = os.read(fd, 1024)\n"
+            "    seen += data\n"
+            "    return data\n"
+            "began = time.monotonic()\n"
+            "assert pty.spawn(['%s', '--jobs', '1', 'prints.line_by_line'], read) == 0\n"
+            "drawn, most = seen.count(b'\\r\\x1b[K[0/1]'), 10 * (time.monotonic() - began) + 1\n"
+            "print('\\nmoderate' if 1 <= drawn <= most else f'\\n{drawn} times, more than {most}')\n",
+            SAMPLE);
+    fclose(script);
+    RF_ASSERT_INT(run_report(environment, "python3", path), 0);
+    RF_EXPECT_TEXT(last_line(), "moderate\n");
 }
 
 RF_TEST(runner, ten_thousand_tests, ENTER, .timeout_ms = 1500000, .tags = "slow") {
@@ -364,10 +442,23 @@ RF_TEST(bad_input, is_one_line, ENTER) {
     expect_refusal(SAMPLE, "nosuch.*", "no test matches");
     expect_refusal(SAMPLE, "--junit /nonexistent/folder/r.xml", "cannot be written");
     expect_refusal(SAMPLE, "--json /tmp", "cannot be written");
-    static const char *const wrong[] = {"--jobs 0",         "--jobs 99999", "--gpu-jobs 0",    "--gpu-jobs x",
-                                        "--repeat 0",       "--shuffle x",  "--slowest -1",    "--check guard,",
-                                        "--check nonsense", "--seed",       "--timeout-scale", "--gpu-wait x",
-                                        "--timeout 0",      "--unknown",    "--junit",         "--timeout-scale nan"};
+    static const char *const wrong[] = {"--jobs 0",
+                                        "--jobs 99999",
+                                        "--gpu-jobs 0",
+                                        "--gpu-jobs x",
+                                        "--repeat 0",
+                                        "--shuffle x",
+                                        "--slowest -1",
+                                        "--check guard,",
+                                        "--check nonsense",
+                                        "--seed",
+                                        "--timeout-scale",
+                                        "--gpu-wait x",
+                                        "--timeout 0",
+                                        "--unknown",
+                                        "--junit",
+                                        "--timeout-scale nan",
+                                        "--check guard,guard,guard,guard,guard"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         expect_refusal(SAMPLE, wrong[i], "--help shows the options");
     snprintf(text, sizeof text, "test --junit %s/no/r.xml %s", folder, SAMPLE);

@@ -57,6 +57,7 @@ static const struct cut cuts[] = {
     {"deepseek-llm", "Hello, y'all! I'VE 12345  it's", "Hello¦,¦ y¦'¦all¦!¦ I¦'¦VE¦ ¦12345¦ ¦ it¦'¦s"},
     {"deepseek-llm", "a\r\n\n  b\t\tc   ", "a¦\r¦\n¦\n¦ ¦ b¦\t¦\tc¦   "},
     {"deepseek-llm", "x=3.14 +(foo_bar)`$5`", "x¦=¦3¦.¦14¦ +(¦foo¦_¦bar¦)`$¦5¦`"},
+    {"deepseek-llm", "\x01  \x02   ", "\x01  \x02¦   "}, /* of no class */
     {"deepseek-llm", "中文 12あア。\u3000éÉ１２", "中文¦ ¦12¦あア¦。¦\u3000¦éÉ¦１２"},
     {"deepseek-llm", "HTTPServer's naïve/\n42", "HTTPServer¦'¦s¦ na¦ï¦ve¦/¦\n¦42"},
     {"deepseek-llm", "  \n x 1  ", "  ¦\n¦ x¦ ¦1¦  "},
@@ -180,6 +181,25 @@ RF_TEST(pretokenize, names) {
     RF_ASSERT_NULL(rf_pretokenizer_find("gpt-2x", 6));
     RF_ASSERT_NULL(rf_pretokenizer_find("gpt-", 4));
     RF_ASSERT_NULL(rf_pretokenizer_find("", 0));
+}
+
+/* Llama 3 and Tekken, under all their names: the others merge, and begin with no token unless the model says so. */
+RF_TEST(pretokenize, who_takes_whole_pieces_first_and_adds_a_beginning) {
+    static const char *const they[] = {"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"};
+    char names[768];
+    int found = 0;
+    rf_pretokenizer_names(names, sizeof names);
+    for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+        const struct rf_pretokenizer *pre = rf_pretokenizer_find(name, strlen(name));
+        RF_ASSERT_NOT_NULL(pre);
+        bool wanted = false;
+        for (size_t i = 0; i < sizeof they / sizeof they[0]; i++) wanted |= strcmp(they[i], name) == 0;
+        found += wanted;
+        RF_TRACE("%s", name);
+        RF_EXPECT(pre->whole_first == wanted);
+        RF_EXPECT(pre->add_bos == wanted);
+    }
+    RF_EXPECT_INT(found, (int)(sizeof they / sizeof they[0]));
 }
 
 /* ---- characters ---- */

@@ -11,6 +11,7 @@
 #include "gguf_testing.h"
 #include "support/gguf_write.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_impl.h"
 #include "tokenizer_property.h"
 
 /* ---- small vocabularies ---- */
@@ -189,6 +190,18 @@ RF_TEST(tokenizer, llama3_takes_whole_pieces_first) {
     tokenizer = make(&small);
     RF_EXPECT_TEXT(encode(tokenizer, "hello", &bare), " 104 101 108 108 111");
     rf_tokenizer_destroy(&tokenizer);
+}
+
+/* What lies behind a text is not read, even where it would complete a character. */
+RF_TEST(tokenizer, a_spelling_ends_where_it_ends) {
+    char out[8];
+    size_t bytes = 0;
+    RF_EXPECT(rf_bpe_piece("a\xc4\xa0", 3, out, &bytes)); /* U+0120 spells a space */
+    RF_ASSERT_UINT(bytes, 2);
+    RF_EXPECT(!memcmp(out, "a ", 2));
+    RF_EXPECT(!rf_bpe_piece("a\xc4\xa0", 2, out, &bytes));
+    RF_ASSERT_UINT(bytes, 2);
+    RF_EXPECT(!memcmp(out, "a\xc4", 2)); /* as it is */
 }
 
 RF_TEST(tokenizer, byte_without_a_token) {
