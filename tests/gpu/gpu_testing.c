@@ -280,6 +280,19 @@ void gpu_sim_set_desktop(uint64_t bytes) {
     memcpy(&set, &symbol, sizeof set);
     if (set) set(0, bytes);
 }
+void gpu_sim_set_current(int index) {
+    int (*set)(int) = NULL;
+    void *symbol = sim_symbol("hipSetDevice");
+    memcpy(&set, &symbol, sizeof set);
+    RF_ASSERT(set && set(index) == 0);
+}
+int gpu_sim_current(void) {
+    int (*get)(int *) = NULL, index = -1;
+    void *symbol = sim_symbol("hipGetDevice");
+    memcpy(&get, &symbol, sizeof get);
+    RF_ASSERT(get && get(&index) == 0);
+    return index;
+}
 void gpu_sim_release_hangs(void) {
     void (*release)(void) = NULL;
     void *symbol = sim_symbol("rfsim_release_hangs");
