@@ -88,6 +88,7 @@ struct heard {
     size_t shown[512]; /* bytes shown when the token came; the token's own text follows */
     size_t token_count;
     size_t most_pieces; /* the callback returns false at this piece; 0: never */
+    size_t most_tokens; /* the same for the callback of tokens */
     bool split;         /* a piece was not whole characters */
 };
 
@@ -116,7 +117,7 @@ static bool hear_token(void *user, int32_t token) {
     struct heard *heard = user;
     heard->shown[heard->token_count] = heard->bytes;
     heard->tokens[heard->token_count++] = token;
-    return true;
+    return heard->token_count != heard->most_tokens;
 }
 
 /* An engine on the CPU with a scripted model. */
@@ -130,7 +131,7 @@ static struct rf_generate_result generate(struct infer *infer, int32_t prompt, s
                                           struct heard *heard) {
     RF_PARAMS(struct rf_generate_result, result);
     struct rf_session *session = infer_session(infer);
-    *heard = (struct heard){.most_pieces = heard->most_pieces};
+    *heard = (struct heard){.most_pieces = heard->most_pieces, .most_tokens = heard->most_tokens};
     params.struct_size = sizeof params;
     params.text = hear;
     params.token = hear_token;
@@ -455,6 +456,13 @@ RF_TEST(generate, what_ends_it) {
     result = generate(&infer, 1, (struct rf_generate_params){.max_tokens = 2}, &heard);
     RF_EXPECT_INT(result.end, RF_END_LENGTH);
     RF_EXPECT_TEXT(heard.text, "ab");
+
+    /* The callback of tokens wants no more: its last token is counted and not shown. */
+    heard.most_tokens = 2;
+    result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_CALLER);
+    RF_EXPECT_UINT(result.tokens, 2);
+    RF_EXPECT_TEXT(heard.text, "a");
 
     /* Without an evaluated token there is nothing to continue from. */
     struct rf_session *session = infer_session(&infer);

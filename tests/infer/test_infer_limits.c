@@ -258,6 +258,13 @@ static const struct where stop_places[] = {{.label = "cpu"},
                                            {.label = "gpu", .rfsim = ""},
                                            {.label = "both", .rfsim = "", .device_layers = 2},
                                            {.label = "slow_gpu", .rfsim = "delay=3/100us", .device_layers = 2}};
+static bool cancel_both(void *user) {
+    struct rf_session *const *both = user;
+    rf_session_cancel(both[0]);
+    rf_session_cancel(both[1]);
+    return true;
+}
+
 RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_places, .gpu = true) {
     enum { COUNT = 16 };
     struct infer infer;
@@ -318,6 +325,19 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
                 session->runners[i].executor->stop_user = pair.user;
             }
     }
+    /* If both are cancelled within one evaluation, each cancel ends an evaluation of its own. */
+    struct stopping pair;
+    stopping_begin(&pair, session, session, 2);
+    struct rf_executor *executor = NULL;
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (session->runners[i].executor->stop_user == &pair) executor = session->runners[i].executor;
+    executor->stop = cancel_both;
+    executor->stop_user = both;
+    RF_EXPECT_STATUS(rf_sessions_eval(both, tokens, 2, NULL), RF_E_CANCELLED);
+    executor->stop = pair.stop;
+    executor->stop_user = pair.user;
+    RF_EXPECT_STATUS(rf_sessions_eval(both, tokens, 2, NULL), RF_E_CANCELLED);
+    RF_EXPECT_OK(rf_sessions_eval(both, tokens, 2, NULL));
     rf_session_destroy(&session);
     rf_session_destroy(&other);
     free(row);
