@@ -301,7 +301,6 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
                        "%zu tokens after %u: the context holds %u; use a shorter prompt or a larger context", count,
                        session->length, engine->context);
     rf_status status = check_tokens(engine, tokens, count);
-    if (status) return status;
     size_t most = engine->batch;
     for (size_t at = 0; at < count && !status;) {
         status = rf_session_take_cancel(session);
