@@ -111,6 +111,8 @@ const char *gpu_folder(void) {
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[65536];
 
+void (*gpu_on_log)(const char *line);
+
 static void keep_line(void *user, enum rf_log_level level, const char *line) {
     (void)user, (void)level;
     pthread_mutex_lock(&log_mutex);
@@ -118,6 +120,7 @@ static void keep_line(void *user, enum rf_log_level level, const char *line) {
     snprintf(log_text + used, sizeof log_text - used, "%s\n", line);
     pthread_mutex_unlock(&log_mutex);
     RF_NOTE("log: %s", line);
+    if (gpu_on_log) gpu_on_log(line);
 }
 
 const char *gpu_log(void) {

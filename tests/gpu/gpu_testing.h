@@ -48,6 +48,8 @@ void gpu_demand_admission(void);
 void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
 rf_status gpu_try_open(struct gpu *gpu, const char *budget);
 const char *gpu_log(void); /* all log lines so far */
+/* Called with each log line, on the thread that logs it; NULL: nobody. */
+extern void (*gpu_on_log)(const char *line);
 
 struct rf_memory_info gpu_memory(struct gpu *gpu);
 struct rf_buffer *gpu_buffer(struct gpu *gpu, uint64_t bytes);

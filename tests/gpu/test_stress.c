@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,57 @@ static int wanted_rounds(void) {
 RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_ms = 1800000, .tags = "stress") {
     if (gpu_simulated()) gpu_set_sim("delay=5/20us");
     stress(wanted_rounds());
+}
+
+/* One queue that one thread fills and another waits for, while queues come and go and the pool is trimmed. */
+struct shared_queue {
+    struct gpu *gpu;
+    struct rf_buffer *buffer;
+    atomic_bool stop;
+};
+static void *look_at_it(void *user) {
+    struct shared_queue *shared = user;
+    while (!atomic_load(&shared->stop)) {
+        bool idle;
+        RF_ASSERT_OK(rf_queue_idle(shared->gpu->queue, &idle));
+        RF_ASSERT_OK(rf_queue_wait(shared->gpu->queue, RF_TIMEOUT_DEFAULT));
+    }
+    return NULL;
+}
+static void *make_queues(void *user) {
+    struct shared_queue *shared = user;
+    while (!atomic_load(&shared->stop)) {
+        struct rf_queue *queue = NULL;
+        RF_ASSERT_OK(rf_queue_create(shared->gpu->device, NULL, &queue));
+        RF_ASSERT_OK(rf_queue_destroy(&queue));
+    }
+    return NULL;
+}
+static void *trim(void *user) {
+    struct shared_queue *shared = user;
+    while (!atomic_load(&shared->stop)) {
+        rf_status status = rf_device_trim(shared->gpu->device, RF_TIMEOUT_DEFAULT);
+        RF_ASSERT(status == RF_OK || status == RF_E_TIMEOUT);
+    }
+    return NULL;
+}
+
+RF_TEST(stress, a_queue_that_threads_share, .gpu = true) {
+    struct gpu gpu = {.modules = "fill"};
+    pthread_t threads[3];
+    gpu_open(&gpu, NULL);
+    struct shared_queue shared = {.gpu = &gpu, .buffer = gpu_buffer(&gpu, 4096)};
+    RF_ASSERT_INT(pthread_create(&threads[0], NULL, look_at_it, &shared), 0);
+    RF_ASSERT_INT(pthread_create(&threads[1], NULL, make_queues, &shared), 0);
+    RF_ASSERT_INT(pthread_create(&threads[2], NULL, trim, &shared), 0);
+    for (int i = 0; i < 300; i++) RF_ASSERT_OK(rf_fill(gpu.queue, shared.buffer, 0, 4096, (unsigned char)i));
+    atomic_store(&shared.stop, true);
+    for (int i = 0; i < 3; i++) RF_ASSERT_INT(pthread_join(threads[i], NULL), 0);
+    unsigned char last = 0;
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &last, shared.buffer, 4095, 1));
+    RF_EXPECT_INT(last, 299 % 256);
+    RF_ASSERT_OK(rf_buffer_destroy(&shared.buffer));
+    gpu_close(&gpu);
 }
 
 /* Without ordering between queues the reader has a race; with ordering it never has. */

@@ -350,6 +350,57 @@ RF_TEST(placement, devices_get_their_work_ahead_of_the_cpu, .gpu = true) {
     exec_close(&gpus);
 }
 
+/* Of a chain of products with something small between them, what does not fit goes to the CPU in one piece: moving a
+ * node makes it cheaper to move its neighbours, and a node without weights goes where its neighbours are. */
+RF_TEST(placement, what_is_spilled_stays_together, .gpu = true) {
+    enum { PRODUCTS = 6, WIDTH = 1024 };
+    struct exec_gpus gpus = {0};
+    exec_open(&gpus, 1, "", NULL, NULL);
+    struct rf_graph *graph = graph_new("chain");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 2, WIDTH);
+    for (int i = 0; i < PRODUCTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        rf_tensor_id w = GRAPH_CONSTANT(graph, name, (uint64_t)i, WIDTH, WIDTH), y = GRAPH_VALUE(graph, 2, WIDTH);
+        rf_tensor_id z = GRAPH_VALUE(graph, 2, WIDTH);
+        snprintf(name, sizeof name, "product%d", i);
+        GRAPH_NODE(graph, name, "matmul", NONE, x, w, 0, 0, y);
+        snprintf(name, sizeof name, "scale%d", i);
+        GRAPH_NODE(graph, name, "scale", F0(0.5), y, z);
+        x = z;
+    }
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_executor_params params = exec_params(graph, &gpus);
+    struct rf_executor *executor = NULL;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    /* The same places, with the rates of a card: the simulated one counts as slower than the CPU. */
+    struct rf_plan_place places[2] = {executor->assembly.plan->places[0], executor->assembly.plan->places[1]};
+    places[0].bytes_per_ns = 1000;
+    places[0].flops_per_ns = 50000;
+    places[0].link_bytes_per_ns = 20;
+    places[0].launch_ns = 4000;
+    for (uint64_t fit = 1; fit < PRODUCTS; fit++) {
+        struct rf_plan *plan = NULL;
+        places[0].limit = fit * 4 * MIB + 2 * MIB;
+        RF_ASSERT_OK(
+            rf_plan_create(&(struct rf_plan_params){.graph = graph, .places = places, .place_count = 2}, &plan));
+        char where[2 * PRODUCTS + 1] = "";
+        int on_device = 0, changes = 0;
+        for (size_t s = 0; s < graph->node_count; s++) {
+            where[s] = plan->node_place[s] ? 'c' : 'd';
+            on_device += !plan->node_place[s] && !strncmp(graph->nodes[s].name, "product", 7);
+            changes += s && where[s] != where[s - 1];
+        }
+        RF_NOTE("room for %llu: %s", (unsigned long long)fit, where);
+        RF_EXPECT_INT(on_device, fit);
+        RF_EXPECT_INT(changes, 1);
+        rf_plan_destroy(&plan);
+    }
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+    exec_close(&gpus);
+}
+
 RF_TEST(placement, plans_can_be_read, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu/ref_sampling.h"
+#include "infer/engine_impl.h"
 
 static const struct where places[] = {
     {.label = "cpu"},
@@ -40,6 +41,8 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
     for (int i = 0; i < COUNT; i++) tokens[i] = (i * 37 + 5) % 300;
     float *row = infer_rows(&infer, 1);
     uint64_t *scratch = allocate(infer.vocabulary, sizeof *scratch);
+    struct rf_device *device = infer.engine->device;
+    uint64_t mark = device ? rf_device_mark(device) : 0;
     struct rf_session *session = infer_session(&infer);
     for (int batched = 0; batched < 2; batched++) { /* logits on the device, then those of a batched evaluation */
         RF_ASSERT_OK(rf_session_rewind(session, 0));
@@ -74,6 +77,11 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
     }
     RF_EXPECT(different > 10);
     rf_session_destroy(&session);
+    RF_PARAMS(struct rf_sweep, sweep); /* nothing on the device outlives the session */
+    sweep.mark = mark;
+    sweep.timeout_ns = RF_MS(60000);
+    if (device) RF_ASSERT_OK(rf_device_sweep(device, &sweep));
+    RF_EXPECT_UINT(sweep.handles, 0);
     free(row);
     free(scratch);
     infer_close(&infer);

@@ -82,6 +82,8 @@ RF_TEST(engine, refuses_what_it_cannot_do, .gpu = true) {
     bad.budget = "4MiB";
     bad.device_layers = 3; /* an explicit number must fit */
     expect_refused(&gpu, bad, RF_E_BUDGET, "4 MiB");
+    RF_EXPECT_CONTAINS(rf_error_text(), "layers do not fit the GPU's budget of 4 MiB");
+    RF_EXPECT_CONTAINS(rf_error_text(), ": refused "); /* what was asked for, and what is left */
 }
 
 RF_TEST(engine, unknown_architecture) {
