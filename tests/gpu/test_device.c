@@ -196,6 +196,41 @@ RF_TEST(device, calls_leave_the_callers_device_current) {
 #undef STAYS
 }
 
+extern const struct rf_kernel_image test_images[]; /* the test kernels, for each target */
+extern const size_t test_image_count;
+
+/* Of the images of a group one is loaded, wherever they are in the list. */
+RF_TEST(device, images_of_a_group_in_any_order) {
+    enum { MOST = 32 };
+    struct rf_kernel_image images[MOST];
+    int groups[MOST];
+    size_t count = 0;
+    gpu_need_simulated("");
+    RF_ASSERT(3 * test_image_count <= MOST);
+    for (int group = 7; group <= 9; group++) /* 7: without kernels; 8 and 9 are the same group */
+        for (size_t i = 0; i < test_image_count; i++, count++) {
+            images[count] = test_images[i];
+            if (group == 7) images[count].kernel_count = 0;
+            groups[count] = group == 7 ? 7 : 8;
+        }
+    struct gpu gpu = {0};
+    const struct rf_kernel *kernel = NULL;
+    gpu_make_runtime(&gpu, NULL);
+    RF_PARAMS(struct rf_device_params, params);
+    params.images = images;
+    params.image_groups = groups;
+    params.image_count = count;
+    params.modules = "fill";
+    RF_ASSERT_OK(rf_device_open_checked(gpu.runtime, &params, &gpu.device));
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipModuleLoadData"), 2);
+    RF_ASSERT_OK(rf_kernel_find(gpu.device, "increment", &kernel));
+    /* A name that is nearly one's: the closest by edits is named. */
+    RF_EXPECT_STATUS(rf_kernel_find(gpu.device, "missing_bar", &kernel), RF_E_NOT_FOUND);
+    RF_EXPECT_CONTAINS(rf_error_text(), "'missing_barrier'");
+    RF_ASSERT_OK(rf_device_close(&gpu.device));
+    rf_runtime_destroy(&gpu.runtime);
+}
+
 /* A device that is named but cannot be used: the refusal says why, and no other device takes its place. */
 RF_TEST(device, a_named_one_that_cannot_be_used) {
     gpu_need_simulated("devices=2,gpu1.name=Strange One,fault=hipDeviceTotalMem:2:1");

@@ -30,14 +30,15 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
         {.temperature = 0.9f, .min_p = 0.1f},
         {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .penalty = 1.3f, .penalty_window = 64},
         {.temperature = 0, .penalty = 5, .penalty_window = 4},
-        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000}, /* larger than the number of tokens held */
+        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000},     /* larger than the number of tokens held */
+        {.temperature = 0, .penalty = 0.01f, .penalty_window = COUNT / 2}, /* a token of the window is drawn */
     };
     infer_need(c);
     struct infer infer;
     struct rf_engine_params params = {.model = infer_model(&spec, "sampling.gguf"), .context = 32, .sessions = 2};
     infer_open(&infer, c, &params);
     int32_t tokens[COUNT];
-    size_t different = 0;
+    size_t different = 0, by_window = 0;
     for (int i = 0; i < COUNT; i++) tokens[i] = (i * 37 + 5) % 300;
     float *row = infer_rows(&infer, 1);
     uint64_t *scratch = allocate(infer.vocabulary, sizeof *scratch);
@@ -68,6 +69,9 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
                 RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &args));
                 rf_ref_sample(&expected, row, (uint64_t[]){asked.seed, COUNT}, tokens + COUNT - window, &args,
                               scratch);
+                int32_t by_first = -1; /* with the first tokens as the window instead of the last */
+                rf_ref_sample(&by_first, row, (uint64_t[]){asked.seed, COUNT}, tokens, &args, scratch);
+                by_window += by_first != expected;
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &drawn));
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &again));
                 RF_EXPECT_INT(drawn, expected);
@@ -76,6 +80,7 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
             }
     }
     RF_EXPECT(different > 10);
+    RF_EXPECT(by_window > 0);
     rf_session_destroy(&session);
     RF_PARAMS(struct rf_sweep, sweep); /* nothing on the device outlives the session */
     sweep.mark = mark;

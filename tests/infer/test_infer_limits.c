@@ -174,6 +174,31 @@ RF_TEST(engine, loading_is_watched_and_stopped, .gpu = true) {
     }
 }
 
+/* A session keeps the runners of the shapes that it used last. */
+RF_TEST(session, the_oldest_runner_makes_room) {
+    struct infer infer;
+    int32_t tokens[RF_RUNNERS_MAX + 1];
+    struct rf_engine_params params = {.model = infer_model(&small, "small.gguf"), .context = 64};
+    infer_open(&infer, &cpu, &params);
+    fill_tokens(tokens, RF_RUNNERS_MAX + 1, infer.vocabulary);
+    struct rf_session *session = infer_session(&infer);
+    /* As many shapes as there is room for, then the first again, then one more. */
+    for (size_t i = 1; i <= RF_RUNNERS_MAX + 2; i++) {
+        size_t count = i <= RF_RUNNERS_MAX ? i : i == RF_RUNNERS_MAX + 1 ? 1 : RF_RUNNERS_MAX + 1;
+        RF_ASSERT_OK(rf_session_rewind(session, 0));
+        RF_ASSERT_OK(rf_session_eval(session, tokens, count, false, NULL));
+    }
+    RF_ASSERT_UINT(session->runner_count, RF_RUNNERS_MAX);
+    for (uint32_t count = 1; count <= RF_RUNNERS_MAX + 1; count++) {
+        bool kept = false;
+        RF_TRACE("%u tokens", count);
+        for (size_t i = 0; i < session->runner_count; i++) kept |= session->runners[i].shape.tokens == count;
+        RF_EXPECT_INT(kept, count != 2);
+    }
+    rf_session_destroy(&session);
+    infer_close(&infer);
+}
+
 RF_TEST(session, refuses_what_is_not_there) {
     struct infer infer;
     int32_t tokens[20], token;
