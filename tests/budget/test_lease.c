@@ -4,9 +4,12 @@
 #include "gpu/lease_impl.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -550,6 +553,30 @@ RF_TEST(lease, a_survey_leaves_nothing_open) {
     RF_ASSERT_INT(survey(stage.dir).leases, 1);
     RF_EXPECT_INT(descriptors(), before);
     puppet_end(&other);
+    stage_close(&stage);
+}
+
+/* Whether this process has a view of the file system of its own, in which the boot's id cannot be read. */
+static bool hide_boot_id(void) {
+    return (unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/proc/sys/kernel/random", "tmpfs", 0, NULL) == 0;
+}
+
+/* Without the boot's id a lease still works, and its success leaves the thread's error text alone. */
+RF_TEST(lease, without_the_boots_id) {
+    struct stage stage;
+    struct rf_lease *lease = NULL;
+    struct rf_lease_terms terms;
+    if (!hide_boot_id()) RF_SKIP("no mount namespace: %s", strerror(errno));
+    RF_ASSERT(access("/proc/sys/kernel/random/boot_id", F_OK) != 0);
+    stage_open(&stage);
+    rf_fail(RF_E_INVALID, "an earlier failure");
+    RF_ASSERT_OK(try_open(&stage, "70%", &lease, &terms));
+    RF_EXPECT_TEXT(rf_error_text(), "an earlier failure");
+    RF_EXPECT_INT(terms.promised_bytes, 700000);
+    RF_EXPECT_INT(survey(stage.dir).mine, 1);
+    rf_lease_close(&lease);
     stage_close(&stage);
 }
 
