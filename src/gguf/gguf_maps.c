@@ -43,8 +43,7 @@ bool gguf_map_add(const void *address, uint64_t bytes) {
 }
 
 void gguf_map_remove(const void *address) {
-    pthread_mutex_lock(&changing);
+    /* No lock: the file is still mapped, so no other entry has its address, and only its owner ends it. */
     for (struct map *map = atomic_load(&maps); map; map = map->next)
         if (atomic_load(&map->end) && atomic_load(&map->first) == (uintptr_t)address) atomic_store(&map->end, 0);
-    pthread_mutex_unlock(&changing);
 }

@@ -156,7 +156,6 @@ static void describe_cpu(struct rf_executor *executor, struct rf_plan_place *pla
     place->limit = rf_host_room(&executor->runtime->host, false);
     place->bytes_per_ns = RF_MIN(10 * threads, 200);
     place->flops_per_ns = 20 * threads;
-    place->link_bytes_per_ns = 20;
     place->launch_ns = 1000;
 }
 

@@ -191,7 +191,6 @@ static rf_status begin_trace(struct rf_executor *executor, struct rf_assembly *a
     (void)executor;
     for (int p = 0; p < assembly->plan->place_count; p++) {
         struct rf_backend *backend = rf_assembly_backend(assembly, p);
-        base_ns[p] = 0;
         if (!backend->table->mark) continue;
         rf_status status = backend->table->mark(backend, 0);
         if (!status) status = backend->table->wait(backend, RF_TIMEOUT_DEFAULT);

@@ -33,7 +33,7 @@ struct rf_plan_place {
     uint64_t alignment;
     double bytes_per_ns; /* memory bandwidth, for the estimate */
     double flops_per_ns;
-    double link_bytes_per_ns; /* to and from the host */
+    double link_bytes_per_ns; /* to and from the host; not of the CPU, which has no link */
     int64_t launch_ns;        /* per node */
     /* Filled in by the plan: */
     uint64_t kept_bytes;      /* the arena's first part */

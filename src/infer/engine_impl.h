@@ -108,7 +108,8 @@ struct rf_engine {
 
 /* Computes the sizes of the groups, after the file was read. */
 rf_status rf_engine_measure(struct rf_engine *engine);
-/* Allocates and uploads this many layers. RF_E_BUDGET: they do not fit, and nothing is held. */
+/* Allocates and uploads this many layers. RF_E_BUDGET: they do not fit. After any failure rf_engine_release gives
+ * back what was allocated. */
 rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, const struct rf_engine_params *params);
 void rf_engine_release(struct rf_engine *engine);
 /* The bytes of a group's weights; of a layer's two caches for a number of tokens; of a layer's caches at the

@@ -305,15 +305,8 @@ rf_status rf_engine_place(struct rf_engine *engine, uint32_t device_layers, cons
     for (int group = (int)engine->group_count - 1; group >= RF_GROUP_EMBEDDING && !status; group--)
         if (rf_engine_on_device(engine, group)) status = place_group(engine, group);
     if (!status && device_layers) status = upload_homes(engine, engine->homes, engine->home_count, params);
-    if (status) {
-        struct rf_saved_error saved;
-        rf_error_save(&saved);
-        rf_engine_release(engine);
-        rf_error_restore(&saved);
-        return status;
-    }
-    count_host_weights(engine);
-    return RF_OK;
+    if (!status) count_host_weights(engine);
+    return status;
 }
 
 void rf_engine_release(struct rf_engine *engine) {

@@ -3,7 +3,8 @@
  * FAKE: today's entry points. FAKE_OLD: only those of long ago. FAKE_BROKEN: not NVML at all.
  * GPU-5a…: known; …01: lost, no memory figure; …02: nonsense figures; …03: drives a display;
  * …04: this process is not listed; …05: listed without a figure; …06: display unknown; …07: it has no connector.
- * All but that one say that a display could be connected, as real ones do. */
+ * …08: its list grows by four processes with every call.
+ * All but …07 say that a display could be connected, as real ones do. */
 #include <string.h>
 #include <unistd.h>
 
@@ -74,18 +75,23 @@ int nvmlDeviceGetMemoryInfo(void *device, void *memory) {
     return 0;
 }
 
+static unsigned grown(void *device) {
+    static unsigned calls;
+    return number(device) == 8 ? 4 * calls++ : 0;
+}
+
 /* 40 others first: more than a first guess of the list's length has room for. */
 #define OTHERS 40
 #define FILL(type, list, count)                                                                                      \
     do {                                                                                                             \
-        unsigned room = *(count), all = OTHERS + (number(device) != 4);                                              \
+        unsigned room = *(count), all = OTHERS + (number(device) != 4) + grown(device);                              \
         *(count) = all;                                                                                              \
         if (room < all) return 7;                                                                                    \
         for (unsigned i = 0; i < all; i++)                                                                           \
-            ((type *)(list))[i] = (type){.pid = i < OTHERS ? 0x7fffff00u + i : (unsigned)getpid(),                   \
+            ((type *)(list))[i] = (type){.pid = i != OTHERS ? 0x7fffff00u + i : (unsigned)getpid(),                  \
                                          .used = number(device) == 5 ? ~0ULL                                         \
-                                                 : i < OTHERS        ? 7                                             \
-                                                                     : 123};                                                \
+                                                 : i != OTHERS       ? 7                                             \
+                                                                     : 123};                                               \
     } while (0)
 
 #if defined(FAKE_OLD)

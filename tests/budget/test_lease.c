@@ -3,9 +3,13 @@
 #include "helpers.h"
 #include "gpu/lease_impl.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -518,6 +522,80 @@ RF_TEST(lease, parts_of_parts) {
     puppet_kill(&top);
     RF_ASSERT_INT(survey(stage.dir).root_promised, 200000);
     puppet_end(&bottom);
+    stage_close(&stage);
+}
+
+/* A table has room for 1024 leases and parts. One more is refused, and the refusal leaves what is lent as it is. */
+RF_TEST(lease, more_parts_than_the_table_has_room_for) {
+    enum { MOST = 1024 };
+    static char parts[MOST][96];
+    struct stage stage;
+    struct rf_lease *lease;
+    char one_more[96] = "untouched";
+    int count = 0;
+    rf_status status = RF_OK;
+    stage_open(&stage);
+    RF_ASSERT_OK(try_open(&stage, "70%", &lease, NULL));
+    while (count < MOST && !(status = rf_lease_lend(lease, 1, parts[count], sizeof parts[count]))) count++;
+    RF_ASSERT_STATUS(status, RF_E_BUSY);
+    RF_ASSERT_INT(count, MOST - 1);
+    RF_ASSERT_CONTAINS(rf_error_text(), "all 1024 leases of");
+    RF_ASSERT_STATUS(rf_lease_lend(lease, 1, one_more, sizeof one_more), RF_E_BUSY);
+    RF_ASSERT_TEXT(one_more, "untouched");
+    uint64_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        RF_ASSERT_OK(rf_lease_reclaim(lease, parts[i], &bytes));
+        RF_ASSERT_INT(bytes, 1);
+    }
+    RF_ASSERT_OK(rf_lease_lend(lease, 700000, one_more, sizeof one_more)); /* the failures left nothing lent */
+    rf_lease_close(&lease);
+    stage_close(&stage);
+}
+
+static int descriptors(void) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    RF_ASSERT(folder != NULL);
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+/* A survey gives back the table that it opened. */
+RF_TEST(lease, a_survey_leaves_nothing_open) {
+    struct stage stage;
+    struct puppet other;
+    stage_open(&stage);
+    start(&stage, &other);
+    puppet_ask(&other, "open 30%%");
+    int before = descriptors();
+    RF_ASSERT_INT(survey(stage.dir).leases, 1);
+    RF_EXPECT_INT(descriptors(), before);
+    puppet_end(&other);
+    stage_close(&stage);
+}
+
+/* Whether this process has a view of the file system of its own, in which the boot's id cannot be read. */
+static bool hide_boot_id(void) {
+    return (unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/proc/sys/kernel/random", "tmpfs", 0, NULL) == 0;
+}
+
+/* Without the boot's id a lease still works, and its success leaves the thread's error text alone. */
+RF_TEST(lease, without_the_boots_id) {
+    struct stage stage;
+    struct rf_lease *lease = NULL;
+    struct rf_lease_terms terms;
+    if (!hide_boot_id()) RF_SKIP("no mount namespace: %s", strerror(errno));
+    RF_ASSERT(access("/proc/sys/kernel/random/boot_id", F_OK) != 0);
+    stage_open(&stage);
+    rf_fail(RF_E_INVALID, "an earlier failure");
+    RF_ASSERT_OK(try_open(&stage, "70%", &lease, &terms));
+    RF_EXPECT_TEXT(rf_error_text(), "an earlier failure");
+    RF_EXPECT_INT(terms.promised_bytes, 700000);
+    RF_EXPECT_INT(survey(stage.dir).mine, 1);
+    rf_lease_close(&lease);
     stage_close(&stage);
 }
 

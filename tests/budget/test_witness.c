@@ -196,9 +196,12 @@ RF_TEST(witness, fdinfo_counts_each_client_once) {
     RF_ASSERT_INT(bytes, (100 << 10) + (1 << 20));
     RF_ASSERT_OK(rf_witness_fdinfo(root, "0000:03:00.0", true, &bytes));
     RF_ASSERT_INT(bytes, (100 << 10) + (1 << 20) + (3 << 20) + 7);
+    write_file(root, "10", CLIENT("amdgpu", "0000:05:00.0", "15", "drm-memory-vram:\t2 GiB\n"));
+    RF_ASSERT_OK(rf_witness_fdinfo(root, "0000:05:00.0", false, &bytes));
+    RF_ASSERT_INT(bytes, UINT64_C(2) << 30);
     RF_ASSERT_STATUS(rf_witness_fdinfo("/nonexistent", "", false, &bytes), RF_E_UNSUPPORTED);
     RF_ASSERT_OK(rf_witness_fdinfo(root, "", false, &bytes));
-    RF_ASSERT_INT(bytes, (1000 << 10) + (1 << 20));
+    RF_ASSERT_INT(bytes, (1000 << 10) + (1 << 20) + (UINT64_C(2) << 30));
     remove_folder(root);
 }
 
@@ -262,6 +265,7 @@ RF_TEST(witness, nvml_by_uuid_and_by_address) {
     expect_nvml(FAKE_NVML, "", UUID("5"), 0, RF_NO); /* no figure */
     expect_nvml(FAKE_NVML, "", UUID("6"), 123, RF_UNKNOWN);
     expect_nvml(FAKE_NVML, "", UUID("7"), 123, RF_NO);
+    expect_nvml(FAKE_NVML, "", UUID("8"), 123, RF_UNKNOWN); /* a list that grows while it is asked for */
     expect_nvml(FAKE_NVML_OLD, "", UUID("0"), 123, RF_UNKNOWN);
     expect_nvml(FAKE_NVML_OLD, "0000:65:00.0", NULL, 123, RF_UNKNOWN);
     /* Every start was ended. */

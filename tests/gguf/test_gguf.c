@@ -245,6 +245,10 @@ RF_TEST(gguf, a_getter_says_what_is_wrong) {
     RF_ASSERT_STATUS(rf_gguf_get_int_array(gguf, "floats", &array), RF_E_SYNTAX);
     RF_ASSERT_STATUS(rf_gguf_get_int_array(gguf, "bools", &array), RF_E_SYNTAX);
     RF_ASSERT_STATUS(rf_gguf_get_float_array(gguf, "longs", &array), RF_E_SYNTAX);
+    RF_ASSERT_STATUS(rf_gguf_get_array(gguf, "absent", RF_GGUF_U8, &array), RF_E_NOT_FOUND);
+    RF_ASSERT_STATUS(rf_gguf_get_int_array(gguf, "absent", &array), RF_E_NOT_FOUND);
+    RF_ASSERT_STATUS(rf_gguf_get_float_array(gguf, "absent", &array), RF_E_NOT_FOUND);
+    RF_ASSERT_CONTAINS(rf_error_text(), "m: has no key \"absent\"");
     RF_ASSERT(u32 == 77 && u64 == 77 && i64 == 77 && f32 == 77 && !b && !string.text && !array.data);
     rf_gguf_close(&gguf);
     free(bytes);
@@ -407,6 +411,14 @@ RF_TEST(gguf, values_are_shown_safely) {
     RF_ASSERT_STATUS(rf_gguf_metadata_element(gguf, "tenth", 0, &value), RF_E_INVALID);
     RF_ASSERT_STATUS(rf_gguf_metadata_at(gguf, 8, &value), RF_E_INVALID);
     RF_ASSERT_STATUS(rf_gguf_metadata_find(gguf, "absent", &value), RF_E_NOT_FOUND);
+    /* The file may be changed while it is open: the second string's length then reaches past the array's end. */
+    struct rf_gguf_array array;
+    RF_ASSERT_OK(rf_gguf_get_array(gguf, "strings", RF_GGUF_STRING, &array));
+    unsigned char *second = (unsigned char *)bytes + (array.data - (const unsigned char *)bytes) + 8 + 3;
+    RF_ASSERT_INT(second[0], 4);
+    memset(second, 0xff, 8);
+    RF_ASSERT_OK(rf_gguf_metadata_find(gguf, "strings", &value));
+    RF_EXPECT_TEXT(value.shown, "[\"a\"b\"]");
     value.struct_size = 1;
     RF_ASSERT_STATUS(rf_gguf_metadata_at(gguf, 0, &value), RF_E_INVALID);
     rf_gguf_close(&gguf);

@@ -668,6 +668,9 @@ RF_TEST(gguf, refuses_what_is_no_file) {
     write_bytes(path, "", 0);
     RF_EXPECT_STATUS(rf_gguf_open(path, &gguf), RF_E_SYNTAX);
     RF_EXPECT_CONTAINS(rf_error_text(), "is empty");
+    write_bytes(path, "G", 1);
+    RF_EXPECT_STATUS(rf_gguf_open(path, &gguf), RF_E_SYNTAX);
+    RF_EXPECT(!strstr(rf_error_text(), "is empty"));
     RF_EXPECT_STATUS(rf_gguf_open(NULL, &gguf), RF_E_INVALID);
     RF_EXPECT_STATUS(rf_gguf_open_memory(NULL, 0, NULL, &gguf), RF_E_INVALID);
     RF_EXPECT(gguf == NULL);

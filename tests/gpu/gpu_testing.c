@@ -97,6 +97,8 @@ const char *gpu_folder(void) {
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[65536];
 
+void (*gpu_on_log)(const char *line);
+
 static void keep_line(void *user, enum rf_log_level level, const char *line) {
     (void)user, (void)level;
     pthread_mutex_lock(&log_mutex);
@@ -104,6 +106,7 @@ static void keep_line(void *user, enum rf_log_level level, const char *line) {
     snprintf(log_text + used, sizeof log_text - used, "%s\n", line);
     pthread_mutex_unlock(&log_mutex);
     RF_NOTE("log: %s", line);
+    if (gpu_on_log) gpu_on_log(line);
 }
 
 const char *gpu_log(void) {
@@ -265,6 +268,19 @@ void gpu_sim_set_desktop(uint64_t bytes) {
     void *symbol = sim_symbol("rfsim_set_desktop");
     memcpy(&set, &symbol, sizeof set);
     if (set) set(0, bytes);
+}
+void gpu_sim_set_current(int index) {
+    int (*set)(int) = NULL;
+    void *symbol = sim_symbol("hipSetDevice");
+    memcpy(&set, &symbol, sizeof set);
+    RF_ASSERT(set && set(index) == 0);
+}
+int gpu_sim_current(void) {
+    int (*get)(int *) = NULL, index = -1;
+    void *symbol = sim_symbol("hipGetDevice");
+    memcpy(&get, &symbol, sizeof get);
+    RF_ASSERT(get && get(&index) == 0);
+    return index;
 }
 void gpu_sim_release_hangs(void) {
     void (*release)(void) = NULL;

@@ -48,6 +48,8 @@ void gpu_demand_admission(void);
 void gpu_close(struct gpu *gpu); /* asserts that nothing leaked */
 rf_status gpu_try_open(struct gpu *gpu, const char *budget);
 const char *gpu_log(void); /* all log lines so far */
+/* Called with each log line, on the thread that logs it; NULL: nobody. */
+extern void (*gpu_on_log)(const char *line);
 
 struct rf_memory_info gpu_memory(struct gpu *gpu);
 struct rf_buffer *gpu_buffer(struct gpu *gpu, uint64_t bytes);
@@ -80,6 +82,9 @@ uint64_t gpu_sim_entry_calls(const char *entry); /* calls of one entry point, fo
 uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was no allocation */
 void gpu_sim_set_desktop(uint64_t bytes);        /* for device 0, once the driver is loaded */
 void gpu_sim_release_hangs(void);
+/* The driver's current device of this thread, as a caller sets it who uses the driver beside the library. */
+void gpu_sim_set_current(int index);
+int gpu_sim_current(void);
 
 int64_t gpu_now_ns(void);
 

@@ -178,6 +178,10 @@ RF_TEST(bad_input, launches_are_checked, .gpu = true) {
     RF_ASSERT_CONTAINS(rf_error_text(), "argument 1 is a struct without data");
     wrong[1] = rf_arg_struct(&count, 8);
     RF_ASSERT_OK(rf_queue_launch(gpu.queue, &bad));
+    wrong[1] = rf_arg_i64(64);
+    wrong[1].bytes = 4096; /* a value of more bytes than the union holds */
+    RF_ASSERT_STATUS(rf_queue_launch(gpu.queue, &bad), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "argument 1 has 4096 bytes, a value has at most 32");
     wrong[0] = rf_arg_buffer_at(buffer, 257);
     wrong[1] = rf_arg_i64(0);
     RF_EXPECT_STATUS(rf_queue_launch(gpu.queue, &bad), RF_E_INVALID);

@@ -17,6 +17,14 @@ RF_TEST(device, opens_shares_and_closes, .gpu = true) {
     struct rf_device *other = NULL;
     RF_EXPECT_STATUS(rf_device_open_checked(gpu.runtime, &params, &other), RF_E_INVALID);
     RF_ASSERT(other == NULL);
+    /* Kernel images come with the first to open it. */
+    static const struct rf_kernel_image image = {.target = "none", .data = "x", .bytes = 1};
+    params.budget = NULL;
+    params.images = &image;
+    params.image_count = 1;
+    RF_EXPECT_STATUS(rf_device_open_checked(gpu.runtime, &params, &other), RF_E_INVALID);
+    RF_ASSERT_CONTAINS(rf_error_text(), "kernel images can be given only by the first");
+    RF_ASSERT(other == NULL);
     RF_ASSERT_OK(rf_device_close(&again));
     RF_ASSERT(again == NULL);
     RF_ASSERT_OK(rf_device_status(gpu.device));
@@ -112,6 +120,134 @@ RF_TEST(device, chooses_by_index_name_and_display) {
     RF_EXPECT_STATUS(rf_device_choose(gpu.runtime, &choice, &index), RF_E_NO_DEVICE);
     choice.want = "";
     RF_EXPECT_STATUS(rf_device_choose(gpu.runtime, &choice, &index), RF_OK);
+    rf_runtime_destroy(&gpu.runtime);
+}
+
+/* A caller may use the driver beside the library: each call leaves the thread's current device as it was. */
+RF_TEST(device, calls_leave_the_callers_device_current) {
+    gpu_need_simulated("devices=2");
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL); /* device 0 */
+    struct rf_buffer *buffer = NULL, *view = NULL;
+    struct rf_pinned *pinned = NULL;
+    struct rf_queue *queue = NULL;
+    struct rf_event *event = NULL, *second = NULL;
+    struct rf_recording *recording = NULL;
+    const struct rf_kernel *kernel = NULL;
+    RF_PARAMS(struct rf_buffer_params, params);
+    RF_PARAMS(struct rf_memory_info, memory);
+    char text[16] = "", spec[128];
+    bool yes = false;
+    uint64_t bytes = 0;
+    int64_t elapsed = 0;
+    params.bytes = 4096;
+    params.direct = true;
+    gpu_sim_set_current(1);
+#define STAYS(call)                                                                                                  \
+    do {                                                                                                             \
+        RF_TRACE("%s", #call);                                                                                       \
+        RF_ASSERT_OK(call);                                                                                          \
+        RF_EXPECT_INT(gpu_sim_current(), 1);                                                                         \
+        gpu_sim_set_current(1);                                                                                      \
+    } while (0)
+    STAYS(rf_queue_create(gpu.device, NULL, &queue));
+    STAYS(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    STAYS(rf_buffer_view(buffer, 0, 64, &view));
+    STAYS(rf_pinned_create(gpu.device, 4096, &pinned));
+    STAYS(rf_event_create(gpu.device, true, &event));
+    STAYS(rf_event_create(gpu.device, true, &second));
+    STAYS(rf_kernel_find(gpu.device, "increment", &kernel));
+    STAYS(rf_fill(queue, buffer, 0, 4096, 0));
+    STAYS(rf_event_record(event, queue));
+    STAYS(GPU_LAUNCH(queue, kernel, 16, rf_arg_buffer(buffer), rf_arg_i64(16)));
+    STAYS(rf_event_record(second, queue));
+    STAYS(rf_queue_after(gpu.queue, queue));
+    STAYS(rf_queue_after_event(gpu.queue, event));
+    STAYS(rf_upload_async(queue, buffer, 0, pinned, 0, 4096));
+    STAYS(rf_download_async(queue, pinned, 0, buffer, 0, 4096));
+    STAYS(rf_copy_to_device_safe(queue, buffer, 0, text, sizeof text));
+    STAYS(rf_copy_from_device_safe(queue, text, buffer, 0, sizeof text));
+    STAYS(rf_queue_idle(queue, &yes));
+    STAYS(rf_queue_wait(queue, RF_TIMEOUT_DEFAULT));
+    STAYS(rf_event_wait(second, RF_TIMEOUT_DEFAULT));
+    STAYS(rf_event_done(second, &yes));
+    STAYS(rf_event_elapsed(event, second, &elapsed));
+    STAYS(rf_queue_record_begin(queue, "some"));
+    STAYS(rf_fill(queue, buffer, 0, 16, 1));
+    STAYS(rf_queue_record_end(queue, &recording));
+    STAYS(rf_recording_run(queue, recording));
+    STAYS(rf_recording_destroy(&recording));
+    STAYS(rf_device_memory_info(gpu.device, &memory));
+    STAYS(rf_can_allocate(gpu.device, 4096, &yes));
+    STAYS(rf_safe_alloc_size(gpu.device, &bytes));
+    STAYS(rf_device_lend(gpu.device, MIB, spec, sizeof spec));
+    STAYS(rf_device_reclaim(gpu.device, spec));
+    STAYS(rf_device_set_budget(gpu.device, "50%"));
+    STAYS(rf_device_check_guards(gpu.device, RF_TIMEOUT_DEFAULT));
+    STAYS(rf_event_destroy(&event));
+    STAYS(rf_event_destroy(&second));
+    STAYS(rf_pinned_destroy(&pinned));
+    STAYS(rf_buffer_destroy(&view));
+    STAYS(rf_buffer_destroy(&buffer));
+    STAYS(rf_queue_destroy(&queue));
+    STAYS(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    STAYS(rf_queue_destroy(&gpu.queue));
+    STAYS(rf_device_close(&gpu.device));
+    rf_runtime_destroy(&gpu.runtime);
+#undef STAYS
+}
+
+extern const struct rf_kernel_image test_images[]; /* the test kernels, for each target */
+extern const size_t test_image_count;
+
+/* Of the images of a group one is loaded, wherever they are in the list. */
+RF_TEST(device, images_of_a_group_in_any_order) {
+    enum { MOST = 32 };
+    struct rf_kernel_image images[MOST];
+    int groups[MOST];
+    size_t count = 0;
+    gpu_need_simulated("");
+    RF_ASSERT(3 * test_image_count <= MOST);
+    for (int group = 7; group <= 9; group++) /* 7: without kernels; 8 and 9 are the same group */
+        for (size_t i = 0; i < test_image_count; i++, count++) {
+            images[count] = test_images[i];
+            if (group == 7) images[count].kernel_count = 0;
+            groups[count] = group == 7 ? 7 : 8;
+        }
+    struct gpu gpu = {0};
+    const struct rf_kernel *kernel = NULL;
+    gpu_make_runtime(&gpu, NULL);
+    RF_PARAMS(struct rf_device_params, params);
+    params.images = images;
+    params.image_groups = groups;
+    params.image_count = count;
+    params.modules = "fill";
+    RF_ASSERT_OK(rf_device_open_checked(gpu.runtime, &params, &gpu.device));
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipModuleLoadData"), 2);
+    RF_ASSERT_OK(rf_kernel_find(gpu.device, "increment", &kernel));
+    /* A name that is nearly one's: the closest by edits is named. */
+    RF_EXPECT_STATUS(rf_kernel_find(gpu.device, "missing_bar", &kernel), RF_E_NOT_FOUND);
+    RF_EXPECT_CONTAINS(rf_error_text(), "'missing_barrier'");
+    RF_ASSERT_OK(rf_device_close(&gpu.device));
+    rf_runtime_destroy(&gpu.runtime);
+}
+
+/* A device that is named but cannot be used: the refusal says why, and no other device takes its place. */
+RF_TEST(device, a_named_one_that_cannot_be_used) {
+    gpu_need_simulated("devices=2,gpu1.name=Strange One,fault=hipDeviceTotalMem:2:1");
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, NULL);
+    RF_PARAMS(struct rf_device_choice, choice);
+    int index = -1;
+    for (int by_name = 0; by_name < 2; by_name++) {
+        choice.want = by_name ? "strange" : "1";
+        RF_EXPECT_STATUS(rf_device_choose(gpu.runtime, &choice, &index), RF_E_NO_DEVICE);
+        RF_ASSERT_CONTAINS(rf_error_text(), "device 1 (Strange One) cannot be used: ");
+        RF_EXPECT_INT(index, -1);
+    }
+    choice.want = "auto";
+    RF_ASSERT_OK(rf_device_choose(gpu.runtime, &choice, &index));
+    RF_EXPECT_INT(index, 0);
     rf_runtime_destroy(&gpu.runtime);
 }
 
@@ -263,6 +399,52 @@ RF_TEST(queue, events_time_and_order, .gpu = true) {
     RF_ASSERT_OK(rf_event_destroy(&start));
     RF_ASSERT_OK(rf_event_destroy(&end));
     RF_ASSERT_OK(rf_queue_destroy(&second));
+    gpu_close(&gpu);
+}
+
+/* A driver that cannot tell the time between two events: the caller hears so and gets no figure. */
+RF_TEST(queue, a_time_that_the_driver_does_not_tell) {
+    gpu_need_simulated("fault=hipEventElapsedTime:1:801");
+    struct gpu gpu = {.modules = "fill"};
+    struct rf_event *events[2] = {NULL, NULL};
+    int64_t elapsed = -7;
+    gpu_open(&gpu, NULL);
+    for (int i = 0; i < 2; i++) {
+        RF_ASSERT_OK(rf_event_create(gpu.device, true, &events[i]));
+        RF_ASSERT_OK(rf_event_record(events[i], gpu.queue));
+        RF_ASSERT_OK(rf_event_wait(events[i], RF_TIMEOUT_DEFAULT));
+    }
+    RF_EXPECT(rf_event_elapsed(events[0], events[1], &elapsed) != RF_OK);
+    RF_ASSERT_CONTAINS(rf_error_text(), "event_elapsed");
+    RF_EXPECT_INT(elapsed, -7);
+    RF_ASSERT_OK(rf_event_elapsed(events[0], events[1], &elapsed));
+    RF_EXPECT(elapsed >= 0);
+    for (int i = 0; i < 2; i++) RF_ASSERT_OK(rf_event_destroy(&events[i]));
+    gpu_close(&gpu);
+}
+
+/* Behind unfinished work only some submissions are followed by a mark, because a mark costs a driver call. */
+RF_TEST(queue, marks_are_far_apart_behind_unfinished_work) {
+    enum { COUNT = 400 };
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    struct gpu_hold hold;
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    gpu_hold_prepare(&gpu, &hold);
+    for (int i = 0; i < 20; i++) RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT)); /* so that the ring of marks does not begin at 0 */
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
+    uint64_t before = gpu_sim_entry_calls("hipEventRecord");
+    for (int i = 0; i < COUNT; i++) RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 8, 1));
+    uint64_t marks = gpu_sim_entry_calls("hipEventRecord") - before;
+    RF_NOTE("%llu marks", (unsigned long long)marks);
+    /* One for each of the first few, then ever fewer, and one for 16 submissions from the 64th on. */
+    RF_EXPECT(marks >= COUNT / 16 && marks <= 40);
+    gpu_hold_end(&gpu, &hold);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    gpu_hold_finish(&hold);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     gpu_close(&gpu);
 }
 

@@ -100,6 +100,31 @@ RF_TEST(invariants, of_the_ledger, .tags = "sim") {
     empty(&filled);
 }
 
+/* The gate keeps everybody's work out, so it is not held for work that does not end: rf_quiet_enter gives up long
+ * before its deadline. How long it held the gate shows in how often it looked meanwhile, at most every 20 us; a
+ * loaded machine only looks less often. */
+RF_TEST(invariants, of_the_gate, .tags = "sim") {
+    gpu_need_simulated("");
+    struct gpu gpu = {0};
+    struct gpu_hold hold;
+    gpu_open(&gpu, NULL);
+    gpu_hold_prepare(&gpu, &hold);
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
+    struct rf_device *device = gpu.device;
+    uint64_t looked = gpu_sim_entry_calls("hipEventQuery");
+    pthread_mutex_lock(&device->memory_mutex);
+    RF_EXPECT_STATUS(rf_quiet_enter(device, rf_deadline_after(RF_MS(20000))), RF_E_BUSY);
+    pthread_mutex_unlock(&device->memory_mutex);
+    looked = gpu_sim_entry_calls("hipEventQuery") - looked;
+    RF_NOTE("%llu looks", (unsigned long long)looked);
+    RF_EXPECT(looked > 0 && looked <= 200);
+    RF_EXPECT(!atomic_load(&device->gate_closed));
+    gpu_hold_end(&gpu, &hold);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    gpu_hold_finish(&hold);
+    gpu_close(&gpu);
+}
+
 RF_TEST(invariants, of_a_timeline, .tags = "sim") {
     NEED_CHECKS();
     struct gpu gpu = {0};

@@ -91,6 +91,39 @@ RF_TEST(loading, waits_for_running_work_by_the_deadline) {
     gpu_close(&gpu);
 }
 
+struct stuck_load {
+    struct gpu *gpu;
+    rf_status status;
+};
+static void *load_softmax(void *user) {
+    struct stuck_load *load = user;
+    const struct rf_kernel *kernel;
+    load->status = rf_kernel_find(load->gpu->device, "softmax_f32", &kernel);
+    return NULL;
+}
+
+/* One thread loads at a time. Another one's turn comes by its deadline, or it is told why not. */
+RF_TEST(loading, waits_for_another_thread_by_the_deadline) {
+    gpu_need_simulated("fault=hipModuleLoadData:2:hang"); /* the first is of the test's own image */
+    struct gpu gpu = {0};
+    struct stuck_load load = {&gpu, RF_OK};
+    pthread_t thread;
+    const struct rf_kernel *kernel;
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_TIMEOUT_MS=300", NULL});
+    gpu_open(&gpu, NULL);
+    RF_ASSERT_INT(gpu_sim_entry_calls("hipModuleLoadData"), 1);
+    RF_ASSERT_INT(pthread_create(&thread, NULL, load_softmax, &load), 0);
+    while (gpu_sim_entry_calls("hipModuleLoadData") < 2) sched_yield();
+    RF_EXPECT_STATUS(rf_kernel_find(gpu.device, "add_f32", &kernel), RF_E_TIMEOUT);
+    RF_EXPECT_CONTAINS(rf_error_text(), "another thread is loading kernels");
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipModuleLoadData"), 2);
+    gpu_sim_release_hangs();
+    RF_ASSERT_INT(pthread_join(thread, NULL), 0);
+    RF_EXPECT_OK(load.status);
+    RF_ASSERT_OK(rf_kernel_find(gpu.device, "add_f32", &kernel));
+    gpu_close(&gpu);
+}
+
 /* A launch inside a recording may be the first of its kernel. */
 RF_TEST(loading, inside_a_recording) {
     gpu_need_simulated("");

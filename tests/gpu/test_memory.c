@@ -1,9 +1,12 @@
 /* Budget, floor, pool and ledger: what is granted, what is refused, and that the ledger agrees with the driver. */
 #include "gpu_testing.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Allocates until an allocation is refused; returns how much was granted. */
@@ -296,6 +299,21 @@ RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
     gpu_open(&parent, "2GiB");
     RF_ASSERT_OK(rf_device_lend(parent.device, GIB, spec, sizeof spec));
     RF_EXPECT_INT(gpu_memory(&parent).lent_bytes, GIB);
+    /* What is lent counts as held: it cannot be allocated, promised or lent a second time. */
+    struct rf_memory_info lender = gpu_memory(&parent);
+    uint64_t rest = lender.budget_bytes - lender.held_bytes - GIB, most = 0;
+    char second[128];
+    bool yes = true;
+    RF_PARAMS(struct rf_buffer_params, wanted);
+    struct rf_buffer *buffer = NULL;
+    wanted.bytes = rest + 2 * MIB;
+    wanted.direct = true;
+    RF_EXPECT_STATUS(rf_buffer_create_safe(parent.device, &wanted, &buffer), RF_E_BUDGET);
+    RF_ASSERT_OK(rf_can_allocate(parent.device, wanted.bytes, &yes));
+    RF_EXPECT(!yes);
+    RF_ASSERT_OK(rf_safe_alloc_size(parent.device, &most));
+    RF_EXPECT(most <= rest && lender.available_bytes <= rest);
+    RF_EXPECT_STATUS(rf_device_lend(parent.device, rest + 1, second, sizeof second), RF_E_BUDGET);
     gpu_make_runtime(&child, NULL);
     RF_ASSERT_OK(gpu_try_open(&child, spec));
     RF_EXPECT_INT(gpu_memory(&child).budget_bytes, GIB);
@@ -314,6 +332,8 @@ RF_TEST(budget, a_lent_part_serves_a_child, .gpu = true) {
     rf_runtime_destroy(&child.runtime);
     RF_ASSERT_OK(rf_device_reclaim(parent.device, spec));
     RF_EXPECT_INT(gpu_memory(&parent).lent_bytes, 0);
+    RF_ASSERT_OK(rf_buffer_create_safe(parent.device, &wanted, &buffer)); /* what came back can be allocated */
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     RF_EXPECT_STATUS(rf_device_lend(parent.device, 64 * GIB * 64, spec, sizeof spec), RF_E_BUDGET);
     gpu_close(&parent);
 }
@@ -362,8 +382,12 @@ RF_TEST(pool, idle_memory_makes_room_for_what_is_asked, .gpu = true) {
     struct rf_buffer *some[12];
     for (int i = 0; i < 12; i++) some[i] = gpu_buffer(&gpu, half);
     for (int i = 0; i < 12; i++) RF_ASSERT_OK(rf_buffer_destroy(&some[i]));
-    RF_EXPECT(gpu_memory(&gpu).pool_bytes > 0);
-    struct rf_buffer *large = gpu_buffer(&gpu, half * 14);
+    info = gpu_memory(&gpu);
+    RF_ASSERT(info.pool_bytes >= 16 * MIB);
+    /* More than the budget has beside what the pool keeps. */
+    uint64_t large_bytes = info.budget_bytes - info.held_bytes + info.pool_bytes / 2;
+    struct rf_buffer *large = gpu_buffer(&gpu, large_bytes);
+    RF_EXPECT_INT(gpu_memory(&gpu).pool_bytes, 0);
     RF_ASSERT_OK(rf_buffer_destroy(&large));
     gpu_close(&gpu);
 }
@@ -419,6 +443,84 @@ RF_TEST(pool, is_trimmed_when_a_desktop_takes_the_floor) {
     RF_EXPECT(info.free_bytes < info.floor_bytes);
     RF_EXPECT_INT(info.pool_bytes, 0);
     RF_EXPECT_INT(gpu_sim_device_bytes(), 0);
+    gpu_close(&gpu);
+}
+
+/* Memory that the driver does not take back stays in the books: it is held, and called abandoned. */
+RF_TEST(ledger, memory_that_cannot_be_given_back_stays_held) {
+    gpu_need_simulated("vram=4GiB,context=0,fault=hipFree:1:801");
+    struct gpu gpu = {.modules = "fill"};
+    gpu_open(&gpu, "1GiB");
+    RF_ASSERT_INT(gpu_sim_entry_calls("hipFree"), 0);
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 512 * MIB;
+    params.direct = true;
+    struct rf_buffer *buffer = NULL, *second = NULL;
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    uint64_t held = gpu_memory(&gpu).held_bytes;
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_device_trim(gpu.device, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_INT(gpu_sim_entry_calls("hipFree"), 1);
+    struct rf_memory_info info = gpu_memory(&gpu);
+    RF_EXPECT_INT(info.held_bytes, held);
+    RF_EXPECT_INT(info.abandoned_bytes, 512 * MIB);
+    RF_EXPECT_INT(info.used_bytes, 0);
+    RF_EXPECT_INT(gpu_sim_device_bytes(), 512 * MIB);
+    RF_ASSERT_CONTAINS(gpu_log(), "could not be given back");
+    /* The budget has no room for it a second time. */
+    params.bytes = 600 * MIB;
+    RF_EXPECT_STATUS(rf_buffer_create_safe(gpu.device, &params, &second), RF_E_BUDGET);
+    RF_ASSERT_OK(rf_queue_destroy(&gpu.queue));
+    (void)rf_device_close(&gpu.device);
+    rf_runtime_destroy(&gpu.runtime);
+}
+
+/* Locks the first byte of each file in a folder until this process ends, as a process does that decides on a lease.
+ */
+static bool lock_every_file(const char *folder) {
+    struct dirent *entry;
+    int count = 0;
+    DIR *list = opendir(folder);
+    while (list && (entry = readdir(list))) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+        int fd = openat(dirfd(list), entry->d_name, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && fcntl(fd, F_SETLK, &lock) == 0) count++;
+    }
+    return count > 0;
+}
+
+/* No memory is granted while somebody else of this user decides on the same free bytes. */
+RF_TEST(budget, a_grant_waits_for_the_lock_of_the_leases) {
+    char option[700];
+    gpu_need_simulated("vram=4GiB,context=0");
+    snprintf(option, sizeof option, "RF_LEASE_DIR=%s/leases", gpu_folder());
+    struct gpu gpu = {.modules = "fill"};
+    gpu_make_runtime(&gpu, (const char *const[]){option, "RF_TIMEOUT_MS=1000", NULL});
+    gpu_open(&gpu, "1GiB");
+    int decide[2], done[2];
+    char byte = 0;
+    RF_ASSERT(pipe(decide) == 0 && pipe(done) == 0);
+    pid_t child = fork();
+    RF_ASSERT(child >= 0);
+    if (!child) {
+        close(done[1]);
+        byte = lock_every_file(option + strlen("RF_LEASE_DIR=")) ? 'y' : 'n';
+        _exit(write(decide[1], &byte, 1) == 1 && read(done[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    close(done[0]);
+    RF_ASSERT_INT(read(decide[0], &byte, 1), 1);
+    RF_ASSERT_INT(byte, 'y');
+    RF_PARAMS(struct rf_buffer_params, params);
+    params.bytes = 4 * MIB;
+    params.direct = true;
+    struct rf_buffer *buffer = NULL;
+    uint64_t calls = gpu_sim_entry_calls("hipMalloc");
+    RF_EXPECT_STATUS(rf_buffer_create_safe(gpu.device, &params, &buffer), RF_E_BUSY);
+    RF_EXPECT_INT(gpu_sim_entry_calls("hipMalloc"), calls);
+    close(done[1]);
+    RF_ASSERT_INT(waitpid(child, NULL, 0), child);
+    RF_ASSERT_OK(rf_buffer_create_safe(gpu.device, &params, &buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
     gpu_close(&gpu);
 }
 

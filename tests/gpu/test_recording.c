@@ -168,9 +168,14 @@ RF_TEST(recording, refuses_what_cannot_be_recorded, .gpu = true) {
     RF_ASSERT_CONTAINS(rf_error_text(), "do not lie within the buffer");
     RF_ASSERT_CONTAINS(rf_error_text(), "with a hole");
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
-    /* A queue may be destroyed while it records. */
+    /* A queue may be destroyed while it records; what the recording kept is released. */
+    buffer = gpu_buffer(&gpu, 4096);
     RF_ASSERT_OK(rf_queue_record_begin(other, NULL));
+    RF_ASSERT_OK(rf_fill(other, buffer, 0, 8, 0));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_EXPECT(gpu_memory(&gpu).used_bytes > 0);
     RF_ASSERT_OK(rf_queue_destroy(&other));
+    RF_EXPECT_INT(gpu_memory(&gpu).used_bytes, 0);
     gpu_close(&gpu);
 }
 

@@ -5,6 +5,8 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +148,114 @@ static int wanted_rounds(void) {
 RF_TEST(stress, sixty_four_threads_with_their_own_queues, .gpu = true, .timeout_ms = 1800000, .tags = "stress") {
     if (gpu_simulated()) gpu_set_sim("delay=5/20us");
     stress(wanted_rounds());
+}
+
+/* One thread submits and another looks at the same queue, turn by turn. The turns order nothing between the threads,
+ * so thread sanitizer sees what the queue itself orders. The work does not end meanwhile: most submissions then have
+ * no mark, which would be a driver call, and the simulated driver's lock would order the threads, too. */
+struct turns {
+    struct rf_queue *queue;
+    atomic_int submitted, looked;
+};
+enum { TURNS = 100 };
+static void wait_for_turn(atomic_int *turn, int value) {
+    while (atomic_load_explicit(turn, memory_order_relaxed) < value) sched_yield();
+}
+static void *look_in_turn(void *user) {
+    struct turns *turns = user;
+    for (int i = 1; i <= TURNS; i++) {
+        bool idle = true;
+        wait_for_turn(&turns->submitted, i);
+        RF_ASSERT_OK(rf_queue_idle(turns->queue, &idle));
+        RF_EXPECT(!idle);
+        atomic_store_explicit(&turns->looked, i, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+RF_TEST(stress, a_queue_that_another_thread_looks_at, .gpu = true) {
+    struct gpu gpu = {.modules = "fill"};
+    struct gpu_hold hold;
+    pthread_t thread;
+    gpu_open(&gpu, NULL);
+    struct turns turns = {.queue = gpu.queue};
+    struct rf_buffer *buffer = gpu_buffer(&gpu, 4096);
+    gpu_hold_prepare(&gpu, &hold);
+    RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
+    RF_ASSERT_INT(pthread_create(&thread, NULL, look_in_turn, &turns), 0);
+    for (int i = 1; i <= TURNS; i++) {
+        RF_ASSERT_OK(rf_fill(gpu.queue, buffer, 0, 4096, 1));
+        atomic_store_explicit(&turns.submitted, i, memory_order_relaxed);
+        wait_for_turn(&turns.looked, i);
+    }
+    RF_ASSERT_INT(pthread_join(thread, NULL), 0);
+    gpu_hold_end(&gpu, &hold);
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    gpu_hold_finish(&hold);
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* A queue that one thread fills and another waits for, while queues come and go and the pool is trimmed. Each goes
+ * on until all have done their rounds, so that they meet. The counters order nothing between the threads. */
+enum { LOOKER, MAKER, TRIMMER, SHARERS, ROUNDS = 1500 };
+struct shared_queue {
+    struct gpu *gpu;
+    struct rf_buffer *buffer;
+    atomic_int rounds[SHARERS];
+    atomic_bool stop;
+};
+static bool goes_on(struct shared_queue *shared, int which) {
+    atomic_fetch_add_explicit(&shared->rounds[which], 1, memory_order_relaxed);
+    return !atomic_load_explicit(&shared->stop, memory_order_relaxed);
+}
+static void *look_at_it(void *user) {
+    struct shared_queue *shared = user;
+    while (goes_on(shared, LOOKER)) {
+        bool idle;
+        RF_ASSERT_OK(rf_queue_idle(shared->gpu->queue, &idle));
+        RF_ASSERT_OK(rf_queue_wait(shared->gpu->queue, RF_TIMEOUT_DEFAULT));
+    }
+    return NULL;
+}
+static void *make_queues(void *user) {
+    struct shared_queue *shared = user;
+    while (goes_on(shared, MAKER)) {
+        struct rf_queue *queue = NULL;
+        RF_ASSERT_OK(rf_queue_create(shared->gpu->device, NULL, &queue));
+        RF_ASSERT_OK(rf_queue_destroy(&queue));
+    }
+    return NULL;
+}
+static void *trim(void *user) {
+    struct shared_queue *shared = user;
+    while (goes_on(shared, TRIMMER)) {
+        rf_status status = rf_device_trim(shared->gpu->device, RF_MS(20));
+        RF_ASSERT(status == RF_OK || status == RF_E_TIMEOUT);
+    }
+    return NULL;
+}
+
+RF_TEST(stress, a_queue_that_threads_share, .gpu = true) {
+    static void *(*const sharers[SHARERS])(void *) = {look_at_it, make_queues, trim};
+    struct gpu gpu = {.modules = "fill"};
+    pthread_t threads[SHARERS];
+    unsigned char value = 0, last = 0;
+    gpu_open(&gpu, NULL);
+    struct shared_queue shared = {.gpu = &gpu, .buffer = gpu_buffer(&gpu, 4096)};
+    for (int i = 0; i < SHARERS; i++) RF_ASSERT_INT(pthread_create(&threads[i], NULL, sharers[i], &shared), 0);
+    for (bool all = false; !all;) {
+        RF_ASSERT_OK(rf_fill(gpu.queue, shared.buffer, 0, 4096, ++value));
+        all = true;
+        for (int i = 0; i < SHARERS; i++)
+            all &= atomic_load_explicit(&shared.rounds[i], memory_order_relaxed) >= ROUNDS;
+    }
+    atomic_store_explicit(&shared.stop, true, memory_order_relaxed);
+    for (int i = 0; i < SHARERS; i++) RF_ASSERT_INT(pthread_join(threads[i], NULL), 0);
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, &last, shared.buffer, 4095, 1));
+    RF_EXPECT_INT(last, value);
+    RF_ASSERT_OK(rf_buffer_destroy(&shared.buffer));
+    gpu_close(&gpu);
 }
 
 /* Without ordering between queues the reader has a race; with ordering it never has. */

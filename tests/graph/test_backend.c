@@ -91,6 +91,12 @@ RF_TEST_LABELLED_CASES(backend, arenas, struct kind, kinds, .gpu = true) {
     RF_ASSERT_OK(s.table->arena_destroy(s.backend, &a));
     RF_ASSERT_OK(s.table->arena_destroy(s.backend, &empty));
     RF_ASSERT_OK(s.table->arena_destroy(s.backend, &b));
+    /* An arena goes back to the driver, not into the pool: the next plan needs another size. */
+    if (s.backend->device) {
+        RF_PARAMS(struct rf_memory_info, info);
+        RF_ASSERT_OK(rf_device_memory_info(s.backend->device, &info));
+        RF_EXPECT_UINT(info.pool_bytes, 0);
+    }
     subject_close(&s);
 }
 

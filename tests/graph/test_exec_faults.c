@@ -359,6 +359,20 @@ RF_TEST(exec_faults, a_deadline_is_kept, .timeout_ms = 600000) {
     exec_close(&gpus);
 }
 
+/* A run on the CPU alone has a deadline too: it is looked at before each node. */
+RF_TEST(exec_faults, a_deadline_is_kept_on_the_cpu) {
+    struct rf_graph *graph = short_graph();
+    struct rf_executor_params params = exec_params(graph, NULL);
+    struct rf_executor *executor = NULL;
+    params.timeout_ns = 1; /* over before the last node begins */
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_ASSERT_OK(exec_write(executor, graph, 5));
+    RF_EXPECT_STATUS(rf_executor_run(executor), RF_E_TIMEOUT);
+    RF_EXPECT_CONTAINS(rf_error_text(), "graph 'short': the deadline passed before node '");
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+}
+
 /* ---- many threads, one device ---- */
 
 enum { THREADS = 16 };

@@ -272,6 +272,16 @@ RF_TEST(executor, a_trace_has_every_node, .gpu = true) {
         for (const char *at = text; (at = strstr(at, name)); at++) seen++;
         RF_EXPECT_INT(seen, 2);
     }
+    /* A place's events are on a thread that has the place's name. */
+    for (int p = 0; p < 2; p++) {
+        char line[256];
+        snprintf(line, sizeof line, "\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s", p,
+                 p ? "CPU" : "");
+        RF_EXPECT_CONTAINS(text, line);
+        const char *name = strstr(text, line);
+        RF_EXPECT(name && name[strlen(line)] != '"');
+    }
+    RF_EXPECT(strstr(text, "\"args\":{\"name\":\"\"}") == NULL);
     params.trace_path = "/nowhere/trace.json";
     RF_EXPECT_STATUS(exec_run(&params, 4, 1, &got), RF_E_IO);
     rf_graph_destroy(&graph);

@@ -247,8 +247,14 @@ RF_TEST(graph, dot_is_quoted) {
     struct rf_graph *graph = graph_new("a \"quoted\" \\ name");
     rf_tensor_id x = GRAPH_TENSOR(graph, "x\"y", RF_ROLE_INPUT, 4);
     GRAPH_NODE(graph, "n", "scale", F0(1), x, GRAPH_TENSOR(graph, "out", RF_ROLE_RESULT, 4));
+    rf_tensor_id w = GRAPH_CONSTANT(graph, "w", 1, 4);
+    GRAPH_NODE(graph, "m", "scale", F0(2), w, GRAPH_TENSOR(graph, "scaled", RF_ROLE_RESULT, 4));
     RF_ASSERT_OK(rf_graph_finish(graph));
     char *text = graph_text(graph, RF_GRAPH_DOT);
+    /* Inputs are solid, constants dashed, results bold. */
+    RF_ASSERT_CONTAINS(text, "t1 [shape=box,style=solid,label=\"x");
+    RF_ASSERT_CONTAINS(text, "t2 [shape=box,style=bold,label=\"out");
+    RF_ASSERT_CONTAINS(text, "t3 [shape=box,style=dashed,label=\"w");
     RF_ASSERT_CONTAINS(text, "digraph \"a \\\"quoted\\\" \\\\ name\" {");
     RF_ASSERT_CONTAINS(text, "t1 -> n1 [label=\"x\\\"y\"];");
     RF_ASSERT_CONTAINS(text, "n1 -> t2;");

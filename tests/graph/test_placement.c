@@ -350,6 +350,85 @@ RF_TEST(placement, devices_get_their_work_ahead_of_the_cpu, .gpu = true) {
     exec_close(&gpus);
 }
 
+/* A chain of products whose weights do not all fit; its nodes' places as letters, d for the device and c for the CPU.
+ * between: there is a node without weights between two products. */
+enum { PRODUCTS = 6, CHAIN_MAX = 2 * PRODUCTS };
+static void place_chain(struct exec_gpus *gpus, bool between, uint64_t fit, char where[CHAIN_MAX + 1]) {
+    enum { WIDTH = 1024 };
+    struct rf_graph *graph = graph_new("chain");
+    rf_tensor_id x = GRAPH_TENSOR(graph, "x", RF_ROLE_INPUT, 2, WIDTH);
+    for (int i = 0; i < PRODUCTS; i++) {
+        char name[16];
+        if (between || !i) { /* so that the first product's input is made by a node, too */
+            rf_tensor_id scaled = GRAPH_VALUE(graph, 2, WIDTH);
+            GRAPH_NODE(graph, NULL, "scale", F0(0.5), x, scaled);
+            x = scaled;
+        }
+        snprintf(name, sizeof name, "w%d", i);
+        rf_tensor_id w = GRAPH_CONSTANT(graph, name, (uint64_t)i, WIDTH, WIDTH), y = GRAPH_VALUE(graph, 2, WIDTH);
+        GRAPH_NODE(graph, NULL, "matmul", NONE, x, w, 0, 0, y);
+        x = y;
+    }
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_executor_params params = exec_params(graph, gpus);
+    struct rf_executor *executor = NULL;
+    struct rf_plan *plan = NULL;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    /* The same places, with the rates of a card: the simulated one counts as slower than the CPU. */
+    struct rf_plan_place places[2] = {executor->assembly.plan->places[0], executor->assembly.plan->places[1]};
+    places[0].bytes_per_ns = 1000;
+    places[0].flops_per_ns = 50000;
+    places[0].link_bytes_per_ns = 20;
+    places[0].launch_ns = 500;
+    places[0].limit = fit * 4 * MIB + 2 * MIB;
+    RF_ASSERT_OK(rf_plan_create(&(struct rf_plan_params){.graph = graph, .places = places, .place_count = 2}, &plan));
+    uint64_t on_device = 0;
+    RF_ASSERT(graph->node_count <= CHAIN_MAX);
+    for (size_t s = 0; s < graph->node_count; s++) {
+        where[s] = plan->node_place[s] ? 'c' : 'd';
+        on_device += !plan->node_place[s] && !strcmp(graph->nodes[s].op->name, "matmul");
+    }
+    where[graph->node_count] = 0;
+    RF_NOTE("room for %llu: %s", (unsigned long long)fit, where);
+    RF_EXPECT_UINT(on_device, fit);
+    rf_plan_destroy(&plan);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    RF_ASSERT_OK(rf_device_trim(gpus->devices[0], RF_TIMEOUT_DEFAULT));
+    rf_graph_destroy(&graph);
+}
+
+/* Moving a node to the CPU makes it cheaper to move its neighbours: what is spilled is one piece, with one copy. */
+RF_TEST(placement, what_is_spilled_stays_together, .gpu = true) {
+    struct exec_gpus gpus = {0};
+    char where[CHAIN_MAX + 1];
+    exec_open(&gpus, 1, "", NULL, NULL);
+    for (uint64_t fit = 1; fit < PRODUCTS; fit++) {
+        int changes = 0;
+        place_chain(&gpus, false, fit, where);
+        for (size_t s = 1; where[s]; s++) changes += where[s] != where[s - 1];
+        RF_EXPECT_INT(changes, 1);
+    }
+    exec_close(&gpus);
+}
+
+/* A node that has no weights follows its neighbours to the CPU, although moving it saves the device nothing. */
+RF_TEST(placement, nodes_follow_their_neighbours, .gpu = true) {
+    struct exec_gpus gpus = {0};
+    int seen = 0;
+    char where[CHAIN_MAX + 1];
+    exec_open(&gpus, 1, "", NULL, NULL);
+    for (uint64_t fit = 1; fit < PRODUCTS; fit++) {
+        place_chain(&gpus, true, fit, where);
+        for (size_t s = 2; where[s] && where[s + 1]; s += 2) { /* the products are the odd ones */
+            if (where[s - 1] != 'c' || where[s + 1] != 'c') continue;
+            RF_EXPECT_INT(where[s], 'c');
+            seen++;
+        }
+    }
+    RF_EXPECT(seen >= 4);
+    exec_close(&gpus);
+}
+
 RF_TEST(placement, plans_can_be_read, .gpu = true) {
     struct exec_gpus gpus = {0};
     exec_open(&gpus, 1, "", NULL, NULL);

@@ -44,6 +44,10 @@ static const struct refusal refusals[] = {
     {"rotated_more", LLAMA(.key_u32 = "rope.dimension_count", .u32 = 18), RF_E_SYNTAX, {"dimension_count"}},
     {"base_negative", LLAMA(.rope_base = -1), RF_E_SYNTAX, {"rope.freq_base"}},
     {"scaling_unknown", LLAMA(.scaling = "longrope"), RF_E_UNSUPPORTED, {"longrope", "yarn"}},
+    {"yarn_multiplier",
+     LLAMA(.scaling = "yarn", .key_u32 = "rope.scaling.yarn_log_multiplier", .u32 = 1),
+     RF_E_UNSUPPORTED,
+     {"llama.rope.scaling.yarn_log_multiplier", "YaRN with a multiplier of its own"}},
     {"factor_negative", LLAMA(.factor = -2), RF_E_SYNTAX, {"rope.scaling.factor"}},
     {"experts", LLAMA(.key_u32 = "expert_count", .u32 = 8), RF_E_UNSUPPORTED, {"expert_count", "experts"}},
     {"vocabulary", LLAMA(.key_u32 = "vocab_size", .u32 = 41), RF_E_SYNTAX, {"llama.vocab_size", "41", "40"}},
@@ -160,6 +164,7 @@ RF_TEST(arch, refuses_shapes) {
     bad[0].tokens = 0;
     bad[1].sequences = 2;
     bad[2].page_rows = 12;
+    bad[2].longest = 8;
     bad[3].page_count = 0;
     bad[4].table_width = 0;
     bad[5].longest = 33;
@@ -176,7 +181,14 @@ RF_TEST(arch, refuses_shapes) {
                          statuses[i] ? statuses[i] : RF_E_INVALID);
         RF_EXPECT(made.graph == NULL);
         RF_NOTE("%s", rf_error_text());
+        if (i >= 2 && i <= 4) RF_EXPECT_CONTAINS(rf_error_text(), "none may be 0, and the tokens are a power of 2");
     }
+    /* What was built before a tensor is found missing is released, and the error stays. */
+    struct rf_hparams taller = model.hparams;
+    taller.layers++;
+    RF_EXPECT_STATUS(rf_arch_build(model.gguf, &taller, &good, &made), RF_E_NOT_FOUND);
+    RF_EXPECT_CONTAINS(rf_error_text(), "blk.2.");
+    RF_EXPECT(made.graph == NULL);
     RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &good, &made));
     static const char *const names[] = {"tokens",     "positions", "sequences", "table",  "lengths",
                                         "rope_steps", "cache_k.0", "cache_v.1", "logits", "blk.0.attn_q.weight"};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cpu/ref_sampling.h"
+#include "infer/engine_impl.h"
 
 static const struct where places[] = {
     {.label = "cpu"},
@@ -29,17 +30,20 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
         {.temperature = 0.9f, .min_p = 0.1f},
         {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .penalty = 1.3f, .penalty_window = 64},
         {.temperature = 0, .penalty = 5, .penalty_window = 4},
-        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000}, /* larger than the number of tokens held */
+        {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000},     /* larger than the number of tokens held */
+        {.temperature = 0, .penalty = 0.01f, .penalty_window = COUNT / 2}, /* a token of the window is drawn */
     };
     infer_need(c);
     struct infer infer;
     struct rf_engine_params params = {.model = infer_model(&spec, "sampling.gguf"), .context = 32, .sessions = 2};
     infer_open(&infer, c, &params);
     int32_t tokens[COUNT];
-    size_t different = 0;
+    size_t different = 0, by_window = 0;
     for (int i = 0; i < COUNT; i++) tokens[i] = (i * 37 + 5) % 300;
     float *row = infer_rows(&infer, 1);
     uint64_t *scratch = allocate(infer.vocabulary, sizeof *scratch);
+    struct rf_device *device = infer.engine->device;
+    uint64_t mark = device ? rf_device_mark(device) : 0;
     struct rf_session *session = infer_session(&infer);
     for (int batched = 0; batched < 2; batched++) { /* logits on the device, then those of a batched evaluation */
         RF_ASSERT_OK(rf_session_rewind(session, 0));
@@ -65,6 +69,9 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
                 RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &args));
                 rf_ref_sample(&expected, row, (uint64_t[]){asked.seed, COUNT}, tokens + COUNT - window, &args,
                               scratch);
+                int32_t by_first = -1; /* with the first tokens as the window instead of the last */
+                rf_ref_sample(&by_first, row, (uint64_t[]){asked.seed, COUNT}, tokens, &args, scratch);
+                by_window += by_first != expected;
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &drawn));
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &again));
                 RF_EXPECT_INT(drawn, expected);
@@ -73,7 +80,13 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
             }
     }
     RF_EXPECT(different > 10);
+    RF_EXPECT(by_window > 0);
     rf_session_destroy(&session);
+    RF_PARAMS(struct rf_sweep, sweep); /* nothing on the device outlives the session */
+    sweep.mark = mark;
+    sweep.timeout_ns = RF_MS(60000);
+    if (device) RF_ASSERT_OK(rf_device_sweep(device, &sweep));
+    RF_EXPECT_UINT(sweep.handles, 0);
     free(row);
     free(scratch);
     infer_close(&infer);
@@ -88,6 +101,7 @@ struct heard {
     size_t shown[512]; /* bytes shown when the token came; the token's own text follows */
     size_t token_count;
     size_t most_pieces; /* the callback returns false at this piece; 0: never */
+    size_t most_tokens; /* the same for the callback of tokens */
     bool split;         /* a piece was not whole characters */
 };
 
@@ -116,7 +130,7 @@ static bool hear_token(void *user, int32_t token) {
     struct heard *heard = user;
     heard->shown[heard->token_count] = heard->bytes;
     heard->tokens[heard->token_count++] = token;
-    return true;
+    return heard->token_count != heard->most_tokens;
 }
 
 /* An engine on the CPU with a scripted model. */
@@ -130,7 +144,7 @@ static struct rf_generate_result generate(struct infer *infer, int32_t prompt, s
                                           struct heard *heard) {
     RF_PARAMS(struct rf_generate_result, result);
     struct rf_session *session = infer_session(infer);
-    *heard = (struct heard){.most_pieces = heard->most_pieces};
+    *heard = (struct heard){.most_pieces = heard->most_pieces, .most_tokens = heard->most_tokens};
     params.struct_size = sizeof params;
     params.text = hear;
     params.token = hear_token;
@@ -455,6 +469,13 @@ RF_TEST(generate, what_ends_it) {
     result = generate(&infer, 1, (struct rf_generate_params){.max_tokens = 2}, &heard);
     RF_EXPECT_INT(result.end, RF_END_LENGTH);
     RF_EXPECT_TEXT(heard.text, "ab");
+
+    /* The callback of tokens wants no more: its last token is counted and not shown. */
+    heard.most_tokens = 2;
+    result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_CALLER);
+    RF_EXPECT_UINT(result.tokens, 2);
+    RF_EXPECT_TEXT(heard.text, "a");
 
     /* Without an evaluated token there is nothing to continue from. */
     struct rf_session *session = infer_session(&infer);

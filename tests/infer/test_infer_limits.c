@@ -82,6 +82,8 @@ RF_TEST(engine, refuses_what_it_cannot_do, .gpu = true) {
     bad.budget = "4MiB";
     bad.device_layers = 3; /* an explicit number must fit */
     expect_refused(&gpu, bad, RF_E_BUDGET, "4 MiB");
+    RF_EXPECT_CONTAINS(rf_error_text(), "layers do not fit the GPU's budget of 4 MiB");
+    RF_EXPECT_CONTAINS(rf_error_text(), ": refused "); /* what was asked for, and what is left */
 }
 
 RF_TEST(engine, unknown_architecture) {
@@ -173,6 +175,31 @@ RF_TEST(engine, loading_is_watched_and_stopped, .gpu = true) {
     }
 }
 
+/* A session keeps the runners of the shapes that it used last. */
+RF_TEST(session, the_oldest_runner_makes_room) {
+    struct infer infer;
+    int32_t tokens[RF_RUNNERS_MAX + 1];
+    struct rf_engine_params params = {.model = infer_model(&small, "small.gguf"), .context = 64};
+    infer_open(&infer, &cpu, &params);
+    fill_tokens(tokens, RF_RUNNERS_MAX + 1, infer.vocabulary);
+    struct rf_session *session = infer_session(&infer);
+    /* As many shapes as there is room for, then the first again, then one more. */
+    for (size_t i = 1; i <= RF_RUNNERS_MAX + 2; i++) {
+        size_t count = i <= RF_RUNNERS_MAX ? i : i == RF_RUNNERS_MAX + 1 ? 1 : RF_RUNNERS_MAX + 1;
+        RF_ASSERT_OK(rf_session_rewind(session, 0));
+        RF_ASSERT_OK(rf_session_eval(session, tokens, count, false, NULL));
+    }
+    RF_ASSERT_UINT(session->runner_count, RF_RUNNERS_MAX);
+    for (uint32_t count = 1; count <= RF_RUNNERS_MAX + 1; count++) {
+        bool kept = false;
+        RF_TRACE("%u tokens", count);
+        for (size_t i = 0; i < session->runner_count; i++) kept |= session->runners[i].shape.tokens == count;
+        RF_EXPECT_INT(kept, count != 2);
+    }
+    rf_session_destroy(&session);
+    infer_close(&infer);
+}
+
 RF_TEST(session, refuses_what_is_not_there) {
     struct infer infer;
     int32_t tokens[20], token;
@@ -259,6 +286,13 @@ static const struct where stop_places[] = {{.label = "cpu"},
                                            {.label = "gpu", .rfsim = ""},
                                            {.label = "both", .rfsim = "", .device_layers = 2},
                                            {.label = "slow_gpu", .rfsim = "delay=3/100us", .device_layers = 2}};
+static bool cancel_both(void *user) {
+    struct rf_session *const *both = user;
+    rf_session_cancel(both[0]);
+    rf_session_cancel(both[1]);
+    return true;
+}
+
 RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_places, .gpu = true) {
     enum { COUNT = 16 };
     struct infer infer;
@@ -319,6 +353,19 @@ RF_TEST_LABELLED_CASES(session, cancelled_within_a_chunk, struct where, stop_pla
                 session->runners[i].executor->stop_user = pair.user;
             }
     }
+    /* If both are cancelled within one evaluation, each cancel ends an evaluation of its own. */
+    struct stopping pair;
+    stopping_begin(&pair, session, session, 2);
+    struct rf_executor *executor = NULL;
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (session->runners[i].executor->stop_user == &pair) executor = session->runners[i].executor;
+    executor->stop = cancel_both;
+    executor->stop_user = both;
+    RF_EXPECT_STATUS(rf_sessions_eval(both, tokens, 2, NULL), RF_E_CANCELLED);
+    executor->stop = pair.stop;
+    executor->stop_user = pair.user;
+    RF_EXPECT_STATUS(rf_sessions_eval(both, tokens, 2, NULL), RF_E_CANCELLED);
+    RF_EXPECT_OK(rf_sessions_eval(both, tokens, 2, NULL));
     rf_session_destroy(&session);
     rf_session_destroy(&other);
     free(row);

@@ -207,6 +207,49 @@ RF_TEST(ladder, goes_down_and_up, .gpu = true, .timeout_ms = 1500000) {
 
 /* A ladder step between evaluating and sampling: the runner that had the logits is gone. Another session causes the
  * step. */
+static struct {
+    struct infer *infer;
+    int lines;
+} asked;
+
+static void *ask_engine(void *unused) {
+    info_of(asked.infer);
+    return unused;
+}
+
+static void ask_when_it_moves(const char *line) {
+    pthread_t thread;
+    if (!strstr(line, "moved to the")) return;
+    asked.lines++;
+    RF_ASSERT_INT(pthread_create(&thread, NULL, ask_engine, NULL), 0);
+    RF_ASSERT_INT(pthread_join(thread, NULL), 0);
+}
+
+/* When a step is logged it is over: another thread may use the engine, and the log's callback may wait for it. */
+RF_TEST(ladder, a_step_is_over_when_it_is_logged, .gpu = true, .timeout_ms = 300000) {
+    struct infer infer;
+    int32_t tokens[PROMPT];
+    gpu_need_simulated(squeezed.rfsim);
+    struct rf_engine_params params = usual;
+    params.model = infer_model(&tower, "tower.gguf");
+    infer_open(&infer, &squeezed, &params);
+    fill_prompt(tokens);
+    asked.infer = &infer;
+    gpu_on_log = ask_when_it_moves;
+    struct rf_session *session = infer_session(&infer);
+    RF_ASSERT_OK(rf_session_eval(session, tokens, PROMPT, false, NULL));
+    uint64_t desktop = 0;
+    for (int i = 0; i < 10 && !asked.lines; i++) {
+        desktop += free_above_floor(&infer) + MIB / 2;
+        gpu_sim_set_desktop(desktop);
+        RF_ASSERT_OK(rf_session_eval(session, tokens, 1, false, NULL));
+    }
+    RF_EXPECT(asked.lines > 0);
+    gpu_on_log = NULL;
+    rf_session_destroy(&session);
+    infer_close(&infer);
+}
+
 RF_TEST(ladder, keeps_logits, .gpu = true, .timeout_ms = 1500000) {
     struct infer infer;
     int32_t tokens[PROMPT], expected = -1, token = -2;

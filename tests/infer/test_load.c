@@ -332,6 +332,44 @@ RF_TEST(load, an_engine_whose_file_is_cut, .gpu = true) {
     infer_close(&infer);
 }
 
+/* A plan is made without a trial, so its number of layers must be right by itself: they fit with their caches and the
+ * scratch of a run, and one more would not. */
+RF_TEST(load, a_plan_fits_the_budget) {
+    static const struct spec spec = {"llama",    "llama",       .layers = 5,         .width = 256,
+                                     .heads = 4, .kv_heads = 2, .feed_forward = 512, .vocabulary = 300};
+    static const unsigned budgets[] = {8, 12, 20, 24, 28, 32, 40, 48, 64, 256}; /* MiB */
+    struct gpu gpu = {0};
+    uint32_t seen = 0, before = 0;
+    gpu_need_simulated("context=0");
+    gpu_make_runtime(&gpu, NULL);
+    for (size_t i = 0; i < RF_COUNT(budgets); i++) {
+        char budget[32];
+        struct rf_engine *plan = NULL;
+        RF_PARAMS(struct rf_engine_info, info);
+        RF_PARAMS(struct rf_engine_params, params);
+        snprintf(budget, sizeof budget, "%uMiB", budgets[i]);
+        params.runtime = gpu.runtime;
+        params.model = infer_model(&spec, "plan.gguf");
+        params.device = "gpu";
+        params.context = 4096;
+        params.kv = RF_KV_F32;
+        params.plan_only = true;
+        params.budget = budget;
+        RF_ASSERT_OK(rf_engine_open(&params, &plan));
+        RF_ASSERT_OK(rf_engine_get_info(plan, &info));
+        uint64_t all = info.device_weight_bytes + info.device_kv_bytes + rf_engine_scratch_bytes(plan);
+        RF_NOTE("%s: %u layers, %llu KiB", budget, info.device_layers, (unsigned long long)(all / 1024));
+        RF_EXPECT(!info.device_layers || all <= budgets[i] * MIB);
+        RF_EXPECT(info.device_layers == spec.layers || all + 12 * MIB > budgets[i] * MIB);
+        RF_EXPECT(info.device_layers >= before);
+        before = info.device_layers;
+        seen |= 1u << info.device_layers;
+        RF_ASSERT_OK(rf_engine_close(&plan));
+    }
+    RF_EXPECT((seen & 1) && (seen & 1u << spec.layers) && (seen & ~(1u | 1u << spec.layers)));
+    rf_runtime_destroy(&gpu.runtime);
+}
+
 /* A plan has the same figures as the load after it, takes nothing but the tables of the file, and gives back nothing
  * that is not its own. */
 RF_TEST(load, a_plan_takes_nothing, .gpu = true) {

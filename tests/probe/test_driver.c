@@ -29,6 +29,9 @@ RF_TEST(driver, loads) {
     RF_ASSERT_TEXT(rf_driver_error_name(&driver, 999), "hipErrorUnknown");
     RF_ASSERT_TEXT(rf_driver_error_name(&driver, 12345), "unknown error");
 
+    RF_ASSERT_OK(rf_driver_load(RF_DRIVER_HIP, HOSTILE("NO_IDENTITY"), &driver));
+    RF_ASSERT(!driver.device_uuid && !driver.device_pci); /* optional too */
+
     RF_ASSERT_OK(rf_driver_load(RF_DRIVER_CUDA, DRIVER_FOLDER "/fake-cuda.so", &driver));
     RF_ASSERT_OK(rf_driver_init(&driver));
     RF_ASSERT_TEXT(driver.label, "CUDA 12.4");

@@ -247,6 +247,10 @@ RF_TEST(hostile, name_empty) {
     check_usable("RF_HIP_LIBRARY=" HOSTILE("NAME_EMPTY"));
 }
 
+RF_TEST(hostile, no_identity) {
+    check_usable("RF_HIP_LIBRARY=" HOSTILE("NO_IDENTITY"));
+}
+
 static void check_liar(const char *library_option, const char *reason) {
     setenv("HOSTILE_ARCH", built_arch("gfx"), 1);
     struct rf_probe_result *result = PROBE(library_option);

@@ -56,6 +56,10 @@ static void check_script(const char *body, int timeout_ms, rf_status status, con
 }
 
 RF_TEST(helper, missing) {
+    struct rf_probe_result *result = probe_by("/nonexistent/rocmforge-probe", LONG_MS);
+    RF_EXPECT_TEXT(result->reason, "the probe's helper /nonexistent/rocmforge-probe is missing; reinstall, or set "
+                                   "RF_PROBE_HELPER"); /* and nobody tried to start it */
+    free(result);
     check_helper("/nonexistent/rocmforge-probe", LONG_MS, RF_E_NO_DRIVER,
                  "the probe's helper /nonexistent/rocmforge-probe is missing");
 }
@@ -85,8 +89,20 @@ RF_TEST(helper, true_program) {
 RF_TEST(helper, false_program) {
     check_helper("/bin/false", LONG_MS, RF_E_DRIVER, "helper /bin/false exited with code 1 without a report");
 }
+static int64_t cpu_ns(void) {
+    struct timespec now;
+    RF_ASSERT(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Whoever waits for a helper sleeps meanwhile. */
 RF_TEST(helper, sleeps) {
+    int64_t began = rf_now_ns(), busy = cpu_ns();
     check_script("sleep 1000", SHORT_MS, RF_E_TIMEOUT, "gave no answer within");
+    began = rf_now_ns() - began;
+    busy = cpu_ns() - busy;
+    RF_NOTE("busy for %lld of %lld us", (long long)(busy / 1000), (long long)(began / 1000));
+    RF_EXPECT(busy < began / 20);
 }
 RF_TEST(helper, closes_and_sleeps) {
     check_script("exec 3>&-; sleep 1000", SHORT_MS, RF_E_TIMEOUT, "closed its report unfinished and hung");

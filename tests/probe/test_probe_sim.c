@@ -172,6 +172,8 @@ RF_TEST(simulated, one_of_two_refused) {
     RF_ASSERT_INT(result->count, 2);
     RF_ASSERT(!result->devices[0].usable && result->devices[1].usable);
     RF_ASSERT_CONTAINS(result->reason, "device 0 (Simulated GPU 0");
+    RF_EXPECT_INT(result->devices[0].total_bytes, 0); /* a figure that the driver did not tell is none */
+    RF_EXPECT(result->devices[1].total_bytes > 0);
     free(result);
 }
 
