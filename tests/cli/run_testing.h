@@ -37,7 +37,7 @@ struct process process_start(const char *const *arguments);
 size_t process_hear(struct process *process, size_t count);
 /* Reads a byte; false: none came in that time. */
 bool process_hear_some(struct process *process, int timeout_ms);
-/* The command's worker, its only child. Skips the test where the kernel does not tell. */
+/* The command's worker, behind its keeper. Skips the test where the kernel does not tell. */
 pid_t process_worker(const struct process *process);
 /* Closes both ends and waits; as waitpid has it. */
 int process_end(struct process *process);
