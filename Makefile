@@ -62,12 +62,11 @@ test: build
 test-all: build
 	@$(BUILD)/rocmforge test --timeout-scale 10 $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
-# The attacks of tests/hostile for HOSTILE_SECONDS each, all rows of one together. A failure names its seed and the row
-# that repeats it.
+# The attacks of tests/hostile for HOSTILE_SECONDS each, all rows of one together, and the long storms of leases. A
+# failure names its seed and the row that repeats it.
 HOSTILE_SECONDS ?= 600
-SEED ?=
 test-hostile: build
-	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(BUILD)/rocmforge test --timeout-scale 10 --match 'hostile*.long_form*' $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile $(BUILD))
+	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(BUILD)/rocmforge test --timeout-scale 10 --tag hostile $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile --folder budget $(BUILD))
 
 bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
@@ -102,9 +101,8 @@ fuzz: build
 
 # Changes one thing at a time and sees whether a test notices: the first N mutants of SEED (docs/mutation.md).
 N ?= 20
-SEED ?= 14
 mutate: setup
-	@tools/mutate.py run --count $(N) --seed $(SEED) $(MUTATE_FLAGS)
+	@tools/mutate.py run --count $(N) --seed $(or $(SEED),14) $(MUTATE_FLAGS)
 
 check: check-format
 	@python3 tools/check_layers.py

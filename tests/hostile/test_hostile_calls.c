@@ -68,7 +68,7 @@ RF_TEST_LABELLED_CASES(hostile_calls, short_form, struct hostile_command, hostil
     hostile_play(c, play, 20);
 }
 
-RF_TEST_LABELLED_CASES(hostile_calls, long_form, struct hostile_command, hostile_commands, .tags = "slow",
+RF_TEST_LABELLED_CASES(hostile_calls, long_form, struct hostile_command, hostile_commands, .tags = "slow,hostile",
                        .timeout_ms = HOSTILE_LONG_MS) {
     hostile_play(c, play, LONG_FORM);
 }

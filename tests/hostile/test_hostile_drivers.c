@@ -212,7 +212,7 @@ RF_TEST_LABELLED_CASES(hostile_drivers, one, struct hostile_command, hostile_com
     hostile_play(c, play, HOSTILE_ONE);
 }
 
-RF_TEST_LABELLED_CASES(hostile_drivers, long_form, struct hostile_command, hostile_commands, .tags = "slow",
+RF_TEST_LABELLED_CASES(hostile_drivers, long_form, struct hostile_command, hostile_commands, .tags = "slow,hostile",
                        .timeout_ms = HOSTILE_LONG_MS) {
     hostile_play(c, play, LONG_FORM);
 }

@@ -297,7 +297,7 @@ RF_TEST_LABELLED_CASES(hostile_models, short_form, struct subject, subjects, .ti
     RF_EXPECT(tally[0] > c->mutants / 4 && tally[1] > c->mutants / 20);
 }
 
-RF_TEST_LABELLED_CASES(hostile_models, long_form, struct subject, subjects, .tags = "slow",
+RF_TEST_LABELLED_CASES(hostile_models, long_form, struct subject, subjects, .tags = "slow,hostile",
                        .timeout_ms = HOSTILE_LONG_MS) {
     int tally[3] = {0};
     int64_t end = hostile_now_ms() + hostile_seconds() * 1000 / (int64_t)RF_COUNT(subjects);

@@ -76,7 +76,7 @@ RF_TEST_LABELLED_CASES(hostile_signals, short_form, struct hostile_command, host
     hostile_play(c, send_one, 14);
 }
 
-RF_TEST_LABELLED_CASES(hostile_signals, long_form, struct hostile_command, hostile_commands, .tags = "slow",
+RF_TEST_LABELLED_CASES(hostile_signals, long_form, struct hostile_command, hostile_commands, .tags = "slow,hostile",
                        .timeout_ms = HOSTILE_LONG_MS) {
     hostile_play(c, send_one, LONG_FORM);
 }
