@@ -79,6 +79,15 @@ static void search_all(struct search *search);
 static void file_name(const char *uuid, char *name, size_t size);
 static rf_status find_lent(const char *part_id, const char *uuid, struct rf_lease_table **table);
 
+/* The id of a part of a memfd ends with the lender's descriptor of it: PID-SLOT-GENERATION-fdNUMBER. A generation may
+ * begin with the same two letters. */
+static bool names_descriptor(const char *part_id) {
+    int dashes = 0;
+    for (const char *at = part_id; *at; at++)
+        if (*at == '-' && ++dashes == 3) return !strncmp(at, "-fd", 3);
+    return false;
+}
+
 /* ---- the tables together ---- */
 
 rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create, const char *part_id,
@@ -98,7 +107,7 @@ rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create
     rf_status status = RF_OK;
     if (!places->registry || !places->root || (params->dir && !places->dir))
         status = rf_fail(RF_E_NO_MEMORY, "no memory for the lease tables");
-    else if (part_id && strstr(part_id, "-fd"))
+    else if (part_id && names_descriptor(part_id))
         status = find_lent(part_id, params->uuid, &places->table[0]);
     else if (!part_id && params->own)
         status = rf_lease_table_acquire_own(params->uuid, create, &places->table[0]);
@@ -508,7 +517,6 @@ static void search_all(struct search *search) {
 
 /* ---- names ---- */
 
-/* The id of a part of a memfd ends with the lender's descriptor of it. */
 static rf_status find_lent(const char *part_id, const char *uuid, struct rf_lease_table **table) {
     int pid, fd, end = 0;
     unsigned slot;

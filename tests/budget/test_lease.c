@@ -525,6 +525,26 @@ RF_TEST(lease, parts_of_parts) {
     stage_close(&stage);
 }
 
+/* One generation in 256 begins with the letters that elsewhere announce a descriptor. */
+RF_TEST(lease, a_part_of_any_name_is_found) {
+    struct stage stage;
+    struct puppet borrower;
+    struct rf_lease *lease;
+    char part[96] = "";
+    stage_open(&stage);
+    start(&stage, &borrower);
+    RF_ASSERT_OK(try_open(&stage, "70%", &lease, NULL));
+    for (int i = 0; i < 100000 && !strstr(part, "-fd"); i++) {
+        if (part[0]) RF_ASSERT_OK(rf_lease_reclaim(lease, part, NULL));
+        RF_ASSERT_OK(rf_lease_lend(lease, 1000, part, sizeof part));
+    }
+    RF_ASSERT_CONTAINS(part, "-fd");
+    RF_ASSERT_INT(number(puppet_ask(&borrower, "open %s", part), "promised"), 1000);
+    puppet_end(&borrower);
+    rf_lease_close(&lease);
+    stage_close(&stage);
+}
+
 /* A table has room for 1024 leases and parts. One more is refused, and the refusal leaves what is lent as it is. */
 RF_TEST(lease, more_parts_than_the_table_has_room_for) {
     enum { MOST = 1024 };

@@ -17,9 +17,11 @@
 /* ---- options ---- */
 
 static enum rf_test_parsed parse(struct rf_test_settings *settings, const char *const *arguments, bool executables) {
-    char *argv[16] = {"program"};
+    static char *argv[16]; /* the settings refer to it */
     int argc = 1;
+    argv[0] = "program";
     for (; *arguments; arguments++) argv[argc++] = (char *)*arguments;
+    argv[argc] = NULL;
     return rf_test_settings_parse(settings, argc, argv, executables);
 }
 
