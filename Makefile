@@ -4,12 +4,16 @@
 #   BUILD=folder        another build folder
 #   MESON_FLAGS=…       further options when a build folder is first configured
 #   TEST_FLAGS=…        passed to the test runner: --match 'budget.*', --jobs 1, …
+#   TEST_JOBS=…         tests at a time; default: two for each core
 #   PREFIX=folder       where `make install` installs (DESTDIR= is honoured)
 
 BUILD ?= build
 PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
+# Many tests wait more than they compute. A GPU is the simulated one, a process's own, unless RF_DRIVER names a driver.
+TEST_JOBS ?= $(shell expr 2 \* $$(nproc))
+RUN_TESTS = $(BUILD)/rocmforge test --timeout-scale 10 --jobs $(TEST_JOBS) --gpu-jobs $(if $(RF_DRIVER),1,4)
 # All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
 TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
 ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer hostile)
@@ -56,17 +60,17 @@ run: build
 	$(BUILD)/rocmforge run -m models/stories.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 1 --stats
 
 test: build
-	@$(BUILD)/rocmforge test --timeout-scale 10 --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+	@$(RUN_TESTS) --skip-tag slow $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
 # The long ones too: thousands of rounds, every driver call failing once with every code.
 test-all: build
-	@$(BUILD)/rocmforge test --timeout-scale 10 $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
+	@$(RUN_TESTS) $(TEST_FLAGS) $$(python3 tools/test_executables.py $(BUILD))
 
 # The attacks of tests/hostile for HOSTILE_SECONDS each, all rows of one together, and the long storms of leases. A
 # failure names its seed and the row that repeats it.
 HOSTILE_SECONDS ?= 600
 test-hostile: build
-	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(BUILD)/rocmforge test --timeout-scale 10 --tag hostile $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile --folder budget $(BUILD))
+	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(RUN_TESTS) --tag hostile $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile --folder budget $(BUILD))
 
 bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \
