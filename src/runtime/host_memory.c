@@ -1,19 +1,13 @@
 /* Memory that is charged before it is taken (see host_memory.h). */
 #include "runtime/host_memory.h"
+#include "base/sanitizers.h"
 
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifdef SANITIZED
+#if RF_UNDER_ASAN
 #define MAPPED_BYTES UINT64_MAX /* nothing is mapped: the address sanitizer sees only the C library's memory */
 #else
 #define MAPPED_BYTES ((uint64_t)64 << 10)

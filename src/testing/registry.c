@@ -5,6 +5,7 @@
  * for duplicates, without comparing each with each; a process that runs one test looks up one name and does without.
  * It is asserted that the index is at most half full, so that a search in it ends. */
 #include "testing_impl.h"
+#include "base/sanitizers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,18 +118,11 @@ const struct rf_test *rf_test_duplicate(void) {
     return twice;
 }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
+#if RF_UNDER_TSAN
 #define SANITIZER_FACTOR 10
-#elif __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#elif RF_UNDER_ASAN
 #define SANITIZER_FACTOR 4
-#endif
-#endif
-#if !defined(SANITIZER_FACTOR) && defined(__SANITIZE_THREAD__)
-#define SANITIZER_FACTOR 10
-#elif !defined(SANITIZER_FACTOR) && defined(__SANITIZE_ADDRESS__)
-#define SANITIZER_FACTOR 4
-#elif !defined(SANITIZER_FACTOR)
+#else
 #define SANITIZER_FACTOR 1
 #endif
 

@@ -9,6 +9,7 @@
  *
  * Must not stop or signal a thread: it may belong to a driver. */
 #include "testing_impl.h"
+#include "base/sanitizers.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -25,16 +26,7 @@
 #define WORKING_NS INT64_C(20000000000) /* for a thread that does not get a processor */
 #define BOTTOM_BYTES 16384 /* bytes of a stack that are read: the thread's own data and its first frames */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#define SANITIZED (RF_UNDER_ASAN || RF_UNDER_TSAN)
 
 struct threads {
     int *ids; /* owned */

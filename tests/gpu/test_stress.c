@@ -2,6 +2,7 @@
  * (docs/from-the-seeds.md) had tests that passed alone and failed together; this tests the device layer for that
  * failure. */
 #include "gpu_testing.h"
+#include "base/sanitizers.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -12,12 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
 
 enum { THREADS = 64 };
 
@@ -273,7 +268,7 @@ RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
     RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
     RF_ASSERT_OK(gpu_hold_launch(&gpu, &hold, gpu.queue));
     RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, increment, 1, rf_arg_buffer(buffer), rf_arg_i64(1)));
-#ifndef UNDER_TSAN
+#if !RF_UNDER_TSAN
     RF_ASSERT_OK(rf_copy_from_device_safe(reader, &seen, buffer, 0, 4));
     RF_EXPECT_INT(seen, 0);
 #endif
@@ -287,7 +282,7 @@ RF_TEST(stress, unordered_queues_race_and_ordered_ones_do_not, .gpu = true) {
     gpu_close(&gpu);
 }
 
-#ifdef UNDER_TSAN
+#if RF_UNDER_TSAN
 /* Two queues write the same memory without ordering: ThreadSanitizer must report it, or the clean run above proves
  * nothing. */
 RF_TEST(stress, a_planted_race_is_found) {

@@ -21,17 +21,9 @@
 #include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 #include "tokenizer/tokenizer.h"
+#include "base/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#define SANITIZED (RF_UNDER_ASAN || RF_UNDER_TSAN)
 
 /* ---- refusing a charge ---- */
 

@@ -2,6 +2,7 @@
  * shapes that are small, odd, prime, and on either side of each kernel's own limits. */
 #include "cpu/reference.h"
 #include "host_run.h"
+#include "base/sanitizers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +12,7 @@
 #include <rocmforge/test.h>
 
 /* The lanes' stacks are unknown to TSan; the simulated driver's own tests cover that build. */
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
-#ifdef THREAD_SANITIZER
+#if RF_UNDER_TSAN
 #define SKIP_UNDER_TSAN() RF_SKIP("lanes on stacks of their own, under TSan")
 #else
 #define SKIP_UNDER_TSAN() ((void)0)

@@ -1,5 +1,6 @@
 /* Streams, events and kernels of the simulated driver: order, waves, barriers, races that it must find. */
 #include "sim_testing.h"
+#include "base/sanitizers.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -8,21 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define UNDER_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define UNDER_ASAN 1
-#endif
-#endif
 
 static void *device_memory(size_t bytes) {
     void *memory = NULL;
@@ -300,7 +286,7 @@ static void child_race(void) {
 }
 
 RF_TEST(sim_sanitizer, thread_sanitizer_sees_a_race_between_streams) {
-#ifndef UNDER_TSAN
+#if !RF_UNDER_TSAN
     RF_SKIP("not built with thread sanitizer");
 #endif
     racing_order = "event";
@@ -326,7 +312,7 @@ static void child_overflow(void) {
 }
 
 RF_TEST(sim_sanitizer, address_sanitizer_sees_overflow_and_use_after_free) {
-#ifndef UNDER_ASAN
+#if !RF_UNDER_ASAN
     RF_SKIP("not built with address sanitizer");
 #endif
     beyond = 4092;
@@ -339,7 +325,7 @@ RF_TEST(sim_sanitizer, address_sanitizer_sees_overflow_and_use_after_free) {
 }
 
 RF_TEST(sim_kernel, an_illegal_address_is_a_fault_of_the_device) {
-#if defined(UNDER_ASAN) || defined(UNDER_TSAN)
+#if RF_UNDER_ASAN || RF_UNDER_TSAN
     RF_SKIP("a sanitizer reports it instead");
 #endif
     sim_begin("");

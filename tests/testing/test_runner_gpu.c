@@ -1,6 +1,7 @@
 /* The runner and the GPU, on the simulated driver: shares, turns, admission by memory, health,
  * checks, allocations that fail, any command. */
 #include "runner_testing.h"
+#include "../../src/base/sanitizers.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -8,14 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 static void enter_with(const char *rfsim) {
     make_folder();
@@ -156,7 +149,7 @@ RF_TEST(left, a_thread_beside_a_driver, ENTER) {
     RF_ASSERT_INT(run(SAMPLE, "left.thread_beside_a_driver"), 1);
     RF_EXPECT_CONTAINS(report, "left 1 thread running");
     RF_ASSERT_INT(run(SAMPLE, "--repeat 5 gpu.computes"), 0);
-#ifndef SANITIZED /* there the name decides, see threads.c */
+#if !RF_UNDER_ASAN && !RF_UNDER_TSAN /* there the name decides, see threads.c */
     RF_ASSERT_INT(run(SAMPLE, "left.busy_thread_beside_a_driver"), 0);
 #endif
 }

@@ -10,6 +10,7 @@
 #include "support/gguf_write.h"
 
 #include "../scratch.h"
+#include "base/sanitizers.h"
 
 static char folder[SCRATCH_BYTES];
 static char output[1 << 16]; /* of the last run */
@@ -115,14 +116,7 @@ RF_TEST(tokenize_command, any_bytes_come_back_through_files) {
 }
 
 /* A sanitizer takes more addresses than the limit leaves. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
+#if !RF_UNDER_ASAN && !RF_UNDER_TSAN
 RF_TEST(tokenize_command, a_text_without_end_is_one_line) {
     char command[512];
     write_models();
