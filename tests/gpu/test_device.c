@@ -202,7 +202,7 @@ extern const size_t test_image_count;
 
 /* Of the images of a group one is loaded, wherever they are in the list. */
 RF_TEST(device, images_of_a_group_in_any_order) {
-    enum { MOST = 32 };
+    enum { MOST = 256 };
     struct rf_kernel_image images[MOST];
     int groups[MOST];
     size_t count = 0;
