@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "run_testing.h"
+#include "../dead_process.h"
 
 #define SIM "ASAN_OPTIONS=handle_segv=0:verify_asan_link_order=0 TSAN_OPTIONS=handle_segv=0 RF_DRIVER=sim "
 /* With one of its behaviours behind it. */
@@ -160,18 +161,6 @@ RF_TEST(worker, what_a_driver_prints_is_no_output, .timeout_ms = 600000) {
     RF_EXPECT_INT(command_run(BAD "print", "logits -m model.gguf --tokens 1,2 --out /dev/stdout --device gpu"), 0);
     RF_ASSERT_UINT(command_output_bytes, bytes);
     RF_EXPECT(!memcmp(plain, command_output, RF_MIN(bytes, sizeof plain)));
-}
-
-static bool is_dead(long pid) {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (!file) return true;
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[length] = 0;
-    const char *state = strrchr(line, ')');
-    return !state || state[2] == 'Z' || state[2] == 'X';
 }
 
 /* Waits for processes that are about to end; one that stays is killed, and the test fails. */

@@ -14,6 +14,8 @@
 
 #include <rocmforge/test.h>
 
+#include "../dead_process.h"
+
 #define HOSTILE(name) DRIVER_FOLDER "/hostile-" name ".so"
 
 /* Probes with these options ("NAME=VALUE", ended by NULL) over those that every test wants:
@@ -44,19 +46,6 @@ static inline const char *built_arch(const char *prefix) {
         if (strncmp(rf_image_at(i)->target, prefix, strlen(prefix)) == 0) return rf_image_at(i)->target;
     RF_SKIP("this build has no kernels for %s*", prefix);
     return NULL;
-}
-
-/* Gone, or dead and waiting for whoever is its parent now. */
-static inline bool is_dead(long pid) {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "r");
-    if (!file) return true;
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[length] = 0;
-    const char *state = strrchr(line, ')');
-    return !state || state[2] == 'Z' || state[2] == 'X';
 }
 
 #endif
