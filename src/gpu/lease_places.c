@@ -140,6 +140,7 @@ void rf_lease_places_close(struct rf_lease_places **pointer) {
     *pointer = NULL;
     for (int i = 0; i < RF_LEASE_PLACES_MAX; i++)
         if (places->table[i]) rf_lease_table_release(places->table[i]);
+    pthread_mutex_destroy(&places->mutex);
     free(places->dir);
     free(places->root);
     free(places);
