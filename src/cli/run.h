@@ -7,7 +7,7 @@
  *   run_local.c        answers from an engine in this process; the worker uses it too
  *   run_worker.c       answers from a worker: asking it, reading its answer, and noticing that it died or hangs
  *   run_worker_main.c  what runs inside the worker
- *   run_wire.c         the frames that the command and its worker exchange
+ *   wire.c         the frames that the command and its worker exchange
  *
  * The command owns the terminal, its input and output, and the conversation. At every moment it knows the prompt's
  * ids, the tokens of the answer and the text that was shown. So the GPU, its driver or the worker can be lost at any
@@ -16,7 +16,7 @@
 #define RF_CLI_RUN_H
 
 #include "model.h"
-#include "run_wire.h"
+#include "wire.h"
 
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
-/* See run_wire.h. */
-#include "run_wire.h"
+/* See wire.h. */
+#include "wire.h"
 
 #include <errno.h>
 #include <stdio.h>

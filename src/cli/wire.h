@@ -14,8 +14,8 @@
  *
  * A job (worker.h), where only the worker speaks: HELLO, then AT, OUTPUT and ERROR in any order, then FINISHED.
  */
-#ifndef RF_CLI_RUN_WIRE_H
-#define RF_CLI_RUN_WIRE_H
+#ifndef RF_CLI_WIRE_H
+#define RF_CLI_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

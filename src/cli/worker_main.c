@@ -3,7 +3,7 @@
  * The mutex guards the channel: whole frames are sent, whichever thread sends them. A process that a driver forked
  * from the worker has a copy of all this and must not send anything. */
 #include "cli.h"
-#include "run_wire.h"
+#include "wire.h"
 #include "worker_impl.h"
 #include "base/keeper.h"
 

@@ -4,7 +4,7 @@
  * together is killed. Whatever the worker does, its end counts only with its closing message: a driver may call
  * exit(0). */
 #include "cli.h"
-#include "run_wire.h"
+#include "wire.h"
 
 #include <poll.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../src/cli/run_wire.h"
+#include "../../src/cli/wire.h"
 #include "run_testing.h"
 
 static void make_pair(int ends[2]) {
