@@ -4,16 +4,17 @@
 #   BUILD=folder        another build folder
 #   MESON_FLAGS=…       further options when a build folder is first configured
 #   TEST_FLAGS=…        passed to the test runner: --match 'budget.*', --jobs 1, …
-#   TEST_JOBS=…         tests at a time; default: two for each core
+#   TEST_JOBS=…         tests at a time; default: two for each core, and four
 #   PREFIX=folder       where `make install` installs (DESTDIR= is honoured)
 
 BUILD ?= build
 PREFIX ?= /usr/local
 MESON_FLAGS ?=
 TEST_FLAGS ?=
-# Many tests wait more than they compute. A GPU is the simulated one, a process's own, unless RF_DRIVER names a driver.
-TEST_JOBS ?= $(shell expr 2 \* $$(nproc))
-RUN_TESTS = $(BUILD)/rocmforge test --timeout-scale 10 --jobs $(TEST_JOBS) --gpu-jobs $(if $(RF_DRIVER),1,4)
+# Many tests wait more than they compute: for a deadline, for a process. A GPU is the simulated one, each process has
+# its own, unless RF_DRIVER names a driver.
+TEST_JOBS ?= $(shell expr 2 \* $$(nproc) + 4)
+RUN_TESTS = $(BUILD)/rocmforge test --timeout-scale 10 --jobs $(TEST_JOBS) --gpu-jobs $(if $(RF_DRIVER),1,$(TEST_JOBS))
 # All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
 TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
 ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer infer hostile)
