@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "cpu/ref_sampling.h"
+#include "cpu/fast.h"
 #include "ops/gpu_sampling.h"
 
 static rf_status check_logits(const struct rf_op_call *call, const char *name) {
@@ -155,6 +155,13 @@ static void sample_reference(const struct rf_op_call *call) {
                       rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)), &args, scratch);
     free(scratch);
 }
+static rf_status sample_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
+    struct rf_sample_args args;
+    const char *wrong = sample_args(call, &args);
+    if (wrong) return rf_fail(RF_E_INVALID, "sample: %s", wrong);
+    return rf_cpu_sample(cpu, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, LOGITS)),
+                         rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)), &args);
+}
 static rf_status sample_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc;
     return rf_gpu_sample_workspace(in->shape[0], in->shape[1], bytes);
@@ -243,6 +250,7 @@ const struct rf_op rf_op_sample = {
     .optional = 1 << RANDOM | 1 << WINDOW,
     .check = sample_check,
     .reference = sample_reference,
+    .cpu = sample_cpu,
     .gpu = sample_gpu,
     .workspace = sample_workspace,
     .cases = sample_cases,
