@@ -142,11 +142,27 @@ static rf_status make_cpu(struct rf_executor *executor, const struct rf_executor
     return rf_backend_create_cpu(executor->runtime, params->cpu_threads, params->cpu_simd, &executor->cpu);
 }
 
-/* Optimizes the graph if asked to, and finds the caller's tensors in the result. */
+/* Charges the executor `bytes` in all, whatever it was charged before. */
+static rf_status charge(struct rf_executor *executor, uint64_t bytes) {
+    uint64_t before = executor->charged_bytes;
+    if (!executor->runtime) return RF_OK;
+    if (bytes > before) {
+        rf_status status = rf_host_charge(rf_executor_host(executor), bytes - before, false);
+        if (status) return rf_fail_within(status, "graph '%s'", executor->source->name);
+    } else {
+        rf_host_release(rf_executor_host(executor), before - bytes, false);
+    }
+    executor->charged_bytes = bytes;
+    return RF_OK;
+}
+
+/* Optimizes the graph if asked to, and finds the caller's tensors in the result. While the passes run, the tables
+ * that they need are charged too. */
 static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     const struct rf_graph *source = executor->source;
     if (passes) {
-        rf_status made = rf_graph_optimize(source, passes, &executor->optimized, NULL, NULL);
+        rf_status made = charge(executor, rf_graph_host_bytes(source) + rf_graph_work_bytes(source));
+        if (!made) made = rf_graph_optimize(source, passes, &executor->optimized, NULL, NULL);
         if (made) return made;
         executor->graph = executor->optimized;
     }
@@ -156,9 +172,7 @@ static rf_status make_graph(struct rf_executor *executor, unsigned passes) {
     const struct rf_graph *graph = executor->graph;
     uint64_t bytes = (passes ? rf_graph_host_bytes(graph) : 0) + source->tensor_count * sizeof *executor->index_of +
                      graph->tensor_count * sizeof *executor->saved;
-    rf_status status = executor->runtime ? rf_host_charge(rf_executor_host(executor), bytes, false) : RF_OK;
-    if (status) return rf_fail_within(status, "graph '%s'", source->name);
-    executor->charged_bytes = bytes;
+    RF_TRY(charge(executor, bytes));
     for (size_t v = 0; v < source->tensor_count; v++) executor->index_of[v] = passes ? RF_NO_INDEX : (uint32_t)v;
     for (uint32_t v = 0; passes && v < graph->tensor_count; v++)
         if (graph->tensors[v].origin) executor->index_of[graph->tensors[v].origin - 1] = v;

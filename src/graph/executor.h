@@ -4,6 +4,11 @@
 
 #include <rocmforge/graph.h>
 
+#include "base/base.h"
+
+/* As rf_graph_create; the graph charges the account for its own host memory before it takes it. NULL: it charges
+ * nothing. */
+rf_status rf_graph_create_charged(const char *name, const struct rf_account *account, struct rf_graph **out);
 /* The host memory that a graph takes, without the data of constants that others own: for charging it. */
 uint64_t rf_graph_host_bytes(const struct rf_graph *graph);
 

@@ -32,14 +32,20 @@ static uint32_t *name_slot(const struct rf_graph *graph, const char *name) {
     }
 }
 
-static bool build_names(struct rf_graph *graph, size_t slots) {
-    uint32_t *names = calloc(slots, sizeof *names);
-    if (!names) return false;
+static rf_status build_names(struct rf_graph *graph, size_t slots) {
+    uint32_t *names;
+    RF_TRY(rf_account_charge(&graph->account, slots * sizeof *names));
+    names = calloc(slots, sizeof *names);
+    if (!names) {
+        rf_account_release(&graph->account, slots * sizeof *names);
+        return rf_fail(RF_E_NO_MEMORY, "no host memory for %zu names", slots);
+    }
     free(graph->names);
+    rf_account_release(&graph->account, graph->name_slots * sizeof *names);
     graph->names = names;
     graph->name_slots = slots;
     for (size_t i = 0; i < graph->tensor_count; i++) *name_slot(graph, graph->tensors[i].name) = (uint32_t)i + 1;
-    return true;
+    return RF_OK;
 }
 
 /* A valid name can be printed in a dump as it is, except for its quotes. */
@@ -59,16 +65,15 @@ static rf_status no_memory(const char *what, const char *name) {
     return rf_fail(RF_E_NO_MEMORY, "%s '%s': the host has no memory left for it", what, name);
 }
 
-/* Makes room for one more element in a table. */
-static bool grow(void **table, size_t count, size_t *capacity, size_t element) {
-    if (count < *capacity) return true;
+/* Makes room for one more element in a table of the graph. */
+static rf_status grow(struct rf_graph *graph, void **table, size_t count, size_t *capacity, size_t element) {
+    if (count < *capacity) return RF_OK;
     size_t more = *capacity ? 2 * *capacity : 64;
-    if (more >= RF_NO_INDEX || more > SIZE_MAX / element) return false;
-    void *grown = realloc(*table, more * element);
-    if (!grown) return false;
-    *table = grown;
+    if (more >= RF_NO_INDEX || more > SIZE_MAX / element)
+        return rf_fail(RF_E_NO_MEMORY, "a graph of more than %zu rows", *capacity);
+    RF_TRY(rf_account_resize(&graph->account, table, *capacity * element, more * element, "its table"));
     *capacity = more;
-    return true;
+    return RF_OK;
 }
 
 /* ---- tensors ---- */
@@ -162,11 +167,11 @@ rf_status rf_graph_add_tensor(struct rf_graph *graph, const struct rf_graph_tens
     if (!tensor->view_of && (rf_add_overflows(graph->bytes, row.bytes, &sum) || sum > INT64_MAX))
         return rf_fail(RF_E_INVALID, "tensor '%s': with its %llu bytes the graph is larger than memory can be", shown,
                        (unsigned long long)row.bytes);
-    if (2 * (graph->tensor_count + 1) > graph->name_slots && !build_names(graph, 2 * graph->name_slots))
-        return no_memory("tensor", shown);
-    if (!grow((void **)&graph->tensors, graph->tensor_count, &graph->tensor_capacity, sizeof row) ||
-        !(row.name = name_for(graph, tensor->name)))
-        return no_memory("tensor", shown);
+    if (2 * (graph->tensor_count + 1) > graph->name_slots) status = build_names(graph, 2 * graph->name_slots);
+    if (!status)
+        status = grow(graph, (void **)&graph->tensors, graph->tensor_count, &graph->tensor_capacity, sizeof row);
+    if (status) return rf_fail_within(status, "tensor '%s'", shown);
+    if (!(row.name = name_for(graph, tensor->name))) return no_memory("tensor", shown);
     graph->tensors[graph->tensor_count] = row;
     uint32_t *slot = name_slot(graph, row.name);
     graph->tensor_count++;
@@ -317,9 +322,9 @@ rf_status rf_graph_add_node(struct rf_graph *graph, const struct rf_graph_node *
     status = check_node(graph, node, &row);
     if (status) /* no backend runs what the op itself does not support: here it is an invalid argument */
         return rf_fail_within(status == RF_E_UNSUPPORTED ? RF_E_INVALID : status, "node '%s'", name);
-    if (!grow((void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof row) ||
-        !(row.name = strdup(name)))
-        return no_memory("node", name);
+    status = grow(graph, (void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof row);
+    if (status) return rf_fail_within(status, "node '%s'", name);
+    if (!(row.name = strdup(name))) return no_memory("node", name);
     for (int o = row.op->inputs; o < row.op->inputs + row.op->outputs; o++)
         graph->tensors[row.tensors[o]].producer = (uint32_t)graph->node_count;
     for (int i = 0; i < row.op->inputs; i++)
@@ -349,14 +354,22 @@ rf_status rf_graph_add_output(struct rf_graph *graph, rf_tensor_id id) {
 /* ---- life ---- */
 
 rf_status rf_graph_create(const char *name, struct rf_graph **out) {
+    return rf_graph_create_charged(name, NULL, out);
+}
+
+rf_status rf_graph_create_charged(const char *name, const struct rf_account *account, struct rf_graph **out) {
     if (!out) return rf_fail(RF_E_INVALID, "rf_graph_create: out is NULL");
     if (!name) name = "graph";
     rf_status status = check_name("graph", name);
     if (status) return status;
     struct rf_graph *graph = calloc(1, sizeof *graph);
-    if (!graph || !(graph->name = strdup(name)) || !build_names(graph, 64)) {
+    if (!graph) return no_memory("graph", name);
+    graph->account = rf_account_open(account);
+    graph->name = strdup(name);
+    status = graph->name ? build_names(graph, 64) : rf_fail(RF_E_NO_MEMORY, "no host memory for its name");
+    if (status) {
         rf_graph_destroy(&graph);
-        return no_memory("graph", name);
+        return rf_fail_within(status, "graph '%s'", name);
     }
     *out = graph;
     return RF_OK;
@@ -388,6 +401,7 @@ void rf_graph_destroy(struct rf_graph **graph) {
     free(g->nodes);
     free(g->names);
     free(g->name);
+    rf_account_close(&g->account);
     free(g);
     *graph = NULL;
 }
@@ -413,7 +427,7 @@ rf_status rf_graph_clone(const struct rf_graph *graph, struct rf_graph **out) {
         made = (clone->nodes[i].name = strdup(graph->nodes[i].name)) != NULL;
         clone->node_count = clone->node_capacity = i + 1;
     }
-    if (!made || !build_names(clone, graph->name_slots)) {
+    if (!made || build_names(clone, graph->name_slots)) {
         rf_graph_destroy(&clone);
         return no_memory("graph", graph->name);
     }

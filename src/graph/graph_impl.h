@@ -53,6 +53,7 @@ struct rf_graph {
     uint32_t *names;   /* tensors by the hash of their name: index + 1, or 0 in a free slot; open addressing */
     size_t name_slots; /* a power of two, at least twice tensor_count */
     uint64_t bytes;    /* the sum of all storage; known not to overflow */
+    struct rf_account account; /* for the graph's own host memory; charges nothing for a user's graph, or a clone */
     bool finished;
     bool outputs_known; /* of a clone: finishing adds no outputs, and a tensor may have no reader */
 };
@@ -68,6 +69,8 @@ bool rf_graph_overlap(const struct rf_graph *graph, uint32_t a, uint32_t b);
 /* graph_valid.c, only in builds with checks at level 2. *why: the invariant that does not hold. A graph that is
  * not finished need not be in order, and may have results that no node makes yet. */
 bool rf_graph_is_valid(const struct rf_graph *graph, const char **why);
+/* graph_order.c: an upper bound of the bytes that finishing the graph, or a pass over it, needs until it returns. */
+uint64_t rf_graph_work_bytes(const struct rf_graph *graph);
 /* graph_order.c: puts the nodes in an order in which they can run, and updates the producers of tensors.
  * RF_E_INVALID: there is a cycle. */
 rf_status rf_graph_order(struct rf_graph *graph);

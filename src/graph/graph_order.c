@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#include "graph/executor.h"
+
 /* "to waits for from" */
 struct edge {
     uint32_t from, to;
@@ -45,6 +47,16 @@ static size_t count_inputs(const struct rf_graph *graph) {
     size_t count = 0;
     for (size_t i = 0; i < graph->node_count; i++) count += (size_t)graph->nodes[i].op->inputs;
     return count;
+}
+
+/* Each input has at most three edges; their list may be twice as long as it needs to be. The tables of a pass are for
+ * each tensor a use, a flag and an index, for each node two flags and up to four slots of a hash table. */
+uint64_t rf_graph_work_bytes(const struct rf_graph *graph) {
+    uint64_t nodes = graph->node_count + 2, tensors = graph->tensor_count + 1, inputs = count_inputs(graph) + 1;
+    uint64_t node = sizeof(struct rf_node_row) + 2 * sizeof(size_t) + 2 * sizeof(uint32_t) + 1,
+             input = sizeof(struct use) + 3 * (2 * sizeof(struct edge) + sizeof(uint32_t)),
+             pass = 64 * sizeof(uint32_t) + nodes * (2 + 4 * sizeof(uint32_t)) + tensors * 32;
+    return RF_MAX(nodes * node + tensors * sizeof(struct storage) + inputs * input + 256 * sizeof(struct edge), pass);
 }
 
 static bool collect_edges(const struct rf_graph *graph, struct edges *edges) {
@@ -213,8 +225,15 @@ rf_status rf_graph_finish(struct rf_graph *graph) {
     if (!graph->node_count && !graph->outputs_known)
         return rf_fail(RF_E_INVALID, "graph '%s' has no node: there is nothing to run", graph->name);
     rf_status status = check_producers(graph);
-    if (!status) status = rf_graph_order(graph);
+    if (status) return status;
+    uint64_t work = rf_graph_work_bytes(graph), whole = rf_graph_host_bytes(graph);
+    /* The tables were charged as they grew; names are charged now. */
+    if (whole > graph->account.bytes) status = rf_account_charge(&graph->account, whole - graph->account.bytes);
+    if (!status) status = rf_account_charge(&graph->account, work);
+    if (status) return rf_fail_within(status, "graph '%s'", graph->name);
+    status = rf_graph_order(graph);
     if (!status && !graph->outputs_known) status = mark_outputs(graph);
+    rf_account_release(&graph->account, work);
     if (status) return status;
     graph->finished = true;
     rf_assert_valid(rf_graph_is_valid, graph);

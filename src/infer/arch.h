@@ -17,6 +17,7 @@
 
 #include <rocmforge/graph.h>
 
+#include "base/base.h"
 #include "gguf/gguf.h"
 
 enum { RF_ROPE_PAIRS_MAX = 128 }; /* attention supports heads of up to twice this */
@@ -103,12 +104,15 @@ struct rf_model_graph {
     rf_tensor_id logits;           /* 0: none were asked for */
     struct rf_bound_tensor *bound; /* [id] */
     size_t bound_count;
+    struct rf_account account; /* for the table above; the graph has its own */
 };
 /* Makes a finished graph of plain ops: what is fused, and where it runs, is decided when it is executed. It
- * borrows gguf and hparams. RF_E_INVALID: the shape makes no sense; RF_E_UNSUPPORTED: the model's heads do not fit
+ * borrows gguf and hparams. account: what the graph takes of the host's memory is charged to it before it is taken;
+ * NULL: nothing is charged. RF_E_INVALID: the shape makes no sense; RF_E_UNSUPPORTED: the model's heads do not fit
  * the type of the cache. */
 rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
-                        const struct rf_graph_shape *shape, struct rf_model_graph *out);
+                        const struct rf_graph_shape *shape, const struct rf_account *account,
+                        struct rf_model_graph *out);
 void rf_model_graph_finish(struct rf_model_graph *model);
 
 /* Computes the turns per position for "rope_steps", including the file's frequency factors. steps has rotated / 2

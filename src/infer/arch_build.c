@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "cpu/reference.h"
+#include "graph/executor.h"
 
 enum { NAME_BYTES = 96 };
 
@@ -58,14 +59,11 @@ static rf_tensor_id bind(struct rf_builder *builder, rf_tensor_id id, struct rf_
     struct rf_model_graph *model = builder->model;
     if (!id) return 0;
     if (id >= model->bound_count) {
-        size_t count = RF_MAX((size_t)id + 1, 2 * model->bound_count);
-        struct rf_bound_tensor *grown = realloc(model->bound, count * sizeof *grown);
-        if (!grown) {
-            builder->status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
-            return 0;
-        }
-        memset(grown + model->bound_count, 0, (count - model->bound_count) * sizeof *grown);
-        model->bound = grown;
+        size_t count = RF_MAX((size_t)id + 1, 2 * model->bound_count), row = sizeof *model->bound;
+        builder->status = rf_account_resize(&model->account, (void **)&model->bound, model->bound_count * row,
+                                            count * row, "the graph of a model");
+        if (builder->status) return 0;
+        memset(model->bound + model->bound_count, 0, (count - model->bound_count) * row);
         model->bound_count = count;
     }
     model->bound[id] = what;
@@ -391,14 +389,15 @@ static void add_logits(struct rf_builder *builder, rf_tensor_id x) {
 }
 
 rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
-                        const struct rf_graph_shape *shape, struct rf_model_graph *out) {
+                        const struct rf_graph_shape *shape, const struct rf_account *account,
+                        struct rf_model_graph *out) {
     if (!gguf || !hparams || !hparams->arch || !shape || !out)
         return rf_fail(RF_E_INVALID, "rf_arch_build: gguf, hparams, shape or out is NULL, or hparams was not read");
-    struct rf_model_graph model = {0};
+    struct rf_model_graph model = {.account = rf_account_open(account)};
     struct rf_builder builder = {
         .gguf = gguf, .hparams = hparams, .shape = shape, .model = &model, .rows = shape->tokens};
     RF_TRY(check_shape(hparams, shape));
-    RF_TRY(rf_graph_create(hparams->arch->name, &model.graph));
+    RF_TRY(rf_graph_create_charged(hparams->arch->name, account, &model.graph));
     builder.graph = model.graph;
     add_inputs(&builder);
     rf_tensor_id x = embed(&builder);
@@ -423,5 +422,6 @@ rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hpa
 void rf_model_graph_finish(struct rf_model_graph *model) {
     rf_graph_destroy(&model->graph);
     free(model->bound);
+    rf_account_close(&model->account);
     *model = (struct rf_model_graph){0};
 }

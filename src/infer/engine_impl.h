@@ -166,8 +166,7 @@ static inline bool rf_is_short(rf_status status) {
 struct rf_runner {
     struct rf_graph_shape shape;
     struct rf_model_graph model;
-    struct rf_binder *binder;  /* runner.c */
-    struct rf_account account; /* for the model graph */
+    struct rf_binder *binder; /* runner.c */
     struct rf_executor *executor;
     uint64_t used; /* the session's clock at its last use: the runner used longest ago is replaced */
     bool timed;    /* its runs measure the time of their nodes */

@@ -56,11 +56,9 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
 
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out) {
-    struct rf_runner runner = {.shape = *shape, .account = rf_host_account(&engine->runtime->host)};
-    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &runner.model);
-    if (!status)
-        status = rf_account_charge(&runner.account, rf_graph_host_bytes(runner.model.graph) +
-                                                        runner.model.bound_count * sizeof *runner.model.bound);
+    struct rf_runner runner = {.shape = *shape};
+    struct rf_account account = rf_host_account(&engine->runtime->host);
+    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &account, &runner.model);
     if (!status && !(runner.binder = malloc(sizeof *runner.binder)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
     if (!status) {
@@ -99,5 +97,4 @@ void rf_runner_destroy(struct rf_runner *runner) {
     rf_model_graph_finish(&runner->model);
     free(runner->binder);
     runner->binder = NULL;
-    rf_account_close(&runner->account);
 }

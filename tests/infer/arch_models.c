@@ -16,7 +16,7 @@ struct maker {
     const struct spec *spec;
     struct rf_gguf_writer *writer;
     uint64_t state;
-    void *data[256]; /* freed at the end */
+    void *data[512]; /* freed at the end */
     size_t count;
 };
 

@@ -254,7 +254,7 @@ static void run_shared(struct timeline *timeline, const struct rf_graph_shape *s
     struct kept_executor *one = &kept->executors[i];
     if (i == kept->count) {
         RF_ASSERT(i < RF_COUNT(kept->executors));
-        RF_ASSERT_OK(rf_arch_build(timeline->model->gguf, &timeline->model->hparams, shape, &one->model));
+        RF_ASSERT_OK(rf_arch_build(timeline->model->gguf, &timeline->model->hparams, shape, NULL, &one->model));
         memcpy(&one->shape, shape, sizeof *shape);
         one->executor = create_executor(timeline, one->model.graph);
         kept->count++;
@@ -280,7 +280,7 @@ static void run(struct timeline *timeline, const struct inputs *inputs, enum wan
         run_shared(timeline, &shape, inputs, logits);
         return;
     }
-    RF_ASSERT_OK(rf_arch_build(model->gguf, &model->hparams, &shape, &made));
+    RF_ASSERT_OK(rf_arch_build(model->gguf, &model->hparams, &shape, NULL, &made));
     struct rf_graph *graph = made.graph;
     if (timeline->executor) {
         struct rf_executor *executor = create_executor(timeline, graph);

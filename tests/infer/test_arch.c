@@ -68,7 +68,7 @@ RF_TEST(arch, passes_fuse_what_a_token_needs) {
         struct rf_model_graph made;
         struct rf_graph *fused = NULL;
         RF_TRACE("%u tokens, %s", expected[i].tokens, expected[i].op);
-        RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &shape, &made));
+        RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &shape, NULL, &made));
         RF_ASSERT_OK(rf_graph_optimize(made.graph, RF_PASS_FUSE, &fused, NULL, NULL));
         RF_EXPECT_UINT(count_nodes(made.graph, expected[i].op), expected[i].plain);
         RF_EXPECT_UINT(count_nodes(fused, expected[i].op), expected[i].fused);

@@ -177,7 +177,7 @@ RF_TEST(arch, refuses_shapes) {
     model_make(&model, &spec);
     for (size_t i = 0; i < RF_COUNT(bad); i++) {
         RF_TRACE("shape %zu", i);
-        RF_EXPECT_STATUS(rf_arch_build(model.gguf, &model.hparams, &bad[i], &made),
+        RF_EXPECT_STATUS(rf_arch_build(model.gguf, &model.hparams, &bad[i], NULL, &made),
                          statuses[i] ? statuses[i] : RF_E_INVALID);
         RF_EXPECT(made.graph == NULL);
         RF_NOTE("%s", rf_error_text());
@@ -186,10 +186,10 @@ RF_TEST(arch, refuses_shapes) {
     /* What was built before a tensor is found missing is released, and the error stays. */
     struct rf_hparams taller = model.hparams;
     taller.layers++;
-    RF_EXPECT_STATUS(rf_arch_build(model.gguf, &taller, &good, &made), RF_E_NOT_FOUND);
+    RF_EXPECT_STATUS(rf_arch_build(model.gguf, &taller, &good, NULL, &made), RF_E_NOT_FOUND);
     RF_EXPECT_CONTAINS(rf_error_text(), "blk.2.");
     RF_EXPECT(made.graph == NULL);
-    RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &good, &made));
+    RF_ASSERT_OK(rf_arch_build(model.gguf, &model.hparams, &good, NULL, &made));
     static const char *const names[] = {"tokens",     "positions", "sequences", "table",  "lengths",
                                         "rope_steps", "cache_k.0", "cache_v.1", "logits", "blk.0.attn_q.weight"};
     for (size_t i = 0; i < RF_COUNT(names); i++) {
@@ -217,7 +217,7 @@ RF_TEST(arch, survives_flipped_bytes, .timeout_ms = 1500000) {
             file[i] ^= flips[f];
             rf_status status = rf_gguf_open_memory(file, bytes, "flipped", &gguf);
             if (!status) status = rf_arch_read(gguf, &hparams);
-            if (!status) status = rf_arch_build(gguf, &hparams, &shape, &made);
+            if (!status) status = rf_arch_build(gguf, &hparams, &shape, NULL, &made);
             if (status) {
                 RF_TRACE("byte %zu by %#x", i, flips[f]);
                 RF_EXPECT(*rf_error_text() && !strchr(rf_error_text(), '\n'));
