@@ -23,8 +23,11 @@
  *      no other process has a lease in it.
  *   5. A process that opens a lease also asks /proc which lease files of this GPU the user's other processes have
  *      open, and joins those: vanished ones, and those in places that only the other process can see. It looks when
- *      its own files are locked, and /proc shows the lock, so that of two processes that start at once at least one
- *      sees the other.
+ *      its own files are open, so that of two processes that start at once at least one sees the other: if the first
+ *      to look misses the second, the second has opened its files since, and looks later. If its files have a live
+ *      lease, it asks for that process alone: any two leases have a file in common, and whoever has a lease has all
+ *      those files open. Otherwise it asks for all processes, which takes some milliseconds. (/proc/locks would name
+ *      fewer, but while it is read the kernel stops all file locks of the machine: for a second, on a loaded one.)
  *
  * A folder that is named (RF_LEASE_DIR) is used instead of all of these. That splits the budget on purpose: tests
  * with a GPU that is not real keep apart that way, and containers with a folder in common meet.
@@ -58,7 +61,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define FOLDER_PATH_BYTES 3072
@@ -69,13 +71,15 @@
 struct search {
     struct rf_lease_places *places;
     bool thorough;  /* reads the folders above too */
-    bool processes; /* and asks /proc */
+    bool processes; /* and asks /proc; the tables that the places have are locked */
     bool added;     /* a table was found that the places did not have */
     rf_status status;
     struct rf_saved_error why; /* of status: what was wrong with the first place that failed */
 };
 
 static void search_all(struct search *search);
+static void search_processes(struct search *search);
+static bool has_tables(const struct rf_lease_places *places);
 static void file_name(const char *uuid, char *name, size_t size);
 static rf_status find_lent(const char *part_id, const char *uuid, struct rf_lease_table **table);
 
@@ -113,8 +117,9 @@ rf_status rf_lease_places_open(const struct rf_lease_params *params, bool create
         status = rf_lease_table_acquire_own(params->uuid, create, &places->table[0]);
     places->fixed = places->table[0] != NULL;
     if (!status && !places->fixed) {
-        struct search search = {.places = places, .thorough = true, .processes = !create};
+        struct search search = {.places = places, .thorough = true};
         search_all(&search);
+        if (!create && !has_tables(places)) search_processes(&search); /* else when they are locked */
         bool usable = false;
         for (int i = 0; i < RF_LEASE_PLACES_MAX; i++) usable |= places->table[i] && (!create || !places->away[i]);
         /* A place that cannot be used matters only if there is no other. That this process ran out of descriptors or
@@ -186,8 +191,7 @@ rf_status rf_lease_places_lock(struct rf_lease_places *places, int64_t deadline_
     for (;;) {
         rf_status status = lock_tables(places, deadline_ns);
         if (!status) {
-            struct search search = {
-                .places = places, .thorough = !places->searched, .processes = !places->searched && places->create};
+            struct search search = {.places = places, .thorough = !places->searched, .processes = !places->searched};
             struct rf_saved_error saved;
             if (places->fixed) return RF_OK;
             rf_error_save(&saved);
@@ -437,19 +441,34 @@ static bool is_lease_path(const struct rf_lease_places *places, char *target) {
                       (!strncmp(folder, shared, (size_t)used) && (!folder[used] || folder[used] == '.')));
 }
 
-/* The lease files that one process has open. */
-static void search_process(struct search *search, int pid) {
+static bool has_file(const struct rf_lease_places *places, const struct stat *file) {
+    for (int i = 0; i < RF_LEASE_PLACES_MAX; i++) {
+        const struct rf_lease_table *table = places->table[i];
+        if (table && table->inode == file->st_ino && table->device == file->st_dev) return true;
+    }
+    return false;
+}
+
+/* The lease files that one process has open. Returns whether one of the places' files is among them. */
+static bool search_process(struct search *search, int pid) {
     char path[64], target[PATH_MAX];
     struct stat process;
     snprintf(path, sizeof path, "/proc/%d", pid);
-    if (stat(path, &process) < 0 || process.st_uid != geteuid()) return; /* root could look at those of others too */
+    if (stat(path, &process) < 0 || process.st_uid != geteuid())
+        return false; /* root could look at those of others too */
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *files = rf_opendir(path);
+    bool common = false;
     for (struct dirent *file; files && (file = readdir(files));) {
         ssize_t length = readlinkat(dirfd(files), file->d_name, target, sizeof target - 1);
         if (length <= 0) continue;
         target[length] = 0;
-        if (!is_lease_path(search->places, target)) continue;
+        struct stat found;
+        if (!is_lease_path(search->places, target) || fstatat(dirfd(files), file->d_name, &found, 0) < 0) continue;
+        if (has_file(search->places, &found)) {
+            common = true;
+            continue;
+        }
         struct rf_lease_table *table;
         snprintf(path, sizeof path, "/proc/%d/fd/%.20s", pid, file->d_name);
         if (rf_lease_table_open_link(path, &table)) continue;
@@ -459,38 +478,41 @@ static void search_process(struct search *search, int pid) {
             add_table(search, table, true);
     }
     if (files) closedir(files);
+    return common;
 }
 
-static bool has_file(const struct rf_lease_places *places, unsigned device_major, unsigned device_minor,
-                     unsigned long long inode) {
+static bool has_tables(const struct rf_lease_places *places) {
+    for (int i = 0; i < RF_LEASE_PLACES_MAX; i++)
+        if (places->table[i]) return true;
+    return false;
+}
+
+/* Asks for one process that has a lease in these tables, which are locked. False: no such process could be asked. */
+static bool search_owner(struct search *search) {
+    struct rf_lease_places *places = search->places;
+    bool live[RF_LEASE_SLOTS];
     for (int i = 0; i < RF_LEASE_PLACES_MAX; i++) {
-        const struct rf_lease_table *table = places->table[i];
-        if (table && table->inode == inode && table->device == makedev(device_major, device_minor)) return true;
+        struct rf_lease_table *table = places->locked[i] ? places->table[i] : NULL;
+        if (!table || rf_lease_table_refresh(table, live)) continue;
+        for (uint32_t slot = 0; slot < RF_LEASE_SLOTS; slot++) {
+            if (!live[slot] || rf_lease_slot_is_mine(table, rf_lease_table_slot(table, slot))) continue;
+            int pid = rf_lease_slot_pid(table, slot);
+            if (pid > 0 && search_process(search, pid)) return true;
+        }
     }
     return false;
 }
 
-/* Rule 5. The kernel's list of locks says which processes may have a lease in a file that we do not have: the owner
- * of a slot has a lock of one of the first bytes of the file, and so has a process that is about to write its lease.
- * What /proc does not show is no failure. */
+/* Rule 5. What /proc does not show is no failure. */
 static void search_processes(struct search *search) {
-    int fd = rf_open("/proc/locks", O_RDONLY | O_CLOEXEC, 0);
-    FILE *locks = fd >= 0 ? fdopen(fd, "r") : NULL;
-    char line[256];
-    while (locks && fgets(line, sizeof line, locks)) {
-        int pid;
-        unsigned device_major, device_minor;
-        unsigned long long inode, start, end;
-        /* "1: POSIX  ADVISORY  WRITE 5788 00:01:196487 1 1" */
-        if (sscanf(line, "%*[^:]: POSIX %*s WRITE %d %x:%x:%llu %llu %llu", &pid, &device_major, &device_minor,
-                   &inode, &start, &end) == 6 &&
-            pid > 0 && start <= RF_LEASE_SLOTS && !has_file(search->places, device_major, device_minor, inode))
-            search_process(search, pid);
+    if (search_owner(search)) return;
+    DIR *processes = rf_opendir("/proc");
+    int own = rf_lease_registry_pid(search->places->registry);
+    for (struct dirent *process; processes && (process = readdir(processes));) {
+        int pid = atoi(process->d_name);
+        if (pid > 0 && pid != own) search_process(search, pid);
     }
-    if (locks)
-        fclose(locks);
-    else if (fd >= 0)
-        close(fd);
+    if (processes) closedir(processes);
 }
 
 static void search_all(struct search *search) {

@@ -161,13 +161,41 @@ RF_TEST(lease_places, before_and_after_login_is_one_budget) {
     machine_close(&machine);
 }
 
+/* A process asks one owner of its files which others there are: the files of the first lease are gone, the second has
+ * new ones and knows the first, the third finds the second and by it the first. When the second is gone, nobody has a
+ * lease in the new files, and the fourth asks all processes. */
+RF_TEST(lease_places, owners_lead_to_each_other) {
+    struct machine machine;
+    struct puppet one, two, three, four;
+    machine_open(&machine, GPU_TOTAL);
+    begin(&machine, &one);
+    puppet_ask(&one, "open 10%%");
+    static const char *const shared[] = {"dev/shm", "tmp"};
+    for (size_t i = 0; i < RF_COUNT(shared); i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", machine.root, own_folder(shared[i]));
+        remove_folder(path);
+    }
+    begin(&machine, &two);
+    RF_ASSERT_INT(number(puppet_ask(&two, "open 20%%"), "others"), 1);
+    begin(&machine, &three);
+    const char *reply = puppet_ask(&three, "open 30%%");
+    RF_ASSERT_INT(number(reply, "others"), 2);
+    RF_ASSERT_INT(number(reply, "others_promised"), 200000);
+    puppet_end(&two);
+    puppet_end(&three);
+    RF_ASSERT_INT(slots_in(&machine, own_folder("tmp")), 2); /* of the dead: the first has not looked yet */
+    begin(&machine, &four);
+    RF_ASSERT_INT(number(puppet_ask(&four, "open 70%%"), "others"), 1);
+    puppet_end(&one);
+    puppet_end(&four);
+    machine_close(&machine);
+}
+
 /* Nothing is left that a new process could find by name. Its owner's descriptor is found. */
 RF_TEST(lease_places, all_folders_deleted_under_a_lease) {
     struct machine machine;
     struct puppet one, two, three;
-    FILE *locks = fopen("/proc/locks", "r");
-    if (!locks) RF_SKIP("no /proc/locks");
-    fclose(locks);
     machine_open(&machine, GPU_TOTAL);
     begin(&machine, &one);
     puppet_ask(&one, "open 40%%");
