@@ -57,18 +57,41 @@ static void close_descriptors(void) {
     for (int fd = 0; fd < (most > 0 && most < 4096 ? (int)most : 4096); fd++) close(fd);
 }
 
-/* The parent of a process; 0: unknown. The name stands in parentheses before it and may hold anything. */
-static pid_t parent_of(const char *pid) {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+/* The state and the parent of a process or thread. False: there is none. The name stands in parentheses before both
+ * and may hold anything. */
+static bool read_stat(const char *path, char *state, pid_t *parent) {
+    char text[512];
     FILE *file = fopen(path, "re");
-    if (!file) return 0;
+    if (!file) return false;
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = 0;
-    const char *state = strrchr(text, ')');
-    int parent = 0;
-    return state && sscanf(state + 1, " %*c %d", &parent) == 1 ? parent : 0;
+    const char *behind = strrchr(text, ')');
+    int number = 0;
+    bool read = behind && sscanf(behind + 1, " %c %d", state, &number) == 2;
+    *parent = number;
+    return read;
+}
+
+static pid_t parent_of(const char *pid) {
+    char path[64], state;
+    pid_t parent;
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    return read_stat(path, &state, &parent) ? parent : 0;
+}
+
+bool rf_keeper_is_running(pid_t pid) {
+    char path[64], state;
+    pid_t ignored;
+    bool running = false;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    for (struct dirent *entry; threads && !running && (entry = readdir(threads));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
+        running = read_stat(path, &state, &ignored) && state == 'R';
+    }
+    if (threads) closedir(threads);
+    return running;
 }
 
 /* A process that has ended has no environment any more. */
@@ -85,7 +108,7 @@ static bool has_mark(const char *pid, const char *mark) {
     return found;
 }
 
-int rf_keeper_kill_children(const char *mark) {
+int rf_keeper_kill_children(const char *mark, bool *running) {
     pid_t self = getpid();
     int count = 0;
     DIR *processes = opendir("/proc");
@@ -93,6 +116,7 @@ int rf_keeper_kill_children(const char *mark) {
         const char *pid = entry->d_name;
         if (!isdigit((unsigned char)*pid) || parent_of(pid) != self || (mark && !has_mark(pid, mark))) continue;
         kill(atoi(pid), SIGKILL);
+        if (running) *running = *running || rf_keeper_is_running(atoi(pid));
         count++;
     }
     if (processes) closedir(processes);
@@ -140,10 +164,12 @@ static void keep(pid_t child) {
         alone = reap(child, &status, &ended);
         if (number == SIGTERM) break;
     }
-    int64_t deadline = now_ms() + RF_KEEPER_END_MS;
-    for (long pause_ms = 1; !alone && now_ms() < deadline; pause_ms += pause_ms < 20) {
-        rf_keeper_kill_children(
-            NULL); /* what a process leaves becomes ours when that process is dead: look until there is none */
+    int64_t most = now_ms() + RF_KEEPER_MOST_MS, deadline = now_ms() + RF_KEEPER_END_MS;
+    /* What a process leaves becomes ours when that process is dead: look until there is none. */
+    for (long pause_ms = 1; !alone && now_ms() < deadline && now_ms() < most; pause_ms += pause_ms < 20) {
+        bool running = false;
+        rf_keeper_kill_children(NULL, &running);
+        if (running) deadline = now_ms() + RF_KEEPER_END_MS;
         nanosleep(&(struct timespec){0, pause_ms * 1000000}, NULL);
         alone = reap(child, &status, &ended);
     }

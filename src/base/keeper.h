@@ -9,11 +9,13 @@
 #ifndef RF_BASE_KEEPER_H
 #define RF_BASE_KEEPER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
-/* How long the keeper waits for what it has killed. A process that hangs inside the kernel dies later or never; then
- * the keeper ends with this exit status. */
-enum { RF_KEEPER_END_MS = 10000, RF_KEEPER_STUCK = 125 };
+/* How long the keeper waits for what it has killed while none of it could go on, and how long in all. A process that
+ * hangs inside the kernel dies later or never; then the keeper ends with this exit status. One that only waits for a
+ * core of a busy machine dies as soon as it gets one. */
+enum { RF_KEEPER_END_MS = 10000, RF_KEEPER_MOST_MS = 300000, RF_KEEPER_STUCK = 125 };
 
 /* Call it before there is a second thread. parent: the process id of the program; if the program is gone already,
  * this process ends. 0: not known.
@@ -26,8 +28,11 @@ enum { RF_KEEPER_END_MS = 10000, RF_KEEPER_STUCK = 125 };
  * Returns an errno in the only process there is if the child cannot be made. */
 int rf_keeper_split(pid_t parent);
 
+/* Whether a thread of the process runs, or could if it had a core. */
+bool rf_keeper_is_running(pid_t pid);
+
 /* Kills the children of this process that were started with 'mark', "NAME=VALUE", in their environment; NULL: all. It
- * does not wait for their end. Returns how many there were. */
-int rf_keeper_kill_children(const char *mark);
+ * does not wait for their end. Returns how many there were. running: whether one of them still runs; may be NULL. */
+int rf_keeper_kill_children(const char *mark, bool *running);
 
 #endif

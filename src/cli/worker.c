@@ -21,7 +21,7 @@
 
 /* How long a worker has to exit by itself, with the driver's exit handlers, and how long the kernel has to end the
  * keeper. A start is the start of a program, on whatever the machine is busy with. */
-enum { EXIT_MS = 5000, KILL_MS = 2000, START_MS = 120000 };
+enum { EXIT_MS = 5000, KILL_MS = 2000, LOOK_MS = 20, START_MS = 120000 };
 
 extern char **environ;
 
@@ -144,14 +144,26 @@ bool cli_worker_lives(const struct cli_worker *worker) {
 
 enum life { RUNNING, ENDED, UNKNOWN /* it was reaped by another wait */ };
 
-static enum life await_end(pid_t keeper, int64_t within_ms, int *wait_status) {
+static enum life await_end(pid_t child, int64_t within_ms, int *wait_status) {
     int64_t deadline = now_ms() + within_ms;
     for (;;) {
-        pid_t ended = waitpid(keeper, wait_status, WNOHANG);
+        pid_t ended = waitpid(child, wait_status, WNOHANG);
         if (ended < 0 && errno == EINTR) continue;
-        if (ended) return ended == keeper ? ENDED : UNKNOWN;
+        if (ended) return ended == child ? ENDED : UNKNOWN;
         if (now_ms() >= deadline) return RUNNING;
         nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+}
+
+/* The same for a child that was told to end, or killed: as long as it or 'other' (0: nobody) only lacks a core to go
+ * on, the time does not count. */
+static enum life await_death(pid_t child, pid_t other, int64_t within_ms, int *wait_status) {
+    int64_t most = now_ms() + RF_KEEPER_MOST_MS + within_ms, deadline = now_ms() + within_ms;
+    for (;;) {
+        enum life life = await_end(child, LOOK_MS, wait_status);
+        if (life != RUNNING || now_ms() >= deadline || now_ms() >= most) return life;
+        if (rf_keeper_is_running(child) || (other > 0 && rf_keeper_is_running(other)))
+            deadline = now_ms() + within_ms;
     }
 }
 
@@ -160,12 +172,15 @@ static enum life await_end(pid_t keeper, int64_t within_ms, int *wait_status) {
 static bool clean_up(pid_t worker) {
     char mark[64];
     int status, left;
-    int64_t deadline = now_ms() + RF_KEEPER_END_MS;
     make_mark(mark);
     /* What the worker started becomes ours at its end. */
-    bool ended = worker <= 0 || await_end(worker, RF_KEEPER_END_MS, &status) != RUNNING;
-    while ((left = rf_keeper_kill_children(mark)) && now_ms() < deadline)
+    bool ended = worker <= 0 || await_death(worker, 0, RF_KEEPER_END_MS, &status) != RUNNING;
+    int64_t most = now_ms() + RF_KEEPER_MOST_MS, deadline = now_ms() + RF_KEEPER_END_MS;
+    for (bool running; running = false, left = rf_keeper_kill_children(mark, &running);) {
+        if (running) deadline = now_ms() + RF_KEEPER_END_MS;
+        if (now_ms() >= deadline || now_ms() >= most) break;
         nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
     return ended && !left;
 }
 
@@ -192,11 +207,11 @@ bool cli_worker_end(struct cli_worker *worker, bool at_once, char why[CLI_WHY_BY
     if (life == RUNNING) {
         worker->killed = true;
         kill(keeper, SIGTERM); /* it kills everything, waits for that and ends */
-        life = await_end(keeper, RF_KEEPER_END_MS + KILL_MS, &status);
+        life = await_death(keeper, pid, RF_KEEPER_END_MS + KILL_MS, &status);
     }
     if (life == RUNNING) { /* it was stopped; its end is the worker's end */
         kill(keeper, SIGKILL);
-        life = await_end(keeper, KILL_MS, &status);
+        life = await_death(keeper, 0, KILL_MS, &status);
     }
     bool left = life == ENDED && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !clean_up(pid);
     if (left || life == RUNNING || (life == ENDED && WIFEXITED(status) && WEXITSTATUS(status) == RF_KEEPER_STUCK)) {
