@@ -189,11 +189,12 @@ void hostile_run(const struct hostile_command *command, const struct attack *att
     read_into("errors", outcome->errors, sizeof outcome->errors);
     drop_sanitizer_noise(outcome->errors);
     outcome->reached = access(scratch_path("done"), F_OK) == 0;
-    read_into("done", outcome->entry, sizeof outcome->entry);
+    read_into("done", outcome->entries, sizeof outcome->entries);
+    for (char *end = outcome->entries; (end = strchr(end, '\n'));) *end = ' ';
     read_report(outcome);
     RF_NOTE("%-9s %s%s: status %#x%s%s, %s", command->label, attack->hostile ? attack->hostile : "",
             attack->rfsim ? attack->rfsim : "", (unsigned)outcome->status, outcome->reached ? " at " : "",
-            outcome->entry, outcome->errors[0] ? outcome->errors : "nothing said\n");
+            outcome->entries, outcome->errors[0] ? outcome->errors : "nothing said\n");
 }
 
 void hostile_report(const struct outcome *outcome, const char *wrong) {

@@ -28,11 +28,11 @@ struct attack {
 };
 
 struct outcome {
-    int status;     /* as waitpid has it */
-    bool hung;      /* it did not end, and was killed */
-    bool reached;   /* the driver misbehaved, */
-    char entry[64]; /* at this entry point */
-    int left;       /* processes that were still there */
+    int status;        /* as waitpid has it */
+    bool hung;         /* it did not end, and was killed */
+    bool reached;      /* the driver misbehaved, */
+    char entries[512]; /* at these entry points, a line for each process of the command */
+    int left;          /* processes that were still there */
     char output[1 << 16], errors[1 << 16];
     uint64_t calls;     /* of the simulated driver in the worker that called it most */
     bool trapped, held; /* by any worker that ended in order: a banned call; device or pinned memory held */

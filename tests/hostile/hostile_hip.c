@@ -75,11 +75,13 @@ static void note_pid(pid_t pid) {
     fclose(file);
 }
 
+/* Each process of a command that the driver misbehaves in adds a line. */
 static void note_done(const char *entry) {
     const char *path = getenv("HOSTILE_DONE");
-    int file = path ? open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    char line[64];
+    int file = path ? open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (file < 0) return;
-    (void)!write(file, entry, strlen(entry));
+    (void)!write(file, line, (size_t)snprintf(line, sizeof line, "%s\n", entry));
     close(file);
 }
 

@@ -22,9 +22,9 @@ static struct outcome outcome;
 
 /* What the driver did not take back is held; the library can do nothing about it. */
 static bool may_hold(void) {
-    static const char *const entries[] = {"hipFree", "hipHostFree", "hipGetDevice", "hipSetDevice"};
+    static const char *const entries[] = {"hipFree ", "hipHostFree ", "hipGetDevice ", "hipSetDevice "};
     for (size_t i = 0; i < RF_COUNT(entries); i++)
-        if (!strcmp(outcome.entry, entries[i])) return true;
+        if (strstr(outcome.entries, entries[i])) return true;
     return strstr(outcome.errors, "abandoned on device") != NULL;
 }
 
