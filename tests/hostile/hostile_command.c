@@ -46,7 +46,7 @@ static void make_settings(const struct attack *attack, char *text, size_t size) 
              attack->rfsim ? attack->rfsim : "", attack->rfsim && *attack->rfsim ? "," : "", command_folder(),
              PLAIN_ENDS, attack->hostile ? "RF_HIP_LIBRARY=" HOSTILE_DRIVER " HOSTILE=" : "",
              attack->hostile ? attack->hostile : "",
-             attack->hangs ? " RF_TIMEOUT_MS=500 RF_PROBE_TIMEOUT_MS=3000" : "");
+             attack->hangs ? " RF_TIMEOUT_MS=500 RF_PROBE_TIMEOUT_MS=3000" : " RF_PROBE_TIMEOUT_MS=120000");
 }
 
 /* In the child. */
