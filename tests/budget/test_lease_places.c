@@ -101,6 +101,15 @@ static const char *own_folder(const char *above) {
     return name;
 }
 
+static void remove_shared(const struct machine *machine) {
+    static const char *const shared[] = {"dev/shm", "tmp"};
+    for (size_t i = 0; i < RF_COUNT(shared); i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", machine->root, own_folder(shared[i]));
+        remove_folder(path);
+    }
+}
+
 static rf_status try_open(struct machine *machine, const char *text, struct rf_lease **lease,
                           struct rf_lease_terms *terms) {
     struct rf_lease_params params = {.live_free = fake_gpu_free,
@@ -170,12 +179,7 @@ RF_TEST(lease_places, owners_lead_to_each_other) {
     machine_open(&machine, GPU_TOTAL);
     begin(&machine, &one);
     puppet_ask(&one, "open 10%%");
-    static const char *const shared[] = {"dev/shm", "tmp"};
-    for (size_t i = 0; i < RF_COUNT(shared); i++) {
-        char path[200];
-        snprintf(path, sizeof path, "%s/%s", machine.root, own_folder(shared[i]));
-        remove_folder(path);
-    }
+    remove_shared(&machine);
     begin(&machine, &two);
     RF_ASSERT_INT(number(puppet_ask(&two, "open 20%%"), "others"), 1);
     begin(&machine, &three);
@@ -200,12 +204,7 @@ RF_TEST(lease_places, all_folders_deleted_under_a_lease) {
     begin(&machine, &one);
     puppet_ask(&one, "open 40%%");
     puppet_ask(&one, "hold 1234");
-    static const char *const shared[] = {"dev/shm", "tmp"};
-    for (size_t i = 0; i < RF_COUNT(shared); i++) {
-        char path[200];
-        snprintf(path, sizeof path, "%s/%s", machine.root, own_folder(shared[i]));
-        remove_folder(path);
-    }
+    remove_shared(&machine);
     begin(&machine, &two);
     const char *reply = puppet_ask(&two, "open 70%%");
     RF_ASSERT_INT(number(reply, "others"), 1);
