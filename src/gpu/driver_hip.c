@@ -169,10 +169,16 @@ void rf_hip_find_properties(struct rf_driver *driver) {
     }
 }
 
-/* Turns "gfx90a:sramecc+:xnack-" into "gfx90a"; false for anything that is not an architecture. */
-static bool take_arch(const char *text, size_t text_size, char *arch, size_t size) {
+/* Turns "gfx90a:sramecc+:xnack-" into "gfx90a"; false for anything that is not an architecture. nvidia: "sm_90" is
+ * one too. */
+static bool take_arch(const char *text, size_t text_size, bool nvidia, char *arch, size_t size) {
     size_t length = strnlen(text, text_size), plain = length;
     if (length == text_size || length < 6 || strncmp(text, "gfx", 3) != 0) return false;
+    if (nvidia && length < size && length > 4 && length < 7 && strncmp(text, "sm_", 3) == 0 &&
+        strspn(text + 3, "0123456789") == length - 3) {
+        memcpy(arch, text, length + 1);
+        return true;
+    }
     for (size_t i = 0; i < length; i++) {
         char c = text[i];
         if (c == ':' && plain == length) plain = i;
@@ -194,7 +200,8 @@ static bool arch_from_properties(const struct rf_driver *driver, int device, cha
     memset(buffer + BUFFER_BYTES - CANARY_BYTES, CANARY, CANARY_BYTES);
     bool good = driver->v.hip.get_properties(buffer, device) == RF_DRV_OK;
     for (size_t i = BUFFER_BYTES - CANARY_BYTES; i < BUFFER_BYTES; i++) good = good && buffer[i] == CANARY;
-    good = good && take_arch((const char *)buffer + driver->v.hip.arch_offset, ARCH_BYTES, arch, size);
+    good = good && take_arch((const char *)buffer + driver->v.hip.arch_offset, ARCH_BYTES, driver->simulated, arch,
+                             size); /* the simulated driver may have a GPU that takes PTX */
     free(buffer);
     return good;
 }

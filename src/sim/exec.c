@@ -75,7 +75,8 @@ struct sim_executor {
     } sites[MAX_SITES];
     uint32_t site_count;
     size_t shared_used;
-    char *shared; /* SIM_SHARED_BYTES, static sites from the front */
+    size_t shared_limit; /* static and dynamic together */
+    char *shared;        /* SIM_SHARED_BYTES, static sites from the front */
     char *dynamic;
     size_t dynamic_capacity;
     char *signal_stack;
@@ -335,8 +336,8 @@ static void *shared_static(const void *site, size_t bytes, size_t align) {
         if (e->sites[i].site == site) return e->sites[i].memory;
     size_t offset = (e->shared_used + align - 1) / align * align;
     if (e->site_count == MAX_SITES || offset > SIM_SHARED_BYTES || bytes > SIM_SHARED_BYTES - offset ||
-        offset + bytes + e->launch->shared_bytes > SIM_SHARED_BYTES) {
-        give_up(e, SIM_LAUNCH_FAILURE, "more than %d bytes (or %d arrays) of shared memory", SIM_SHARED_BYTES,
+        offset + bytes + e->launch->shared_bytes > e->shared_limit) {
+        give_up(e, SIM_LAUNCH_FAILURE, "more than %zu bytes (or %d arrays) of shared memory", e->shared_limit,
                 MAX_SITES);
         return NULL;
     }
@@ -523,6 +524,7 @@ struct sim_executor *sim_executor_create(struct sim_device *device, uint64_t ser
     sim_fiber_adopt_thread(&e->thread);
     install_fault_handler();
     if (!__asan_poison_memory_region && !__tsan_acquire) {
+    e->shared_limit = sim_shared_bytes(device->config->arch);
         stack_t stack = {.ss_sp = e->signal_stack, .ss_size = signal_stack_bytes};
         sigaltstack(&stack, NULL);
     }

@@ -35,8 +35,8 @@
 #define SIM_MAX_DEVICES 16
 #define SIM_MAX_FAULTS 32
 #define SIM_MAX_STEPS 32
-#define SIM_MAX_THREADS 1024 /* per block */
-#define SIM_SHARED_BYTES 65536
+#define SIM_MAX_THREADS 1024   /* per block */
+#define SIM_SHARED_BYTES 65536 /* of a block, on AMD; static arrays have no more on any device */
 
 /* ---- entries: what can be counted and made to fail ---- */
 
@@ -178,6 +178,8 @@ bool sim_config_parse(const char *text, struct sim_config *config, char *why, si
 /* 110000 for gfx1100; 0 for no such name. */
 int sim_arch_version(const char *arch);
 
+bool sim_arch_is_nvidia(const char *arch);
+uint32_t sim_shared_bytes(const char *arch); /* that a block may have */
 /* ---- the driver's state (driver_call.c) ---- */
 
 struct sim_stream;
