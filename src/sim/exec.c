@@ -377,6 +377,10 @@ static void relax(void) {
     wait_turn(e);
 }
 
+static void fail(const char *why) {
+    give_up(executor, SIM_LAUNCH_FAILURE, "the kernel ended itself: %s", why);
+}
+
 const struct rfk_services sim_services = {
     .barrier = barrier,
     .shuffle = shuffle,
@@ -385,6 +389,7 @@ const struct rfk_services sim_services = {
     .shared_dynamic = shared_dynamic,
     .clock_ns = clock_ns,
     .relax = relax,
+    .fail = fail,
 };
 
 /* ---- blocks ---- */
@@ -519,12 +524,12 @@ struct sim_executor *sim_executor_create(struct sim_device *device, uint64_t ser
         return NULL;
     }
     e->device = device;
+    e->shared_limit = sim_shared_bytes(device->config->arch);
     e->random = sim.config.shuffle_seed + serial * UINT64_C(0xd1342543de82ef95);
     e->stack_bytes = __asan_poison_memory_region ? STACK_BYTES_CHECKED : STACK_BYTES;
     sim_fiber_adopt_thread(&e->thread);
     install_fault_handler();
     if (!__asan_poison_memory_region && !__tsan_acquire) {
-    e->shared_limit = sim_shared_bytes(device->config->arch);
         stack_t stack = {.ss_sp = e->signal_stack, .ss_size = signal_stack_bytes};
         sigaltstack(&stack, NULL);
     }

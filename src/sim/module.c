@@ -332,6 +332,36 @@ hipError_t hipFuncSetAttribute(const void *handle, hipFuncAttribute attribute, i
     return SIM_OK;
 }
 
+/* Refuses what cuda.h says that cuTensorMapEncodeTiled refuses. */
+hipError_t rfsim_map_encode(void *to, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                            int swizzle, int promotion, int outside) {
+    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2,
+                                    4, 8, 2, 4, 4, 4}; /* of an element, by CUtensorMapDataType */
+    int code = sim_enter(SIM_ENTRY_rfsim_map_encode);
+    if (code) return code;
+    if (!to || (uintptr_t)to % 64 || type < 0 || (size_t)type >= sizeof bytes || !rank || rank > RFK_MAP_RANK ||
+        (uintptr_t)base % 16 || interleave || swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || outside)
+        return SIM_INVALID_VALUE;
+    struct rfk_map map = {.magic = RFK_MAP_MAGIC,
+                          .rank = (uint16_t)rank,
+                          .element_bytes = bytes[type],
+                          .swizzle_bytes = swizzle ? 16u << swizzle : 0,
+                          .base = (uintptr_t)base};
+    for (uint32_t i = 0; i < rank; i++) {
+        bool good = sizes[i] && sizes[i] <= UINT64_C(1) << 32 && box[i] && box[i] <= 256 && steps[i] == 1;
+        if (i) good = good && strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40;
+        if (!good) return SIM_INVALID_VALUE;
+        map.sizes[i] = sizes[i];
+        map.box[i] = box[i];
+        if (i) map.strides[i - 1] = strides[i - 1];
+    }
+    uint32_t inner = box[0] * map.element_bytes;
+    if (inner % 16 || (swizzle && inner > map.swizzle_bytes)) return SIM_INVALID_VALUE;
+    memcpy(to, &map, sizeof map);
+    return SIM_OK;
+}
+
 hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned int gy, unsigned int gz,
                                  unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared_bytes,
                                  hipStream_t stream_handle, void **args, void **extra) {
@@ -357,9 +387,11 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
         return SIM_NOT_SUPPORTED;
     }
     if (kernel->arg_count && !args) return SIM_INVALID_VALUE;
-    /* Arguments are read now and stored with the work, each aligned to 16 bytes. */
+    /* Arguments are read now and stored with the work, each aligned to 64 bytes, as a tensor map must be. */
+    enum { ALIGN = 64 };
     size_t bytes = (kernel->arg_count + 1) * sizeof(void *);
-    for (uint32_t i = 0; i < kernel->arg_count; i++) bytes += (kernel->arg_bytes[i] + 31u) & ~(size_t)15;
+    for (uint32_t i = 0; i < kernel->arg_count; i++)
+        bytes += (kernel->arg_bytes[i] + 2u * ALIGN) & ~(size_t)(ALIGN - 1);
     struct sim_work *work = sim_work_create(SIM_WORK_LAUNCH, bytes);
     if (!work) return SIM_OUT_OF_MEMORY;
     work->launch.kernel = kernel;
@@ -370,7 +402,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
     work->launch.args = (void **)(work + 1);
     uintptr_t next = (uintptr_t)(work->launch.args + kernel->arg_count + 1);
     for (uint32_t i = 0; i < kernel->arg_count; i++) {
-        next = (next + 15) & ~(uintptr_t)15;
+        next = (next + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1);
         work->launch.args[i] = (void *)next;
         memcpy(work->launch.args[i], args[i], kernel->arg_bytes[i]);
         next += kernel->arg_bytes[i];
