@@ -570,6 +570,9 @@ struct rf_builtin_kernel {
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);
+/* Whether a device of this architecture ("gfx1100", "sm_90") gets the kernel for this target: of the targets that a
+ * module was built for, the one that fits best. */
+RF_API bool rf_builtin_kernel_fits(const struct rf_builtin_kernel *kernel, const char *arch);
 /* One image of the library's own kernels. May grow at its end. The library holds its images compressed;
  * rf_builtin_image_at unpacks an image when it is first asked for, and keeps it as long as the process lives. NULL
  * past the last image, and where there is no memory for it (rf_error_text says so). Any thread may call it. For the

@@ -68,24 +68,11 @@ static rf_status add_kernel(struct rf_device *device, const struct rf_builtin_ke
     return RF_OK;
 }
 
-/* Of a module's images, the one that fits the device best; NULL: none does. */
-static const struct rf_image *best_image(const struct rf_device *device, const char *module) {
-    const struct rf_image *best = NULL;
-    int rank, best_rank = -1;
-    for (size_t i = 0; i < rf_image_count(); i++) {
-        const struct rf_image *image = rf_image_at(i);
-        if (strcmp(image->module, module) || !rf_target_fits(device->info.arch, image->target, &rank)) continue;
-        if (rank <= best_rank) continue;
-        best_rank = rank;
-        best = image;
-    }
-    return best;
-}
-
 static rf_status list_builtin(struct rf_device *device, const char *list) {
     for (size_t i = 0; i < rf_image_count(); i++) {
         const struct rf_image *image = rf_image_at(i);
-        if (!rf_is_listed(list, image->module) || best_image(device, image->module) != image) continue;
+        if (!rf_is_listed(list, image->module) || rf_target_best_image(device->info.arch, image->module) != image)
+            continue;
         bool one_by_one = !strncmp(image->target, "sm_", 3);
         rf_status status = one_by_one ? RF_OK : add_code(device, image, NULL);
         for (size_t k = 0; k < rf_builtin_kernel_count() && !status; k++) {
