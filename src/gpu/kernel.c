@@ -185,15 +185,18 @@ static rf_status not_found(const struct rf_device *device, const char *name) {
     return rf_fail(RF_E_NOT_FOUND, "no kernel '%s' on this device; the closest is '%s'", name, closest);
 }
 
+static const struct rf_kernel *look_up(const struct rf_device *device, const char *name) {
+    struct rf_kernel key;
+    snprintf(key.name, sizeof key.name, "%s", name);
+    if (!device->kernel_count) return NULL;
+    return bsearch(&key, device->kernels, device->kernel_count, sizeof *device->kernels, compare_kernels);
+}
+
 static rf_status find(struct rf_device *device, const char *name, bool load, const struct rf_kernel **out) {
     struct rf_entry entry;
     rf_status status = rf_enter(device, &entry);
     if (status) return status;
-    struct rf_kernel key;
-    snprintf(key.name, sizeof key.name, "%s", name);
-    const struct rf_kernel *found = device->kernel_count ? bsearch(&key, device->kernels, device->kernel_count,
-                                                                   sizeof *device->kernels, compare_kernels)
-                                                         : NULL;
+    const struct rf_kernel *found = look_up(device, name);
     if (found) {
         rf_assert(found == device->kernels || compare_kernels(found - 1, found) < 0);
         rf_assert(found + 1 == device->kernels + device->kernel_count || compare_kernels(found, found + 1) < 0);
@@ -213,6 +216,14 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
 
 rf_status rf_kernel_find_unloaded(struct rf_device *device, const char *name, const struct rf_kernel **out) {
     return find(device, name, false, out);
+}
+
+bool rf_kernel_is_there(struct rf_device *device, const char *name) {
+    struct rf_entry entry;
+    if (rf_enter(device, &entry)) return false;
+    bool there = look_up(device, name) != NULL;
+    rf_leave(&entry);
+    return there;
 }
 
 rf_status rf_device_load_kernels(struct rf_device *device, const char *names) {
