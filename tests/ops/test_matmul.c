@@ -11,6 +11,7 @@
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
 #include "gpu/device.h"
+#include "kernels/matmul_group_args.h"
 #include "ops/gpu_matmul.h"
 
 struct shape {
@@ -431,6 +432,55 @@ RF_TEST(matmul, chooses_groups_where_they_are_worth_it, .timeout_ms = 1500000) {
         for (size_t b = 0; b < RF_COUNT(buffers); b++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[b]));
         gpu_close(&gpu);
     }
+}
+
+/* A stage whose bytes never come, since the map brings fewer than the kernel waits for; and no map at all. The launch
+ * ends with an error. */
+static void broken_map(uint32_t box_rows, const char *why) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *x = gpu_buffer(&gpu, 128 * 128), *weights = gpu_buffer(&gpu, 256 * 128),
+                     *out = gpu_buffer(&gpu, 128 * 1024);
+    struct rf_map map = {.dtype = RF_F16,
+                         .rank = 2,
+                         .sizes = {64, 128},
+                         .strides = {0, 128},
+                         .box = {64, box_rows},
+                         .swizzle = RF_MAP_SWIZZLE_128};
+    struct rf_matmul_args a = {.m = 128, .n = 256, .k = 64, .x_stride = 64, .out_stride = 256};
+    struct rf_arg args[] = {box_rows ? rf_arg_map(x, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            box_rows ? rf_arg_map(weights, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            rf_arg_map(NULL, 0, NULL),
+                            rf_arg_buffer(out),
+                            rf_arg_buffer(NULL),
+                            rf_arg_buffer(NULL),
+                            rf_arg_struct(&a, sizeof a),
+                            rf_arg_u32(0)};
+    RF_PARAMS(struct rf_launch, launch);
+    launch.kernel = gpu_kernel(&gpu, "matmul_group_f16_f32");
+    launch.grid[0] = 1;
+    launch.block[0] = RF_GROUP_THREADS;
+    launch.shared_bytes = RF_GROUP_SHARED;
+    launch.args = args;
+    launch.arg_count = RF_COUNT(args);
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_MS(250000)), RF_E_DEVICE_LOST);
+    RF_EXPECT_CONTAINS(rf_error_text(), "matmul_group_f16_f32");
+    RF_EXPECT_CONTAINS(gpu_sim_message(), why);
+    rf_buffer_destroy(&x);
+    rf_buffer_destroy(&weights);
+    rf_buffer_destroy(&out);
+    rf_queue_destroy(&gpu.queue);
+    rf_device_close(&gpu.device);
+    rf_runtime_destroy(&gpu.runtime);
+}
+RF_TEST(matmul, by_groups_waits_are_bounded, .timeout_ms = 300000) {
+    need_groups("arch=sm_90");
+    broken_map(64, "the kernel ended itself: a wait inside the block did not end");
+}
+RF_TEST(matmul, by_groups_without_a_map) {
+    need_groups("arch=sm_90");
+    broken_map(0, "the kernel ended itself: a bulk copy without a map");
 }
 
 /* Elsewhere nothing changes: the path is refused by name, and the others do not look for it. */
