@@ -10,7 +10,7 @@
 
 Matrix units: wmma on gfx11 and gfx12, mfma on gfx9, mma in PTX, wgmma for sm_90a. Kernels are found by their names
 (*_matrix_*, *_group_*, matmul_tile_*, matmul_wide_*). For sm_90a also: every kernel uses wgmma, or it would not need
-that target; its products are one chain on the same registers; maps are read where the arguments are; nothing is kept in
+that target; products in a row are one chain on the same registers; maps are read where the arguments are; nothing is kept in
 local memory; a wait for a barrier can end in a trap. Targets without matrix units lack them (rf-matrix in the
 sources). Targets whose code is that of another, byte for byte (SIBLINGS in kernel_metadata.py), are left out.
 
@@ -151,11 +151,12 @@ def check_hopper(kernel, code):
     if '.local' in code:
         problems.append('it keeps something in local memory')
     for block in re.split(r'(?m)^\$\w+:', code):
-        chains = re.findall(r'wgmma\.mma_async\.\S+ \{([^}]*)\}', block)
-        if len(set(chains)) > 1:
-            problems.append('products in a row have different sums: registers are moved between them')
-        if chains and not re.search(r'wgmma\.fence[^$]*?wgmma\.mma_async', block):
-            problems.append('products without a fence before them')
+        for batch in re.split(r'wgmma\.commit_group', block):
+            chains = re.findall(r'wgmma\.mma_async\.\S+ \{([^}]*)\}', batch)
+            if len(set(chains)) > 1:
+                problems.append('products in a row have different sums: registers are moved between them')
+    if re.search(r'wgmma\.mma_async', code.partition('wgmma.fence')[0]):
+        problems.append('products without a fence before them')
     if 'cp.async.bulk.tensor' in code and 'cvta.param' not in code:
         problems.append('a tensor map is not read where the arguments are')
     waits, traps = len(re.findall(r'mbarrier\.try_wait', code)), len(re.findall(r'\btrap;', code))
@@ -300,7 +301,7 @@ PLANTED_HOPPER = (
     ('local memory', HOPPER + '.local .align 16 .b8 __local_depot0[128];\n', 'local memory'),
     ('sums that move', HOPPER + 'mov.f32 %f3, %f1;\n' + MULTIPLY % '%f3, %f2', 'different sums'),
     ('no fence', MULTIPLY % '%f1, %f2', 'without a fence'),
-    ('a fence in another block', 'wgmma.fence.sync.aligned;\n$L__BB0_1:\n' + MULTIPLY % '%f1, %f2', 'without a fence'),
+    ('two batches', HOPPER + 'wgmma.commit_group;\n' + MULTIPLY % '%f3, %f4', None),
     ('a copied map', HOPPER.replace('cvta.param.u64', 'cvta.to.global.u64'), 'where the arguments are'),
     ('an endless wait', HOPPER + 'mbarrier.try_wait p;\n', 'a wait that nothing ends'),
 )

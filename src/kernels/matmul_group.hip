@@ -141,7 +141,7 @@ RF_DEVICE void group_finish(enum rf_type type, const struct group_op *op, const 
         uint32_t column = place.column + part * columns;
         group_load_addends(type, op, first_row, column, &addends);
         if (op->mapped && rf_group_thread() == 0) rf_stores_read(1);
-        rf_group_barrier(1 + group, bar, parity);
+        rf_group_meet(1 + group, RF_GROUP, bar, parity);
         RF_UNROLL
         for (uint32_t j = 0; j < columns / 8; j++) RF_UNROLL
         for (uint32_t h = 0; h < 2; h++) {
@@ -158,7 +158,7 @@ RF_DEVICE void group_finish(enum rf_type type, const struct group_op *op, const 
             }
         }
         if (op->mapped) rf_shared_written();
-        rf_group_barrier(1 + group, bar, parity);
+        rf_group_meet(1 + group, RF_GROUP, bar, parity);
         if (!op->mapped) {
             group_store(type, op, buffer, first_row, column);
         } else if (rf_group_thread() == 0) {
@@ -187,17 +187,18 @@ RF_DEVICE void group_multiply(enum rf_type unit, enum rf_type type, const struct
             rf_operand left = rf_operand_at(stage + group * (64 * GROUP_LINE)),
                        right = rf_operand_at(stage + GROUP_X_BYTES);
             rf_ring_wait(ring);
-            rf_group_begin_256(&products, sums);
+            rf_group_begin(&products, RF_GROUP_COLUMNS, sums);
             RF_UNROLL
             for (uint32_t i = 0; i < RF_GROUP_DEPTH / 16; i++)
-                rf_group_multiply_256(&products, unit, sums, rf_operand_step(left, i), rf_operand_step(right, i));
+                rf_group_multiply(&products, unit, RF_GROUP_COLUMNS, false, sums, rf_operand_further(left, 32 * i),
+                                  rf_operand_further(right, 32 * i));
             rf_group_sent(&products);
-            rf_group_done_but_1_256(&products, sums);
+            rf_group_done_but_1(&products);
             if (turn) rf_ring_release(ring, before);
             before = ring->slot;
             rf_ring_next(ring);
         }
-        rf_group_done_256(&products, sums);
+        rf_group_done(&products, RF_GROUP_COLUMNS, sums);
         rf_ring_release(ring, before);
         group_finish(type, op, shared, group_place(op, tile), group, &parity, sums);
     }

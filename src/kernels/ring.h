@@ -187,19 +187,23 @@ RF_DEVICE struct rf_ring rf_ring_at(rf_place barriers, uint32_t stages) {
     struct rf_ring ring = {barriers, barriers + 8 * stages, stages, 0, 0};
     return ring;
 }
-/* By one thread, before a barrier of the block. users: threads of the waves that use it. Of a wave that works in step
- * one lane arrives; on the host lanes are not in step. */
-RF_DEVICE void rf_ring_init(const struct rf_ring *ring, uint32_t users) {
+/* By one thread, before a barrier of the block. A stage is empty after so many calls of rf_ring_release_one. */
+RF_DEVICE void rf_ring_init_for(const struct rf_ring *ring, uint32_t releases) {
     RF_UNROLL
     for (uint32_t i = 0; i < ring->stages; i++) {
         rf_bar_init(ring->full + 8 * i, 1);
-#if defined(RF_HOST)
-        rf_bar_init(ring->empty + 8 * i, users);
-#else
-        rf_bar_init(ring->empty + 8 * i, users / RF_WAVE);
-#endif
+        rf_bar_init(ring->empty + 8 * i, releases);
     }
     rf_bars_ready();
+}
+/* users: threads of the waves that call rf_ring_release. Of a wave that works in step one lane arrives; on the host
+ * lanes are not in step. */
+RF_DEVICE void rf_ring_init(const struct rf_ring *ring, uint32_t users) {
+#if defined(RF_HOST)
+    rf_ring_init_for(ring, users);
+#else
+    rf_ring_init_for(ring, users / RF_WAVE);
+#endif
 }
 RF_DEVICE void rf_ring_next(struct rf_ring *ring) {
     if (++ring->slot == ring->stages) {
@@ -218,6 +222,9 @@ RF_DEVICE rf_place rf_ring_claim(const struct rf_ring *ring, uint32_t bytes) {
 RF_DEVICE void rf_ring_wait(const struct rf_ring *ring) {
     rf_bar_wait(ring->full + 8 * ring->slot, ring->parity);
 }
+RF_DEVICE void rf_ring_release_one(const struct rf_ring *ring, uint32_t slot) {
+    rf_bar_arrive(ring->empty + 8 * slot);
+}
 RF_DEVICE void rf_ring_release(const struct rf_ring *ring, uint32_t slot) {
 #if !defined(RF_HOST)
     if (rf_lane()) return;
@@ -228,17 +235,25 @@ RF_DEVICE void rf_ring_release(const struct rf_ring *ring, uint32_t slot) {
 /* ---- bulk copies ---- */
 
 #if defined(RF_HOST)
-/* One box of two dimensions, to shared memory or from it. */
-RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t x, uint32_t y, rf_place shared, bool load) {
+/* One box, to shared memory or from it. It has one row of rows: in the dimensions behind the second it is 1. */
+RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t rank, const uint32_t *from, rf_place shared,
+                                   bool load) {
     uint32_t size = map->element_bytes, mask = map->swizzle_bytes ? map->swizzle_bytes / 16 - 1 : 0;
-    if (map->magic != RFK_MAP_MAGIC || map->rank != 2) rf_fail_launch("a bulk copy without a map of two dimensions");
+    uint64_t base = map->base;
+    bool inside = true;
+    if (map->magic != RFK_MAP_MAGIC || map->rank != rank) rf_fail_launch("a bulk copy without a map of its rank");
     if (shared % 128) rf_fail_launch("a bulk copy of shared memory at no multiple of 128");
+    for (uint32_t i = 2; i < rank; i++) {
+        if (map->box[i] != 1) rf_fail_launch("a bulk copy of more than rows");
+        inside = inside && from[i] < map->sizes[i];
+        base += from[i] * map->strides[i - 1];
+    }
     for (uint32_t row = 0; row < map->box[1]; row++)
         for (uint32_t column = 0; column < map->box[0]; column++, shared += size) {
             uint8_t *place = (uint8_t *)(shared ^ (shared >> 7 & mask) << 4);
-            uint64_t at_x = (uint64_t)x + column, at_y = (uint64_t)y + row;
-            bool there = at_x < map->sizes[0] && at_y < map->sizes[1];
-            uint8_t *memory = (uint8_t *)(uintptr_t)(map->base + at_y * map->strides[0] + at_x * size);
+            uint64_t x = (uint64_t)from[0] + column, y = (uint64_t)from[1] + row;
+            bool there = inside && x < map->sizes[0] && y < map->sizes[1];
+            uint8_t *memory = (uint8_t *)(uintptr_t)(base + y * map->strides[0] + x * size);
             for (uint32_t i = 0; i < size; i++) {
                 if (load) {
                     place[i] = there ? memory[i] : 0;
@@ -248,19 +263,36 @@ RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t x, uint32
             }
         }
 }
+RF_DEVICE void rf_map_load_on_host(const struct rfk_map *map, uint32_t rank, const uint32_t *from, rf_place to,
+                                   rf_place bar) {
+    rf_map_copy_on_host(map, rank, from, to, true);
+    ((struct rf_bar_on_host *)bar)->bytes -= (int32_t)(map->box[0] * map->box[1] * map->element_bytes);
+    rf_bar_settle((struct rf_bar_on_host *)bar);
+}
 #endif
 
 /* A box of a map of two dimensions, from element (x, y) on, to shared memory at a multiple of 128 bytes (of 1024 with
  * the largest swizzle); bar gets its bytes, those outside the map included. */
 RF_DEVICE void rf_map_load(rf_place to, rf_map map, uint32_t x, uint32_t y, rf_place bar) {
 #if defined(RF_HOST)
-    rf_map_copy_on_host(map, x, y, to, true);
-    ((struct rf_bar_on_host *)bar)->bytes -= (int32_t)(map->box[0] * map->box[1] * map->element_bytes);
-    rf_bar_settle((struct rf_bar_on_host *)bar);
+    uint32_t from[2] = {x, y};
+    rf_map_load_on_host(map, 2, from, to, bar);
 #else
     __asm__ volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
                      "l"(map), "r"(x), "r"(y), "r"(bar)
+                     : "memory");
+#endif
+}
+/* The same of four dimensions; rows of one box are of one z and w. */
+RF_DEVICE void rf_map_load_4d(rf_place to, rf_map map, uint32_t x, uint32_t y, uint32_t z, uint32_t w, rf_place bar) {
+#if defined(RF_HOST)
+    uint32_t from[4] = {x, y, z, w};
+    rf_map_load_on_host(map, 4, from, to, bar);
+#else
+    __asm__ volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                     "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(bar)
                      : "memory");
 #endif
 }
@@ -269,11 +301,23 @@ RF_DEVICE void rf_map_load(rf_place to, rf_map map, uint32_t x, uint32_t y, rf_p
  * shared memory, behind rf_stores_done all are written. These four by one thread, n a constant. */
 RF_DEVICE void rf_map_store(rf_map map, uint32_t x, uint32_t y, rf_place from) {
 #if defined(RF_HOST)
-    rf_map_copy_on_host(map, x, y, from, false);
+    uint32_t to[2] = {x, y};
+    rf_map_copy_on_host(map, 2, to, from, false);
 #else
     __asm__ volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
                      "r"(x), "r"(y), "r"(from)
                      : "memory");
+#endif
+}
+RF_DEVICE void rf_map_store_4d(rf_map map, uint32_t x, uint32_t y, uint32_t z, uint32_t w, rf_place from) {
+#if defined(RF_HOST)
+    uint32_t to[4] = {x, y, z, w};
+    rf_map_copy_on_host(map, 4, to, from, false);
+#else
+    __asm__ volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map), "r"(x),
+        "r"(y), "r"(z), "r"(w), "r"(from)
+        : "memory");
 #endif
 }
 RF_DEVICE void rf_shared_written(void) {

@@ -480,7 +480,7 @@ RF_TEST(matmul, by_groups_waits_are_bounded, .timeout_ms = 300000) {
 }
 RF_TEST(matmul, by_groups_without_a_map) {
     need_groups("arch=sm_90");
-    broken_map(0, "the kernel ended itself: a bulk copy without a map");
+    broken_map(0, "the kernel ended itself: a bulk copy without a map of its rank");
 }
 
 /* Elsewhere nothing changes: the path is refused by name, and the others do not look for it. */
