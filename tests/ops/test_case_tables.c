@@ -88,7 +88,7 @@ static const struct row {
     {"qkt_matmul", 2, 1, 0x0, 0x0, 0x0, 102, 0, UINT64_C(0x7dbcc89b9a06bd24)},
     {"causal_mask", 1, 0, 0x0, 0x1, 0x0, 105, 1, UINT64_C(0xa28a1bdf68bb4844)},
     {"weighted_matmul", 2, 1, 0x0, 0x0, 0x0, 98, 0, UINT64_C(0x9ca5eb79bb3aeb69)},
-    {"flash_attention", 4, 1, 0x8, 0x0, 0x0, 278, 2, UINT64_C(0xba49dd9dbce471d0)},
+    {"flash_attention", 4, 1, 0x8, 0x0, 0x0, 330, 2, UINT64_C(0xe5130c15a6e42730)},
     {"kv_replicate", 1, 1, 0x0, 0x0, 0x0, 75, 1, UINT64_C(0xc42e122b3e0887eb)},
     {"paged_attention", 5, 1, 0x8, 0x0, 0x0, 454, 9, UINT64_C(0xf57db9663cf365de)},
 };
