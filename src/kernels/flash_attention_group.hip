@@ -202,7 +202,7 @@ RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, const struct flash_
         total[h] = rf_group_row_total(rows->sum[h]);
         inverse[h] = rf_rcp(total[h]);
     }
-    rf_group_meet(1 + group->number, RF_GROUP, group->bar, &group->parity);
+    rf_group_meet(1 + group->number, RF_GROUP, group->bar, &group->parity); /* nobody reads the queries any more */
     RF_UNROLL
     for (uint32_t j = 0; j < dim / 8; j++) RF_UNROLL
     for (uint32_t h = 0; h < 2; h++) {

@@ -9,12 +9,11 @@
  * (its bytes have come) and empty (all that use it have released it). The kernel places the stages: slot i is its
  * i-th.
  *
- * NVIDIA's sm_90a has the copy engine and the barriers that count bytes. On the host the engine copies at once, and a
- * wait lets other lanes run; where a stage is used before it came, or filled before it was released, the lanes' order
- * of the simulated driver shows it. Other targets have neither: their kernels copy by themselves (tile.h).
+ * NVIDIA's sm_90a has the copy engine and the barriers that count bytes. On the host the engine copies when the other
+ * lanes had a turn, and a wait lets them run: a stage that is used before it came, or filled before it was released,
+ * shows as a wrong result there. Other targets have neither: their kernels copy by themselves (tile.h).
  *
- * No wait is endless (RF_RING_PATIENCE): a mistake ends the launch with an error, not with a GPU that hangs.
- */
+ * No wait is endless (RF_RING_PATIENCE): a mistake ends the launch with an error, not with a GPU that hangs. */
 #ifndef RF_KERNELS_RING_H
 #define RF_KERNELS_RING_H
 
@@ -265,6 +264,7 @@ RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t rank, con
 }
 RF_DEVICE void rf_map_load_on_host(const struct rfk_map *map, uint32_t rank, const uint32_t *from, rf_place to,
                                    rf_place bar) {
+    rf_relax(); /* who uses the stage comes first, and must wait */
     rf_map_copy_on_host(map, rank, from, to, true);
     ((struct rf_bar_on_host *)bar)->bytes -= (int32_t)(map->box[0] * map->box[1] * map->element_bytes);
     rf_bar_settle((struct rf_bar_on_host *)bar);
