@@ -13,6 +13,10 @@ void rf_queue_rehearse(struct rf_queue *queue, bool on);
 /* As rf_kernel_find, but a kernel that is not loaded yet stays so: its first launch loads it, unless it is rehearsed.
  */
 rf_status rf_kernel_find_unloaded(struct rf_device *device, const char *name, const struct rf_kernel **out);
+/* Whether the device has the kernel: cheap, and says nothing where it has not. */
+bool rf_kernel_is_there(struct rf_device *device, const char *name);
+/* Whether launches may have tensor maps among their arguments. */
+bool rf_device_takes_maps(const struct rf_device *device);
 /* Loads the kernels whose launch was rehearsed and which are not loaded yet, all of them side by side. */
 rf_status rf_device_load_rehearsed(struct rf_device *device);
 

@@ -6,6 +6,9 @@
 struct rf_runtime *rf_device_runtime(const struct rf_device *device) {
     return device->runtime;
 }
+bool rf_device_takes_maps(const struct rf_device *device) {
+    return device->driver->map_encode != NULL;
+}
 void rf_queue_rehearse(struct rf_queue *queue, bool on) {
     queue->rehearsing = on;
 }

@@ -9,7 +9,7 @@
 /* ---- checks ---- */
 
 static bool on_units(enum rf_matmul_path path) {
-    return path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
+    return path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE || path == RF_MATMUL_GROUP;
 }
 
 static rf_status check_types(const struct rf_gpu_matmul *call) {
@@ -32,7 +32,7 @@ static rf_status check_types(const struct rf_gpu_matmul *call) {
         return rf_fail(RF_E_UNSUPPORTED, "%s: no tiles for a gate or 8-bit activations", op);
     if (call->path == RF_MATMUL_DOTS && !rf_op_is_quantized(weights))
         return rf_fail(RF_E_UNSUPPORTED, "%s: products of bytes with weights of %s", op, type_name(weights));
-    if ((unsigned)call->path > RF_MATMUL_WIDE)
+    if ((unsigned)call->path > RF_MATMUL_GROUP)
         return rf_fail(RF_E_INVALID, "%s: there is no path %d", op, (int)call->path);
     return RF_OK;
 }
@@ -186,6 +186,7 @@ struct matrix {
     const struct rf_gpu_matmul *call;
     struct matrix_plan plan;
     enum rf_dtype unit; /* F16 or BF16: weights and activations are rounded to it */
+    bool groups;        /* the device has the kernels for groups of waves, and the caller lets them be used */
 };
 static struct rf_operand in_workspace(const struct matrix *x, uint64_t at) {
     return rf_operand_later(x->call->workspace, at);
@@ -211,6 +212,15 @@ static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix 
     return RF_OK;
 }
 
+static rf_status decode(struct rf_queue *queue, const struct matrix *x, uint64_t first, uint64_t columns) {
+    const struct rf_gpu_matmul *call = x->call;
+    uint64_t k = call->args.k;
+    uint64_t row_bytes = k / rf_dtype_block(call->weight_type) * rf_dtype_block_bytes(call->weight_type);
+    return rf_gpu_dequantize(queue, x->unit, in_workspace(x, x->plan.weights), call->weight_type,
+                             rf_operand_later(call->weights, first * row_bytes),
+                             &(struct rf_dequantize_args){columns * k});
+}
+
 /* Computes `columns` columns of the output from column `first` on, with weights of 16 bits. */
 static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, uint64_t first, uint64_t columns) {
     const struct rf_gpu_matmul *call = x->call;
@@ -222,27 +232,23 @@ static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, 
     char name[64];
     a.n = columns;
     if (rounded) a.x_stride = a.k;
-    RF_TRY(find_matrix_kernel(queue, x, wide, name, &split.stages, &shared_bytes));
-    if (decoded) {
-        uint64_t row_bytes = a.k / rf_dtype_block(call->weight_type) * rf_dtype_block_bytes(call->weight_type);
-        RF_TRY(rf_gpu_dequantize(queue, x->unit, in_workspace(x, x->plan.weights), call->weight_type,
-                                 rf_operand_later(call->weights, first * row_bytes),
-                                 &(struct rf_dequantize_args){columns * a.k}));
-    }
-    struct rf_arg out = rf_operand_arg(rf_operand_later(call->out, first * element)),
-                  bias = rf_operand_arg(rf_operand_later(call->bias, first * sizeof(float))),
-                  residual = rf_operand_arg(rf_operand_later(call->residual, first * element)),
+    bool by_groups = x->groups && (call->path == RF_MATMUL_GROUP || rf_matmul_group_worth(&a));
+    if (!by_groups) RF_TRY(find_matrix_kernel(queue, x, wide, name, &split.stages, &shared_bytes));
+    if (decoded) RF_TRY(decode(queue, x, first, columns));
+    struct rf_group_product p = {.args = a,
+                                 .unit = x->unit,
+                                 .type = call->type,
+                                 .out = rf_operand_later(call->out, first * element),
+                                 .weights = decoded ? in_workspace(x, x->plan.weights)
+                                                    : rf_operand_later(call->weights, first * a.k * 2),
+                                 .x = rounded ? in_workspace(x, x->plan.x) : call->x,
+                                 .bias = rf_operand_later(call->bias, first * sizeof(float)),
+                                 .residual = rf_operand_later(call->residual, first * element)};
+    if (by_groups) return rf_matmul_group(queue, &p);
+    struct rf_arg out = rf_operand_arg(p.out), bias = rf_operand_arg(p.bias), residual = rf_operand_arg(p.residual),
                   partial = split.parts > 1 ? rf_operand_arg(in_workspace(x, x->plan.partial)) : rf_arg_buffer(NULL);
     struct rf_arg sizes = rf_arg_struct(&a, sizeof a), cut = rf_arg_struct(&split, sizeof split);
-    struct rf_arg args[] = {
-        out,
-        rf_operand_arg(decoded ? in_workspace(x, x->plan.weights) : rf_operand_later(call->weights, first * a.k * 2)),
-        rf_operand_arg(rounded ? in_workspace(x, x->plan.x) : call->x),
-        bias,
-        residual,
-        partial,
-        sizes,
-        cut};
+    struct rf_arg args[] = {out, rf_operand_arg(p.weights), rf_operand_arg(p.x), bias, residual, partial, sizes, cut};
     struct rf_grid grid = {
         .blocks = {blocks_for(columns, width, X_MAX), blocks_for(a.m, RF_MATMUL_TILE_ROWS, Y_MAX), split.parts},
         .threads = {RF_MATMUL_THREADS},
@@ -262,7 +268,12 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
     struct matrix x = {.call = call, .unit = call->weight_type == RF_BF16 ? RF_BF16 : RF_F16};
     uint32_t stages, shared_bytes;
     char name[64];
-    RF_TRY(find_matrix_kernel(queue, &x, true, name, &stages, &shared_bytes));
+    bool wanted = call->path == RF_MATMUL_GROUP || call->path == RF_MATMUL_AUTO;
+    x.groups = wanted && a->k && rf_matmul_group_there(queue, x.unit, call->type);
+    if (call->path == RF_MATMUL_GROUP && !x.groups)
+        return rf_fail(RF_E_UNSUPPORTED, "matmul: no kernels for groups of waves: %s",
+                       a->k ? "this device, or this build, has none" : "k is 0");
+    if (call->path != RF_MATMUL_GROUP) RF_TRY(find_matrix_kernel(queue, &x, true, name, &stages, &shared_bytes));
     if (a->m > Y_MAX * (uint64_t)RF_MATMUL_TILE_ROWS || a->n / RF_MATMUL_TILE_NARROW >= X_MAX ||
         (a->m / RF_MATMUL_TILE_ROWS + 1) * (a->n / RF_MATMUL_TILE_NARROW + 1) > RF_MATMUL_TILE_BLOCKS_MAX)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: %llu x %llu outputs are more than the matrix units' grid has",

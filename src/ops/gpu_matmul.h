@@ -26,17 +26,19 @@
  *           kernels/matmul_tile.h): float weights of 16 bits with activations of F32 or their own type, quantized
  *           weights; k and the stride of x are multiples of 8, float weights and x at multiples of 16 bytes
  *   WIDE    MATRIX with the larger tiles, which MATRIX takes by itself where there are enough of them
- *   DOTS    as MATVEC, for quantized weights: products of bytes, with x in 8 bits per element and a scale per 32. F32
- *           activations are rounded to the bits that rf_gpu_quantize_q8 gives. k up to what a block's shared memory
- *           holds: about 40,000 where it has 64 KiB. The only path for x_q8
- *   AUTO    for few rows DOTS where it is possible, else MATVEC; for many MATRIX where it is possible, else TILED */
+ *   GROUP   as MATRIX, by groups of waves (kernels/matmul_group.hip): only where the device and the build have
+ * sm_90a; k is not 0 DOTS    as MATVEC, for quantized weights: products of bytes, with x in 8 bits per element and a
+ * scale per 32. F32 activations are rounded to the bits that rf_gpu_quantize_q8 gives. k up to what a block's shared
+ * memory holds: about 40,000 where it has 64 KiB. The only path for x_q8 AUTO    for few rows DOTS where it is
+ * possible, else MATVEC; for many GROUP where it is possible and worth it, else MATRIX, else TILED */
 enum rf_matmul_path {
     RF_MATMUL_AUTO,
     RF_MATMUL_MATVEC,
     RF_MATMUL_TILED,
     RF_MATMUL_MATRIX,
     RF_MATMUL_DOTS,
-    RF_MATMUL_WIDE
+    RF_MATMUL_WIDE,
+    RF_MATMUL_GROUP
 };
 
 /* The arguments of matmul, matmul_gate and matmul_q8. gate, bias and residual may have no buffer; residual may be

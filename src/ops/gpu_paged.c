@@ -222,7 +222,7 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     bool packed = l->cache_dtype == RF_Q8_0;
     RF_TRY(rf_matrix_choose(op, queue, packed ? l->dtype : l->cache_dtype, a->dim, 0,
                             packed && l->path == RF_ATTENTION_AUTO ? RF_ATTENTION_PLAIN : l->path, &choice));
-    if (l->path == RF_ATTENTION_WIDE || (l->path == RF_ATTENTION_MATRIX && packed))
+    if (l->path == RF_ATTENTION_WIDE || l->path == RF_ATTENTION_GROUP || (l->path == RF_ATTENTION_MATRIX && packed))
         return rf_fail(RF_E_UNSUPPORTED, "%s: there is no such kernel%s", op, packed ? " for q8_0" : "");
     if (!l->table.buffer != !a->table_width)
         return rf_fail(RF_E_INVALID, "%s: table and table_width must be given together", op);

@@ -65,7 +65,7 @@ static rf_status product_check(const struct rf_op_call *call) {
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
         return RF_OK;
     }
-    if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_WIDE)
+    if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_GROUP)
         return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.path);
     const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
     if (rf_op_given(bias) && (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n ||
@@ -230,7 +230,7 @@ static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t
 
 static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struct product *p) {
     bool quant = rf_op_is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
-    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE ||
+    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE || p->path == RF_MATMUL_GROUP ||
                         (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
     bool wild = p->data == RF_DATA_EXTREME || p->data == RF_DATA_SPECIAL;
     double k = (double)p->k, product = quant ? wild ? 7e3 : 1.4 : wild ? 1.4e8 : 5.4, step = 0;
@@ -250,7 +250,7 @@ static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struc
 
 static void add_product(struct rf_case_list *list, const struct rf_op *op, struct product p) {
     static const char *const with[] = {"", " bias", " residual", " bias residual"};
-    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide"};
+    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide", " group"};
     static const char *const data[] = {"", " masked", " extreme", " special"};
     struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
     bool quant = rf_op_is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
@@ -310,6 +310,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                                          {3, 131, 56, 8}, {2, 3, 0, 0}, {256, 128, 200, 0}, {1030, 130, 24, 0}};
     static const struct shape wide[] = {{5, 259, 72, 8}, {130, 6, 584, 0}, {128, 256, 136, 0}, {2, 3, 0, 0}};
     static const struct shape deep[] = {{3, 5, 1032, 0}, {19, 7, 1664, 8}}; /* k is split */
+    static const struct shape group[] = {{1, 1, 8, 0}, {130, 258, 72, 0}, {67, 264, 328, 8}, {5, 3, 520, 8}};
     static const struct shape odd[] = {{1, 5, 33, 0}, {3, 4, 64, 0}, {2, 3, 5, 1}};
     static const struct shape odd_many[] = {{9, 3, 40, 8}, {11, 5, 3, 0}};
     for (size_t w = 0; w < 3; w++)
@@ -327,6 +328,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                 ADD_SHAPES(list, op, units, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
                 ADD_SHAPES(list, op, deep, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
                 ADD_SHAPES(list, op, wide, .weights = weights, .type = type, .path = RF_MATMUL_WIDE);
+                ADD_SHAPES(list, op, group, .weights = weights, .type = type, .path = RF_MATMUL_GROUP);
             }
             /* More rows than a matvec takes at once, with that path and with the chosen one. */
             add_product(list, op, (struct product){weights, type, 11, 3, 40, .path = RF_MATMUL_MATVEC});
@@ -355,6 +357,8 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
         add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_DOTS});
         add_product(list, op, (struct product){weights, RF_F32, 33, 5, 256, .with = WITH_BIAS});
         add_product(list, op, (struct product){weights, RF_F32, 9, 258, 512, .path = RF_MATMUL_WIDE});
+        add_product(list, op,
+                    (struct product){weights, RF_F32, 9, 258, 512, .with = WITH_BOTH, .path = RF_MATMUL_GROUP});
         add_product(list, op, (struct product){weights, RF_F32, 10, 3, 1280, .path = RF_MATMUL_MATRIX});
         ADD_SHAPES(list, op, exact, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATVEC);
         if (rf_dtype_block(weights) == 32)
@@ -390,7 +394,7 @@ const struct rf_op rf_op_matmul = {
     .name = "matmul",
     .summary =
         "out = x weights^T + bias + residual; path: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
-        "5 matrix units with wide tiles",
+        "5 matrix units with wide tiles, 6 matrix units by groups of waves",
     .inputs = 4,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(path, 0)),

@@ -64,7 +64,7 @@ static const struct row {
     {"scale", 1, 1, 0x0, 0x0, 0x1, 135, 3, UINT64_C(0x796e2c3a0dd83352)},
     {"softmax", 1, 1, 0x0, 0x0, 0x1, 102, 1, UINT64_C(0xcd2e55de76b25a12)},
     {"rms_norm", 2, 1, 0x0, 0x0, 0x1, 102, 3, UINT64_C(0x18da2a4809f90a74)},
-    {"matmul", 4, 1, 0xc, 0x0, 0x8, 672, 36, UINT64_C(0x9180b4165e227b0f)},
+    {"matmul", 4, 1, 0xc, 0x0, 0x8, 700, 36, UINT64_C(0x240c30189a8c139b)},
     {"matmul_gate", 3, 1, 0x0, 0x0, 0x0, 128, 4, UINT64_C(0x987baf7bf2ea50a5)},
     {"matmul_q8", 4, 1, 0xc, 0x0, 0x8, 120, 4, UINT64_C(0x2d12b0b6efeeffda)},
     {"norm_qkv", 5, 4, 0x0, 0x0, 0x0, 95, 6, UINT64_C(0xdb5f26f2ead7bb31)},
@@ -88,7 +88,7 @@ static const struct row {
     {"qkt_matmul", 2, 1, 0x0, 0x0, 0x0, 102, 0, UINT64_C(0x7dbcc89b9a06bd24)},
     {"causal_mask", 1, 0, 0x0, 0x1, 0x0, 105, 1, UINT64_C(0xa28a1bdf68bb4844)},
     {"weighted_matmul", 2, 1, 0x0, 0x0, 0x0, 98, 0, UINT64_C(0x9ca5eb79bb3aeb69)},
-    {"flash_attention", 4, 1, 0x8, 0x0, 0x0, 278, 2, UINT64_C(0xba49dd9dbce471d0)},
+    {"flash_attention", 4, 1, 0x8, 0x0, 0x0, 330, 2, UINT64_C(0xe5130c15a6e42730)},
     {"kv_replicate", 1, 1, 0x0, 0x0, 0x0, 75, 1, UINT64_C(0xc42e122b3e0887eb)},
     {"paged_attention", 5, 1, 0x8, 0x0, 0x0, 454, 9, UINT64_C(0xf57db9663cf365de)},
 };

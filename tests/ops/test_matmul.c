@@ -10,6 +10,8 @@
 #include "cpu/quant.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
+#include "gpu/device.h"
+#include "kernels/matmul_group_args.h"
 #include "ops/gpu_matmul.h"
 
 struct shape {
@@ -127,7 +129,7 @@ static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
 static void product(struct gpu *gpu, struct rf_random *random, struct kind kind, struct shape shape,
                     enum rf_matmul_path path, int extra) {
     uint64_t element = rf_dtype_bytes(kind.type), weight_bytes, gate_bytes = 0;
-    bool on_units = path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
+    bool on_units = path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE || path == RF_MATMUL_GROUP;
     uint64_t x_stride = shape.k + shape.x_pad, out_stride = shape.n + shape.out_pad;
     uint64_t x_count = shape.m * x_stride, out_count = shape.m * out_stride;
     void *weights = random_weights(random, kind.weight, shape.n * shape.k, &weight_bytes);
@@ -333,6 +335,173 @@ RF_TEST(matmul, matches_with_lanes_in_any_order, .timeout_ms = 1500000) {
 RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 1500000, .tags = "slow") {
     gpu_need_simulated("arch=gfx1201,shuffle=7");
     all_products(NULL, FULL);
+}
+
+/* ---- by groups of waves: the simulated driver plays an sm_90, and the build has sm_90a ---- */
+
+static void need_groups(const char *rfsim) {
+    bool there = false;
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
+        there = there || !strcmp(rf_builtin_kernel_at(i)->target, "sm_90a");
+    if (!there) RF_SKIP("this build has no kernels for sm_90a: see the Meson option kernel_targets");
+    gpu_need_simulated(rfsim);
+}
+/* Edges in all directions, rows of out that the engine can write and that it cannot, more tiles than blocks,
+ * everything that is added; drawn by the test's seed besides. */
+static void group_products(struct gpu *gpu, int drawn) {
+    struct rf_random random = {rf_test_seed() + 5};
+    static const struct kind kinds[] = {
+        {RF_F16, RF_F16, false}, {RF_F16, RF_F32, false}, {RF_BF16, RF_BF16, false}, {RF_BF16, RF_F32, false}};
+    static const struct shape shapes[] = {{128, 256, 64, 0, 0},  {1, 1, 8, 0, 0},     {130, 264, 328, 8, 0},
+                                          {67, 131, 72, 8, 3},   {3, 520, 24, 0, 8},  {257, 8, 40, 0, 0},
+                                          {65, 255, 136, 16, 1}, {2, 300, 640, 0, 4}, {600, 700, 16, 0, 4}};
+    for (size_t t = 0; t < RF_COUNT(kinds); t++)
+        for (size_t i = 0; i < RF_COUNT(shapes); i++)
+            product(gpu, &random, kinds[t], shapes[i], RF_MATMUL_GROUP, (int)(i + t) % 5);
+    for (int i = 0; i < drawn; i++) {
+        struct shape shape = {1 + rf_random_below(&random, 300), 1 + rf_random_below(&random, 600),
+                              8 * (1 + rf_random_below(&random, 60)), 8 * rf_random_below(&random, 3),
+                              rf_random_below(&random, 17)};
+        RF_NOTE("m %llu n %llu k %llu pads %llu %llu", (unsigned long long)shape.m, (unsigned long long)shape.n,
+                (unsigned long long)shape.k, (unsigned long long)shape.x_pad, (unsigned long long)shape.out_pad);
+        product(gpu, &random, kinds[i % 4], shape, RF_MATMUL_GROUP, (int)rf_random_below(&random, 5));
+    }
+    for (size_t t = 0; t < RF_COUNT(quantized); t++) {
+        struct kind kind = {quantized[t], RF_F32, false};
+        product(gpu, &random, kind, (struct shape){67 + t, 259, 256, 8, t % 3}, RF_MATMUL_GROUP, (int)t % 5);
+    }
+}
+static const char *const traced[] = {"RF_LOG=debug", "RF_CHECK=guard,poison", NULL};
+static int by_groups, by_others;
+static void count_launch(const char *line) {
+    by_groups += strstr(line, "launch matmul_group_") != NULL;
+    by_others += strstr(line, "launch matmul_tile_") || strstr(line, "launch matmul_wide_");
+}
+static void all_group_products(int drawn) {
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, traced);
+    gpu_open(&gpu, NULL);
+    gpu_on_log = count_launch;
+    group_products(&gpu, drawn);
+    RF_EXPECT(by_groups >= 36 + drawn + 12);
+    RF_EXPECT_INT(by_others, 0);
+    gpu_close(&gpu);
+}
+RF_TEST(matmul, by_groups_matches_the_reference, .timeout_ms = 1500000) {
+    need_groups("arch=sm_90,units=3");
+    all_group_products(6);
+}
+RF_TEST(matmul, by_groups_with_lanes_in_any_order, .timeout_ms = 1500000) {
+    need_groups("arch=sm_90,units=2,shuffle=11");
+    all_group_products(2);
+}
+RF_TEST(matmul, by_groups_at_many_seeds, .timeout_ms = 3000000, .tags = "slow") {
+    need_groups("arch=sm_90,units=5,shuffle=3");
+    all_group_products(80);
+}
+
+/* Which products go that way by themselves, and that the device's size changes no bit of them. */
+RF_TEST(matmul, chooses_groups_where_they_are_worth_it, .timeout_ms = 1500000) {
+    static const struct {
+        uint64_t m, n, k;
+        bool groups;
+    } cases[] = {{65, 64 * 256, 8, true},      {65, 63 * 256, 8, false},      {64, 64 * 256, 8, false},
+                 {32 * 128, 2 * 256, 8, true}, {31 * 128, 2 * 256, 8, false}, {65, 64 * 256 - 255, 8, true}};
+    need_groups("arch=sm_90,units=132");
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        struct gpu gpu = {0};
+        gpu_make_runtime(&gpu, traced);
+        gpu_open(&gpu, NULL);
+        gpu_on_log = count_launch;
+        by_groups = by_others = 0;
+        uint64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, workspace;
+        struct rf_gpu_matmul call = {.args = {.m = m, .n = n, .k = k, .x_stride = k, .out_stride = n},
+                                     .weight_type = RF_F16,
+                                     .type = RF_F16,
+                                     .out.buffer = gpu_buffer(&gpu, m * n * 2),
+                                     .weights.buffer = gpu_buffer(&gpu, n * k * 2),
+                                     .x.buffer = gpu_buffer(&gpu, m * k * 2)};
+        RF_ASSERT_OK(rf_gpu_matmul_workspace(&call, &workspace));
+        if (workspace) call.workspace.buffer = gpu_buffer(&gpu, workspace);
+        rf_queue_rehearse(gpu.queue, true); /* which kernel, not its result */
+        RF_ASSERT_OK(rf_gpu_matmul(gpu.queue, &call));
+        rf_queue_rehearse(gpu.queue, false);
+        RF_EXPECT_INT(by_groups, cases[i].groups);
+        RF_EXPECT_INT(by_others, !cases[i].groups);
+        struct rf_buffer *buffers[] = {call.out.buffer, call.weights.buffer, call.x.buffer, call.workspace.buffer};
+        for (size_t b = 0; b < RF_COUNT(buffers); b++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[b]));
+        gpu_close(&gpu);
+    }
+}
+
+/* A stage whose bytes never come, since the map brings fewer than the kernel waits for; and no map at all. The launch
+ * ends with an error. */
+static void broken_map(uint32_t box_rows, const char *why) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *x = gpu_buffer(&gpu, 128 * 128), *weights = gpu_buffer(&gpu, 256 * 128),
+                     *out = gpu_buffer(&gpu, 128 * 1024);
+    struct rf_map map = {.dtype = RF_F16,
+                         .rank = 2,
+                         .sizes = {64, 128},
+                         .strides = {0, 128},
+                         .box = {64, box_rows},
+                         .swizzle = RF_MAP_SWIZZLE_128};
+    struct rf_matmul_args a = {.m = 128, .n = 256, .k = 64, .x_stride = 64, .out_stride = 256};
+    struct rf_arg args[] = {box_rows ? rf_arg_map(x, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            box_rows ? rf_arg_map(weights, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            rf_arg_map(NULL, 0, NULL),
+                            rf_arg_buffer(out),
+                            rf_arg_buffer(NULL),
+                            rf_arg_buffer(NULL),
+                            rf_arg_struct(&a, sizeof a),
+                            rf_arg_u32(0)};
+    RF_PARAMS(struct rf_launch, launch);
+    launch.kernel = gpu_kernel(&gpu, "matmul_group_f16_f32");
+    launch.grid[0] = 1;
+    launch.block[0] = RF_GROUP_THREADS;
+    launch.shared_bytes = RF_GROUP_SHARED;
+    launch.args = args;
+    launch.arg_count = RF_COUNT(args);
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_MS(250000)), RF_E_DEVICE_LOST);
+    RF_EXPECT_CONTAINS(rf_error_text(), "matmul_group_f16_f32");
+    RF_EXPECT_CONTAINS(gpu_sim_message(), why);
+    rf_buffer_destroy(&x);
+    rf_buffer_destroy(&weights);
+    rf_buffer_destroy(&out);
+    rf_queue_destroy(&gpu.queue);
+    rf_device_close(&gpu.device);
+    rf_runtime_destroy(&gpu.runtime);
+}
+RF_TEST(matmul, by_groups_waits_are_bounded, .timeout_ms = 300000) {
+    need_groups("arch=sm_90");
+    broken_map(64, "the kernel ended itself: a wait inside the block did not end");
+}
+RF_TEST(matmul, by_groups_without_a_map) {
+    need_groups("arch=sm_90");
+    broken_map(0, "the kernel ended itself: a bulk copy without a map of its rank");
+}
+
+/* Elsewhere nothing changes: the path is refused by name, and the others do not look for it. */
+RF_TEST(matmul, refuses_groups_where_there_are_none) {
+    gpu_need_simulated("arch=gfx1100");
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_gpu_matmul call = {.args = {.m = 9, .n = 8, .k = 8, .x_stride = 8, .out_stride = 8},
+                                 .weight_type = RF_F16,
+                                 .type = RF_F16,
+                                 .path = RF_MATMUL_GROUP,
+                                 .out.buffer = gpu_buffer(&gpu, 512),
+                                 .weights.buffer = gpu_buffer(&gpu, 512),
+                                 .x.buffer = gpu_buffer(&gpu, 512)};
+    RF_EXPECT_STATUS(rf_gpu_matmul(gpu.queue, &call), RF_E_UNSUPPORTED);
+    RF_EXPECT_CONTAINS(rf_error_text(), "no kernels for groups of waves: this device");
+    call.path = RF_MATMUL_AUTO;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &call));
+    struct rf_buffer *buffers[] = {call.out.buffer, call.weights.buffer, call.x.buffer};
+    for (size_t b = 0; b < RF_COUNT(buffers); b++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[b]));
+    gpu_close(&gpu);
 }
 
 /* Activations that are not finite affect exactly the outputs of their row. */
