@@ -142,7 +142,8 @@ def misaligned(array, offset):
 
 
 # ---- cases: kernel name to a list of (label, grid, block, arguments, output, wanted values, exact[, more]) ----
-# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads}.
+# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads, 'zeros': an
+# argument that the kernel must leave as zeros}.
 
 def numbers(random, count):
     return (random.standard_normal(count) * 3).astype(np.float32)
@@ -700,6 +701,8 @@ def run_case(code_object, entry, target, case, mode, seed):
     except emulate_modes.Wrong as error:
         return str(error), 0.0, 0.0, None
     bits = out.data.tobytes()
+    if np.any(more.get('zeros', 0)):
+        return 'counters are not zeros after it', 0.0, 0.0, bits
     return (*out.errors(want, more.get('tolerance', TOLERANCE[out.kind]), exact), bits)
 
 
