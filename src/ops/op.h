@@ -18,7 +18,7 @@
 #include "ops/launch.h"
 #include <rocmforge/ops.h>
 
-enum { RF_OP_TENSORS_MAX = 12 };
+enum { RF_OP_TENSORS_MAX = 16 };
 
 struct rf_op_tensor {
     struct rf_tensor_desc desc;

@@ -118,9 +118,12 @@ static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
     all.args.flags = constant ? RF_PRODUCTS_CONSTANT : 0;
     return all;
 }
-static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *call, bool *done) {
+rf_status rf_norm_products_at_once(struct rf_queue *queue, const struct rf_op_call *call,
+                                   const struct rf_gpu_kv_append *append, struct rf_operand counters, bool *done) {
     const struct rf_op_tensor *x = rf_op_in(call, X);
     struct rf_gpu_norm_products all = gpu_products(call);
+    all.append = append;
+    all.counters = counters;
     *done = false;
     if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !rf_op_contiguous(&x->desc))
         return RF_OK;
@@ -137,7 +140,7 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
 }
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     bool done;
-    RF_TRY(norm_at_once(queue, call, &done));
+    RF_TRY(rf_norm_products_at_once(queue, call, NULL, (struct rf_operand){NULL, 0}, &done));
     for (int i = 0; i <= products(call) && !done; i++) {
         struct rf_op_call part = part_of(call, i);
         RF_TRY(part.op->gpu(queue, &part));

@@ -70,6 +70,7 @@ static const struct row {
     {"norm_qkv", 5, 4, 0x0, 0x0, 0x0, 95, 6, UINT64_C(0xdb5f26f2ead7bb31)},
     {"norm_gate", 4, 2, 0x0, 0x0, 0x0, 95, 6, UINT64_C(0x47dc7fe718382ad5)},
     {"cast_matmul", 3, 2, 0x4, 0x0, 0x0, 95, 6, UINT64_C(0x804481103c9767bb)},
+    {"norm_qkv_append", 11, 5, 0xc0, 0x600, 0x0, 126, 12, UINT64_C(0x6a44018ecb04d05c)},
     {"quantize_q8", 1, 1, 0x0, 0x0, 0x0, 81, 3, UINT64_C(0x9d48c7e17731767b)},
     {"dequantize", 1, 1, 0x0, 0x0, 0x0, 144, 12, UINT64_C(0xeef665ac2c3510a0)},
     {"embedding", 2, 1, 0x0, 0x0, 0x0, 129, 6, UINT64_C(0xa3e0bb51a7ae2338)},
