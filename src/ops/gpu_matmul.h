@@ -68,10 +68,10 @@ struct rf_gpu_norm_products {
     struct rf_operand norm, gate; /* or no buffer */
     struct rf_operand residual;   /* of the first product, or no buffer; may be its out */
     /* NULL; or what happens to the three products, which are queries, keys and values: its q, k and v. It rotates the
-     * queries and the keys of one token. */
+     * queries and the keys of one token. An n may be 0 then: another launch computes that product. */
     const struct rf_gpu_kv_append *append;
-    struct rf_operand
-        counters; /* with append: rf_gpu_qkv_counters bytes of zeros, which it leaves as zeros, or none */
+    struct rf_operand counters; /* with append: rf_gpu_qkv_counters bytes of zeros, which stay zeros; or no buffer */
+    bool plan_only;             /* nothing is submitted: *done says whether it would be */
 };
 uint64_t rf_gpu_qkv_counters(enum rf_dtype cache, uint64_t kv_heads);
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_products *products, bool *done);

@@ -238,7 +238,7 @@ static rf_status check_qkv(const char *op, const struct rf_gpu_norm_products *ca
         return rf_fail(RF_E_INVALID, "%s: not the queries, keys and values of one token, rotated", op);
     for (int i = 0; i < 3; i++)
         if (of[i].buffer != call->out[i].buffer || of[i].offset_bytes != call->out[i].offset_bytes ||
-            call->args.n[i] != heads[i] * a->dim)
+            (call->args.n[i] && call->args.n[i] != heads[i] * a->dim))
             return rf_fail(RF_E_INVALID, "%s: product %d is not the %llu heads of %u that are appended", op, i,
                            (unsigned long long)heads[i], a->dim);
     *counters = (struct rf_named_operand){"counters", call->counters, 0};
@@ -286,7 +286,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
     const char *op = call->append ? "norm_qkv_append" : "norm_products";
     const struct rf_norm_products_args *a = &call->args;
     struct rf_gpu_matmul one[3];
-    struct matmul m[3];
+    struct matmul m[3] = {0};
     struct rf_named_operand x = {"x", call->x, 0}, norm = {"norm", call->norm, 0},
                             normed = {"normed", call->normed, 0};
     struct rf_grid grid;
@@ -306,6 +306,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
     RF_TRY(rf_operands_apart(op, &normed, &norm, false));
     for (int i = 0; i < call->count; i++) {
         one[i] = product_of(call, i);
+        if (call->append && !a->n[i]) continue;
         RF_TRY(rf_matmul_check(&one[i], &m[i]));
         RF_TRY(rf_operands_apart(op, &m[i].out, &x, false));
         RF_TRY(rf_operands_apart(op, &m[i].out, &norm, false));
@@ -336,6 +337,7 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
     RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
     if (!plan_pairs(call->weight_type, &p.args, &info, &grid)) return RF_OK;
     *done = true;
+    if (call->plan_only) return RF_OK;
     if (call->append) return launch_qkv(queue, call, &p, grid);
     return launch_pairs(queue, call->weight_type, &p, grid);
 }

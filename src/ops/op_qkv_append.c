@@ -3,7 +3,7 @@
  * keys' and values' way into the KV cache. What the two ops compute on the way is output too.
  *
  * The reference and the CPU run them one after the other, and so does a GPU without a kernel for all of it. For one
- * token a GPU has one kernel for most types of weights.
+ * token a GPU has one kernel for most types of weights; where the weights are of several types, one for each.
  *
  * Cases: x and norm are as in op_norm_products.c, positions and tables as in op_cache.c. */
 #include "ops/op_weights_impl.h"
@@ -114,14 +114,14 @@ struct shape {
     bool halves, to_f16, table, sequences;
 };
 
-static void add_case(struct rf_case_list *list, const struct shape *s, enum rf_dtype weights, enum rf_dtype cache,
-                     bool bench) {
+static void add_case_of(struct rf_case_list *list, const struct shape *s, enum rf_dtype weights, enum rf_dtype last,
+                        enum rf_dtype cache, bool bench) {
     uint64_t columns[PRODUCTS] = {s->heads * s->dim, s->kv_heads * s->dim, s->kv_heads * s->dim};
     struct rf_op_case one = {.count = INPUTS + OUTPUTS, .bench = bench};
     one.tensors[X] = one.tensors[INPUTS + NORMED] = rf_case_matrix(RF_F32, s->tokens, s->k, 0, 0);
     one.tensors[NORM] = rf_case_vector(RF_F32, s->k, 0);
     for (int i = 0; i < PRODUCTS; i++) {
-        one.tensors[Q_WEIGHTS + i] = rf_case_matrix(weights, columns[i], s->k, 0, 0);
+        one.tensors[Q_WEIGHTS + i] = rf_case_matrix(i == PRODUCTS - 1 ? last : weights, columns[i], s->k, 0, 0);
         one.tensors[INPUTS + Q + i] = rf_case_matrix(RF_F32, s->tokens, columns[i], 0, 0);
     }
     one.tensors[POSITIONS] = rf_case_vector(RF_I32, s->tokens, 0);
@@ -145,12 +145,18 @@ static void add_case(struct rf_case_list *list, const struct shape *s, enum rf_d
         one.relative = 1e-3;
     }
     if (s->tokens > RF_MATVEC_ROWS) one.absolute += 4 * (weights == RF_BF16 ? 0x1p-8 : 0x1p-11) * typical;
-    snprintf(one.label, sizeof one.label, "%s %llux%llu, %llu/%llu heads of %llu to %s, %s cache, %s %llu%s%s",
-             rf_dtype_name(weights), (unsigned long long)s->tokens, (unsigned long long)s->k,
-             (unsigned long long)s->heads, (unsigned long long)s->kv_heads, (unsigned long long)s->dim,
-             s->to_f16 ? "f16" : "f32", rf_dtype_name(cache), s->halves ? "halves" : "pairs",
-             (unsigned long long)s->rotated, s->table ? ", table" : "", s->sequences ? ", sequences" : "");
+    snprintf(one.label, sizeof one.label, "%s%s%s %llux%llu, %llu/%llu heads of %llu to %s, %s cache, %s %llu%s%s",
+             rf_dtype_name(weights), last == weights ? "" : ", ", last == weights ? "" : rf_dtype_name(last),
+             (unsigned long long)s->tokens, (unsigned long long)s->k, (unsigned long long)s->heads,
+             (unsigned long long)s->kv_heads, (unsigned long long)s->dim, s->to_f16 ? "f16" : "f32",
+             rf_dtype_name(cache), s->halves ? "halves" : "pairs", (unsigned long long)s->rotated,
+             s->table ? ", table" : "", s->sequences ? ", sequences" : "");
     rf_case_add(list, &one);
+}
+
+static void add_case(struct rf_case_list *list, const struct shape *s, enum rf_dtype weights, enum rf_dtype cache,
+                     bool bench) {
+    add_case_of(list, s, weights, weights, cache, bench);
 }
 
 static void cases(struct rf_case_list *list) {
@@ -170,6 +176,15 @@ static void cases(struct rf_case_list *list) {
             /* Types without a kernel for all of it. */
             if (s < 2 || shapes[s].tokens > 1) add_case(list, &shapes[s], s % 2 ? RF_F32 : RF_Q5_K, caches[c], false);
         }
+    /* Values of another type, as in many files; a kernel for each, or not. */
+    for (size_t c = 0; c < RF_COUNT(caches); c++) {
+        add_case_of(list, &(struct shape){1, 4, 2, 32, 32, 2048, c % 2, c < 2, true, true}, RF_Q4_K, RF_Q6_K,
+                    caches[c], false);
+        add_case_of(list, &(struct shape){1, 2, 1, 64, 32, 256, true, true, true, true}, RF_Q4_K, RF_Q6_K, caches[c],
+                    false);
+        add_case_of(list, &(struct shape){3, 2, 1, 32, 32, 2048, true, true, true, true}, RF_Q4_K, RF_Q6_K, caches[c],
+                    false);
+    }
     for (size_t w = 0; w < RF_COUNT(fast); w++)
         for (size_t c = 1; c < RF_COUNT(caches); c++)
             add_case(list, &(struct shape){1, 32, 8, 128, 128, 4096, true, caches[c] == RF_F16, true, true}, fast[w],

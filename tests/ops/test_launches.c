@@ -175,6 +175,14 @@ RF_TEST(check_run, norm_qkv_append_is_one_kernel) {
         RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &wanted).passed, 1);
         RF_EXPECT_TEXT(seen.kernels, "matvec_q4_0_qkv matvec_q4_0_qkv "); /* each case runs twice */
     }
+    /* Values of another type take a kernel of their own, if there is one for their rows. */
+    struct wanted two = {.part = "q4_k, q6_k 1x2048", .most = 1}, uneven = {.part = "q4_k, q6_k 1x256", .most = 1};
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &two).passed, 1);
+    RF_EXPECT_TEXT(seen.kernels, "matvec_q4_k_qkv matvec_q6_k_qkv matvec_q4_k_qkv matvec_q6_k_qkv ");
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &uneven).passed, 1);
+    RF_EXPECT(!strstr(seen.kernels, "_qkv"));
     struct wanted other = {.part = "q5_k 1x256", .most = 1}, several = {.part = "f16 3x256", .most = 1};
     seen.kernels[0] = 0;
     RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &other).passed, 1);
