@@ -142,7 +142,8 @@ def misaligned(array, offset):
 
 
 # ---- cases: kernel name to a list of (label, grid, block, arguments, output, wanted values, exact[, more]) ----
-# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads}.
+# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads, 'zeros': an
+# argument that the kernel must leave as zeros}.
 
 def numbers(random, count):
     return (random.standard_normal(count) * 3).astype(np.float32)
@@ -397,11 +398,11 @@ def rope_args(tokens, heads, dim, rotated, halves):
     return struct_of('<5Q4IfI', tokens, heads * dim, dim, heads * dim, dim, heads, dim, rotated, halves, 1, 0)
 
 
-def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0)):
+def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0), cache=0):
     """struct rf_kv_append_args; rotation: rotated and halves; queries: q_token, q_out_token, q_heads, q_half."""
     return struct_of('<10Q6If3I', tokens, heads * dim, heads * dim, heads * page_rows * dim, page_rows * dim, dim,
                      table.shape[1], table.shape[0], *queries[:2], heads, dim, page_rows, pages, *rotation, 1,
-                     *queries[2:], 0)
+                     *queries[2:], cache)
 
 
 def cases_rope(name, kind, random):
@@ -700,6 +701,8 @@ def run_case(code_object, entry, target, case, mode, seed):
     except emulate_modes.Wrong as error:
         return str(error), 0.0, 0.0, None
     bits = out.data.tobytes()
+    if np.any(more.get('zeros', 0)):
+        return 'counters are %s after it' % more['zeros'], 0.0, 0.0, bits
     return (*out.errors(want, more.get('tolerance', TOLERANCE[out.kind]), exact), bits)
 
 

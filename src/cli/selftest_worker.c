@@ -23,7 +23,7 @@ const struct selftest_item selftest_items[] = {
     {.name = "moving",       .on_gpu = true, .checks = EVERY_CHECK, .ops = "transpose concat embedding"},
     {.name = "quantization", .on_gpu = true, .checks = EVERY_CHECK, .ops = "quantize_q8 dequantize"},
     {.name = "products",     .on_gpu = true, .checks = EVERY_CHECK,
-     .ops = "matmul matmul_gate matmul_q8 norm_qkv norm_gate cast_matmul"},
+     .ops = "matmul matmul_gate matmul_q8 norm_qkv norm_qkv_append norm_gate cast_matmul"},
     {.name = "kv-cache",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "rope rope_append kv_append kv_replicate"},
     {.name = "attention",    .on_gpu = true, .checks = EVERY_CHECK,
      .ops = "qkt_matmul causal_mask weighted_matmul flash_attention paged_attention"},

@@ -23,6 +23,8 @@ struct rf_backend_table {
     rf_status (*supports)(struct rf_backend *backend, const struct rf_op_call *call);
     /* How many bytes of scratch memory a call needs besides its tensors. */
     rf_status (*workspace)(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes);
+    /* How many bytes of counters (ops/op.h) it needs. NULL: none. */
+    rf_status (*counters)(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes);
     /* The alignment of tensors within an arena. */
     uint64_t (*alignment)(struct rf_backend *backend);
     /* Allocates zeroed memory for tensors. The budget is charged before the memory is allocated; the ledger shows

@@ -60,6 +60,11 @@ static rf_status workspace(struct rf_backend *backend, const struct rf_op_call *
     *bytes = 0;
     return call->op->workspace ? call->op->workspace(call, bytes) : RF_OK;
 }
+static rf_status counters(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes) {
+    (void)backend;
+    *bytes = 0;
+    return call->op->counters ? call->op->counters(call, bytes) : RF_OK;
+}
 
 static uint64_t alignment(struct rf_backend *backend) {
     (void)backend;
@@ -201,6 +206,7 @@ static const struct rf_backend_table table = {
     .kind = "gpu",
     .supports = supports,
     .workspace = workspace,
+    .counters = counters,
     .alignment = alignment,
     .arena_create = arena_create,
     .arena_destroy = arena_destroy,

@@ -226,6 +226,10 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
         call->workspace = arena->buffer;
         call->workspace_offset = plan->workspace_at[node];
     }
+    if (call->op->counters && plan->places[place].counter_bytes) {
+        call->counters = arena->buffer;
+        call->counters_offset = plan->places[place].counters_at;
+    }
 }
 
 static rf_status rehearse(struct rf_assembly *assembly, uint8_t **refused, int *failed_place) {

@@ -64,9 +64,12 @@ struct rf_paged_attention_launch {
     struct rf_operand table; /* needed if table_width is not 0 */
     struct rf_operand lengths;
     struct rf_operand workspace; /* rf_gpu_paged_attention_workspace bytes, aligned to 16; left out if that is 0 */
+    struct rf_operand
+        counters; /* rf_gpu_paged_attention_counters bytes of zeros, which it leaves as zeros; likewise */
 };
-/* Reads sizes and types only: the operands need not be set yet. */
+/* Both read sizes and types only: the operands need not be set yet. */
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_launch *launch, uint64_t *bytes);
+rf_status rf_gpu_paged_attention_counters(const struct rf_paged_attention_launch *launch, uint64_t *bytes);
 rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_attention_launch *launch);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "kernels/matmul_args.h"
 #include "kernels/quant_args.h"
+#include "ops/gpu_cache.h"
 #include "ops/operand.h"
 
 /* Which kernel; tests ask for each.
@@ -68,7 +69,13 @@ struct rf_gpu_norm_products {
     struct rf_operand x, normed, out[3], weights[3];
     struct rf_operand norm, gate; /* or no buffer */
     struct rf_operand residual;   /* of the first product, or no buffer; may be its out */
+    /* NULL; or what happens to the three products, which are queries, keys and values: its q, k and v. It rotates the
+     * queries and the keys of one token. An n may be 0 then: another launch computes that product. */
+    const struct rf_gpu_kv_append *append;
+    struct rf_operand counters; /* with append: rf_gpu_qkv_counters bytes of zeros, which stay zeros; or no buffer */
+    bool plan_only;             /* nothing is submitted: *done says whether it would be */
 };
+uint64_t rf_gpu_qkv_counters(enum rf_dtype cache, uint64_t kv_heads);
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_products *products, bool *done);
 
 /* table_type is any weight type; type is that of out: RF_F32, RF_F16 or RF_BF16. indices are int32. */
