@@ -12,6 +12,14 @@ static bool on_units(enum rf_matmul_path path) {
     return path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
 }
 
+enum rf_dtype rf_gpu_matmul_unit(enum rf_dtype weight_type) {
+    return weight_type == RF_F32 || weight_type == RF_BF16 ? weight_type : RF_F16;
+}
+/* The type of x, unless it is in blocks of 8 bits. */
+static enum rf_dtype type_of_x(const struct rf_gpu_matmul *call) {
+    return call->x_type ? call->x_type : call->type;
+}
+
 static rf_status check_types(const struct rf_gpu_matmul *call) {
     const char *op = "matmul";
     enum rf_dtype weights = call->weight_type;
@@ -21,6 +29,9 @@ static rf_status check_types(const struct rf_gpu_matmul *call) {
     if (rf_op_is_quantized(weights) && call->type != RF_F32)
         return rf_fail(RF_E_UNSUPPORTED, "%s: weights of %s take activations and output of F32, not %s", op,
                        type_name(weights), type_name(call->type));
+    if (call->x_type && (call->type != RF_F32 || call->args.x_q8 || call->x_type != rf_gpu_matmul_unit(weights)))
+        return rf_fail(RF_E_UNSUPPORTED, "%s: x of %s with weights of %s and output of %s", op,
+                       type_name(call->x_type), type_name(weights), type_name(call->type));
     if (call->args.x_q8 && !rf_op_is_quantized(weights))
         return rf_fail(RF_E_UNSUPPORTED, "%s: 8-bit activations with weights of %s", op, type_name(weights));
     if (call->args.k % rf_dtype_block(weights))
@@ -62,12 +73,15 @@ static rf_status check_operands(const struct rf_gpu_matmul *call, struct matmul 
         rows_bytes_overflow(call->type, a->m, a->n, a->out_stride, &out_bytes) ||
         rf_mul_overflows(a->n, sizeof(float), &bias_bytes) ||
         (a->x_q8 ? rf_q8_bytes_overflow(a->m, a->k, &x_bytes)
-                 : rows_bytes_overflow(call->type, a->m, a->k, a->x_stride, &x_bytes)))
+                 : rows_bytes_overflow(type_of_x(call), a->m, a->k, a->x_stride, &x_bytes)))
         return rf_fail(RF_E_INVALID, "%s: %llu x %llu x %llu overflows", op, (unsigned long long)a->m,
                        (unsigned long long)a->n, (unsigned long long)a->k);
     RF_TRY(rf_operand_check_bytes(op, &m->weights, weight_bytes, weight_align));
     RF_TRY(rf_operand_check_bytes(op, &m->gate, call->gate.buffer ? weight_bytes : 0, weight_align));
-    RF_TRY(rf_operand_check_bytes(op, &m->x, x_bytes, a->x_q8 ? 8 : quantized ? 16 : element));
+    RF_TRY(rf_operand_check_bytes(op, &m->x, x_bytes,
+                                  a->x_q8     ? 8
+                                  : quantized ? 16
+                                              : rf_dtype_bytes(type_of_x(call))));
     RF_TRY(rf_operand_check_bytes(op, &m->bias, call->bias.buffer ? bias_bytes : 0, sizeof(float)));
     RF_TRY(rf_operand_check_bytes(op, &m->residual, call->residual.buffer ? out_bytes : 0, element));
     RF_TRY(rf_operand_check_bytes(op, &m->out, out_bytes, element));
@@ -146,7 +160,7 @@ static rf_status plan_matrix(const struct rf_gpu_matmul *call, struct matrix_pla
         plan->columns = RF_MIN(a->n, RF_MAX(columns, RF_MATMUL_TILE_WIDE));
     }
     uint64_t x = 0, weights = 0, partial = 0, rest = plan->columns ? a->n % plan->columns : 0;
-    bool overflows = (call->type == RF_F32 && rf_mul_overflows(a->m, a->k, &x)) ||
+    bool overflows = (type_of_x(call) == RF_F32 && rf_mul_overflows(a->m, a->k, &x)) ||
                      (rf_op_is_quantized(call->weight_type) && rf_mul_overflows(plan->columns, a->k, &weights));
     for (int i = 0; i < 2 && !overflows; i++) { /* the last columns may be split even if the others are not */
         bool wide;
@@ -193,13 +207,13 @@ static struct rf_operand in_workspace(const struct matrix *x, uint64_t at) {
 
 /* Finds a kernel and the shared memory for its stages; shared_bytes is 0 if the launch need not provide it.
  * RF_E_NOT_FOUND: the device has no such kernel. */
-static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix *x, bool wide, char name[64],
-                                    uint32_t *stages, uint32_t *shared_bytes) {
+static rf_status find_on_device(struct rf_device *device, const struct matrix *x, bool wide, char name[64],
+                                uint32_t *stages, uint32_t *shared_bytes) {
     RF_PARAMS(struct rf_device_info, info);
     const struct rf_kernel *kernel;
     snprintf(name, 64, "matmul_%s_%s_%s", wide ? "wide" : "tile", type_suffix(x->unit), type_suffix(x->call->type));
-    RF_TRY(rf_kernel_find_unloaded(rf_queue_device(queue), name, &kernel));
-    RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
+    RF_TRY(rf_kernel_find_unloaded(device, name, &kernel));
+    RF_TRY(rf_device_get_info(device, &info));
     *stages = 2;
     *shared_bytes = 0;
     if (info.vendor != RF_VENDOR_NVIDIA) return RF_OK;
@@ -211,10 +225,29 @@ static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix 
     return RF_OK;
 }
 
+static rf_status find_matrix_kernel(struct rf_queue *queue, const struct matrix *x, bool wide, char name[64],
+                                    uint32_t *stages, uint32_t *shared_bytes) {
+    return find_on_device(rf_queue_device(queue), x, wide, name, stages, shared_bytes);
+}
+
+bool rf_gpu_matmul_has_units(struct rf_device *device) {
+    static const struct rf_gpu_matmul f32 = {.type = RF_F32};
+    static const struct matrix units[] = {{.call = &f32, .unit = RF_F16}, {.call = &f32, .unit = RF_BF16}};
+    struct rf_saved_error saved;
+    uint32_t stages, shared_bytes;
+    char name[64];
+    bool all = true;
+    rf_error_save(&saved);
+    for (size_t i = 0; i < 2 * RF_COUNT(units); i++)
+        all = all && !find_on_device(device, &units[i / 2], i % 2, name, &stages, &shared_bytes);
+    rf_error_restore(&saved);
+    return all;
+}
+
 /* Computes `columns` columns of the output from column `first` on, with weights of 16 bits. */
 static rf_status matrix_columns(struct rf_queue *queue, const struct matrix *x, uint64_t first, uint64_t columns) {
     const struct rf_gpu_matmul *call = x->call;
-    bool decoded = rf_op_is_quantized(call->weight_type), rounded = call->type == RF_F32, wide;
+    bool decoded = rf_op_is_quantized(call->weight_type), rounded = type_of_x(call) == RF_F32, wide;
     struct rf_matmul_args a = call->args;
     struct rf_matmul_split split = split_of(call, columns, &wide);
     uint64_t width = wide ? RF_MATMUL_TILE_WIDE : RF_MATMUL_TILE_NARROW, element = rf_dtype_bytes(call->type);
@@ -272,7 +305,7 @@ static rf_status by_matrix(struct rf_queue *queue, const struct matmul *m) {
     const struct rf_named_operand *others[] = {&m->out, &m->x, &m->weights, &m->bias, &m->residual};
     RF_TRY(rf_operand_check_bytes("matmul", &workspace, x.plan.bytes, WORKSPACE_ALIGN));
     for (size_t i = 0; i < RF_COUNT(others); i++) RF_TRY(rf_operands_apart("matmul", &workspace, others[i], false));
-    if (call->type == RF_F32 && a->k) {
+    if (type_of_x(call) == RF_F32 && a->k) {
         snprintf(name, sizeof name, "matmul_round_%s", type_suffix(x.unit));
         struct rf_arg args[] = {rf_operand_arg(in_workspace(&x, x.plan.x)), rf_operand_arg(call->x),
                                 rf_arg_struct(a, sizeof *a)};
@@ -291,10 +324,13 @@ rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_gpu_matmul *call
     RF_TRY(rf_matmul_check(call, &m));
     if (!a->m || !a->n) return RF_OK;
     bool few = a->m <= RF_MATVEC_ROWS || call->gate.buffer || a->x_q8, matrix = matrix_takes(call);
-    if (on_units(call->path) && !matrix)
+    if ((on_units(call->path) || call->x_type) && !matrix)
         return rf_fail(RF_E_UNSUPPORTED, "matmul: these types, sizes or alignments do not suit the matrix units");
+    if (call->x_type && !on_units(call->path) && (few || call->path != RF_MATMUL_AUTO))
+        return rf_fail(RF_E_UNSUPPORTED, "matmul: x of %s is for many rows on the matrix units",
+                       type_name(call->x_type));
     if (call->path == RF_MATMUL_TILED) return tiled(queue, &m);
-    if (on_units(call->path)) {
+    if (on_units(call->path) || call->x_type) {
         rf_status status = by_matrix(queue, &m);
         if (status != RF_E_NOT_FOUND) return status;
         return rf_fail(RF_E_UNSUPPORTED, "matmul: this device has no kernels for matrix units");

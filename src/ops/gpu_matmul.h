@@ -45,12 +45,19 @@ struct rf_gpu_matmul {
     struct rf_matmul_args args; /* x_q8 needs quantized weights and a path without tiles */
     enum rf_dtype weight_type;  /* RF_F32, RF_F16, RF_BF16 or quantized */
     enum rf_dtype type; /* of out, residual and x (unless x_q8): RF_F32; with float weights also RF_F16, RF_BF16 */
+    /* With type RF_F32: rf_gpu_matmul_unit(weight_type) if x was rounded to that already, for many rows on the matrix
+     * units; the result has the same bits. Otherwise 0, which is RF_F32. */
+    enum rf_dtype x_type;
     enum rf_matmul_path path;
     struct rf_operand out, weights, gate, x, residual;
     struct rf_operand bias;      /* f32 [n] */
     struct rf_operand workspace; /* rf_gpu_matmul_workspace bytes at a multiple of 256; no buffer where it says 0 */
 };
 rf_status rf_gpu_matmul(struct rf_queue *queue, const struct rf_gpu_matmul *product);
+/* What matrix units round x to for weights of this type: RF_F16 or RF_BF16; RF_F32: they take no such weights. */
+enum rf_dtype rf_gpu_matmul_unit(enum rf_dtype weight_type);
+/* Whether the device has matrix units that the products of many rows use. */
+bool rf_gpu_matmul_has_units(struct rf_device *device);
 /* The most workspace that the call needs, by types, sizes and path alone: it holds activations rounded to 16 bits,
  * weights decoded to 16 bits (a bounded number of them at a time), and partial sums. */
 rf_status rf_gpu_matmul_workspace(const struct rf_gpu_matmul *product, uint64_t *bytes);
