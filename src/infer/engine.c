@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ops/gpu_matmul.h"
 #include "runtime/budget_spec.h"
 #include "runtime/runtime.h"
 #include "tokenizer/tokenizer.h"
@@ -156,6 +157,7 @@ static rf_status open_device(struct rf_engine *engine, const struct rf_engine_pa
     if (status) return status;
     snprintf(engine->device_name, sizeof engine->device_name, "%s", info.name);
     engine->integrated = info.integrated;
+    engine->has_units = rf_gpu_matmul_has_units(engine->device);
     return RF_OK;
 }
 

@@ -57,7 +57,9 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out) {
     struct rf_runner runner = {.engine = engine, .shape = *shape, .account = rf_host_account(&engine->runtime->host)};
-    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &runner.model);
+    if (engine->has_units && engine->device_layers)
+        runner.shape.units_from = RF_GROUP_LAYER + (int)rf_engine_first_device_layer(engine);
+    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, &runner.shape, &runner.model);
     if (!status)
         status = rf_account_charge(&runner.account, rf_graph_host_bytes(runner.model.graph) +
                                                         runner.model.bound_count * sizeof *runner.model.bound);
