@@ -37,7 +37,7 @@ static bool is_q8(const struct rf_op_call *call) {
 /* Whether x is of the 16 bits that matrix units round it to, while out is f32. */
 static bool is_narrow(const struct rf_op_call *call) {
     enum rf_dtype x = rf_op_in(call, X)->desc.dtype, type = rf_op_out(call, 0)->desc.dtype;
-    return call->op == &rf_op_matmul && type == RF_F32 && (x == RF_F16 || x == RF_BF16) &&
+    return !is_q8(call) && type == RF_F32 && (x == RF_F16 || x == RF_BF16) &&
            x == rf_gpu_matmul_unit(rf_op_in(call, WEIGHTS)->desc.dtype);
 }
 
@@ -49,7 +49,7 @@ static rf_status product_check(const struct rf_op_call *call) {
     RF_TRY(rf_need_matrix(out, "out"));
     uint64_t m = out->desc.shape[0], n = out->desc.shape[1], k = weights->desc.shape[1];
     RF_TRY(rf_need_matrix_of(weights, "weights", n, k));
-    if (rf_op_is_quantized(weights->desc.dtype) && type != RF_F32)
+    if (rf_op_is_quantized(weights->desc.dtype) && type != RF_F32 && !(is_gate(call) && type == RF_F16))
         return rf_fail(RF_E_UNSUPPORTED, "weights of %s give f32, not %s", rf_dtype_name(weights->desc.dtype),
                        rf_dtype_name(type));
     if (is_q8(call)) {
@@ -125,7 +125,7 @@ static void product_reference(const struct rf_op_call *call) {
 /* Nobody makes an x of 16 bits for the CPU, which has no fast way for it. */
 static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_ref_matmul op = rf_op_product(call);
-    if (op.x_type) {
+    if (op.x_type || (rf_op_is_quantized(op.weight_type) && op.type != RF_F32)) {
         rf_ref_matmul(&op);
         return RF_OK;
     }
@@ -141,14 +141,15 @@ static struct rf_gpu_matmul gpu_product(const struct rf_op_call *call) {
                                     .x_type = is_narrow(call) ? rf_op_in(call, X)->desc.dtype : RF_F32,
                                     .out = rf_op_operand(out),
                                     .weights = rf_op_operand(weights),
-                                    .x = rf_op_operand(rf_op_in(call, X))};
+                                    .x = rf_op_operand(rf_op_in(call, X)),
+                                    .workspace = {call->workspace, call->workspace_offset},
+                                    .gated = is_gate(call)};
     if (is_gate(call)) {
         product.gate = rf_op_operand(rf_op_in(call, GATE));
     } else {
         product.bias = rf_op_operand(rf_op_in(call, BIAS));
         product.residual = rf_op_operand(rf_op_in(call, RESIDUAL));
         product.path = (enum rf_matmul_path)call->attributes.path;
-        product.workspace = (struct rf_operand){call->workspace, call->workspace_offset};
     }
     return product;
 }
@@ -252,9 +253,12 @@ static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struc
     double k = (double)p->k, product = quant ? wild ? 7e3 : 1.4 : wild ? 1.4e8 : 5.4, step = 0;
     double sum = 1.5e-7 * product * (k + 4) * (wild ? 8 : 1);
     if (matrix_units && p->type == RF_F32) step = p->weights == RF_BF16 ? 0x1p-8 : 0x1p-11;
+    if (op == &rf_op_matmul_gate && quant && (p->narrow || p->type != RF_F32))
+        step = 0x1p-11; /* of decoded weights */
     sum += 4 * step * product * sqrt(k);
     bool rounds = rounds_on_cpu(p->weights) || p->path == RF_MATMUL_DOTS || (p->path == RF_MATMUL_AUTO && !many);
-    if (op != &rf_op_matmul_q8 && quant && rounds && !p->narrow && !exact_x(p->weights, &one->tensors[X]))
+    if (op != &rf_op_matmul_q8 && quant && rounds && !p->narrow && p->type == RF_F32 &&
+        !exact_x(p->weights, &one->tensors[X]))
         sum += 0.046 * product * sqrt(k);
     one->relative = p->type == RF_F32 ? 1e-6 : rf_op_step(p->type);
     if (op == &rf_op_matmul_gate) {
@@ -436,6 +440,16 @@ const struct rf_op rf_op_matmul = {
     .cost = product_cost,
 };
 
+/* Many rows on the matrix units: x of 16 bits, out of 16 or f32. */
+static void matmul_gate_unit_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct shape shapes[] = {{9, 3, 256, 8},     {33, 131, 256, 0}, {130, 128, 512, 0},
+                                          {128, 260, 256, 8}, {0, 3, 256, 0},    {9, 3, 0, 0}};
+    static const enum rf_dtype types[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    for (size_t w = 0; w < RF_COUNT(types); w++) {
+        ADD_SHAPES(list, op, shapes, .weights = types[w], .type = rf_gpu_matmul_unit(types[w]));
+        ADD_SHAPES(list, op, shapes, .weights = types[w], .type = RF_F32, .narrow = true);
+    }
+}
 static void matmul_gate_cases(struct rf_case_list *list) {
     static const struct shape plain[] = {{1, 1, 1, 0}, {1, 5, 64, 0}, {3, 7, 29, 1}, {8, 2, 40, 8}, {10, 3, 17, 0}};
     static const struct shape empty[] = {{0, 3, -1, 0}, {2, 0, -1, 0}, {2, 3, 0, 0}};
@@ -453,10 +467,13 @@ static void matmul_gate_cases(struct rf_case_list *list) {
         if (rounds_on_cpu(rf_quantized_types[w]))
             ADD_SHAPES(list, op, pairs, .weights = rf_quantized_types[w], .type = RF_F32);
     }
+    matmul_gate_unit_cases(list, op);
     add_product(list, op, (struct product){RF_F16, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q8_0, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q4_0, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q4_K, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_F16, RF_F16, 512, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q4_0, RF_F16, 512, 14336, 4096, .bench = true});
 }
 const struct rf_op rf_op_matmul_gate = {
     .name = "matmul_gate",
@@ -467,6 +484,7 @@ const struct rf_op rf_op_matmul_gate = {
     .reference = product_reference,
     .gpu = product_gpu,
     .cpu = product_cpu,
+    .workspace = matmul_workspace,
     .cases = matmul_gate_cases,
     .fill = product_fill,
     .cost = product_cost,
