@@ -51,6 +51,7 @@ struct rf_graph_shape {
     /* From this group on, products of many rows are made on matrix units, which round x to 16 bits: what makes x then
      * writes it that way, for the same bits with less memory. 0: no group. */
     int units_from;
+    bool gates; /* these units also have a product with a gate, for many rows */
 };
 
 /* The size that a dimension of a weight must have. */

@@ -36,6 +36,12 @@ static const char *full_name(const struct rf_builder *builder, const char *name,
     return text;
 }
 
+/* NULL: the file has no such tensor. */
+static const struct rf_gguf_tensor *find(const struct rf_builder *builder, const char *name, const char *end) {
+    char text[NAME_BYTES];
+    return rf_gguf_find_tensor(builder->gguf, full_name(builder, name, end, text));
+}
+
 /* ---- tensors ---- */
 
 static struct rf_tensor_desc describe(enum rf_dtype dtype, int rank, const uint64_t *dimensions) {
@@ -187,12 +193,10 @@ static rf_tensor_id add_result(struct rf_builder *builder, struct node what, con
  * they round it to, or f32. */
 static enum rf_dtype type_for(const struct rf_builder *builder, const char *const *products) {
     enum rf_dtype type = RF_F32;
-    char text[NAME_BYTES];
     if (!builder->shape->units_from || builder->group < builder->shape->units_from || builder->rows <= RF_MATVEC_ROWS)
         return RF_F32;
     for (size_t i = 0; products[i]; i++) {
-        const struct rf_gguf_tensor *weight =
-            rf_gguf_find_tensor(builder->gguf, full_name(builder, products[i], ".weight", text));
+        const struct rf_gguf_tensor *weight = find(builder, products[i], ".weight");
         enum rf_dtype unit = weight ? rf_gpu_matmul_unit(weight->dtype) : RF_F32;
         if (unit == RF_F32 || weight->shape[weight->rank - 1] % 8 || (i && unit != type)) return RF_F32;
         type = unit;
@@ -335,22 +339,38 @@ rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
 
 /* ---- feed-forward ---- */
 
+/* Whether one product with a gate does for both products, with a result of this type. */
+static bool gate_fits(const struct rf_builder *builder, enum rf_dtype type) {
+    const struct rf_gguf_tensor *gate = find(builder, "ffn_gate", ".weight"),
+                                *up = find(builder, "ffn_up", ".weight");
+    return builder->shape->gates && type != RF_F32 && gate && up && gate->dtype == up->dtype &&
+           !find(builder, "ffn_gate", ".bias") && !find(builder, "ffn_up", ".bias") &&
+           rf_gpu_matmul_gate_pays(builder->rows, builder->hparams->feed_forward);
+}
+
+/* silu(gate(x)) * up(x), as rows of this type. */
+static rf_tensor_id gated_rows(struct rf_builder *builder, rf_tensor_id x, enum rf_dtype x_type, enum rf_dtype type) {
+    struct rf_tensor_desc desc = matrix(type, builder->rows, builder->hparams->feed_forward);
+    struct node silu = {"activation", "ffn_act", {{"kind", .i = RF_ACTIVATION_SILU}}, 1};
+    if (type == x_type && gate_fits(builder, type)) {
+        char text[2][NAME_BYTES];
+        rf_tensor_id inputs[] = {x, add_weight(builder, full_name(builder, "ffn_gate", ".weight", text[0]), 2, NULL),
+                                 add_weight(builder, full_name(builder, "ffn_up", ".weight", text[1]), 2, NULL)};
+        return add_result(builder, (struct node){.op = "matmul_gate", .name = "ffn_gated"}, inputs, 3, desc, NULL);
+    }
+    rf_tensor_id gate = rf_build_product(builder, x, "ffn_gate"), up = rf_build_product(builder, x, "ffn_up");
+    /* In one node if the result is rounded: its parts would be, too. */
+    if (type != RF_F32) return add_result(builder, silu, (rf_tensor_id[]){gate, up}, 2, desc, NULL);
+    rf_tensor_id hidden = add_result(builder, silu, &gate, 1, desc, NULL);
+    return add_result(builder, (struct node){.op = "multiply", .name = "ffn_gated"}, (rf_tensor_id[]){hidden, up}, 2,
+                      desc, NULL);
+}
+
 rf_tensor_id rf_build_feed_forward(struct rf_builder *builder, rf_tensor_id x) {
-    struct rf_tensor_desc desc = matrix(RF_F32, builder->rows, builder->hparams->feed_forward);
     enum rf_dtype type = type_for(builder, (const char *const[]){"ffn_gate", "ffn_up", NULL});
     rf_tensor_id normed = norm_rows(builder, x, "ffn_norm", builder->rows, type);
-    rf_tensor_id gate = rf_build_product(builder, normed, "ffn_gate"),
-                 up = rf_build_product(builder, normed, "ffn_up");
-    struct node silu = {"activation", "ffn_act", {{"kind", .i = RF_ACTIVATION_SILU}}, 1};
-    rf_tensor_id hidden;
-    desc.dtype = type_for(builder, (const char *const[]){"ffn_down", NULL});
-    if (desc.dtype == RF_F32) {
-        hidden = add_result(builder, silu, &gate, 1, desc, NULL);
-        hidden = add_result(builder, (struct node){.op = "multiply", .name = "ffn_gated"},
-                            (rf_tensor_id[]){hidden, up}, 2, desc, NULL);
-    } else { /* in one node: its parts would be rounded */
-        hidden = add_result(builder, silu, (rf_tensor_id[]){gate, up}, 2, desc, NULL);
-    }
+    rf_tensor_id hidden =
+        gated_rows(builder, normed, type, type_for(builder, (const char *const[]){"ffn_down", NULL}));
     return rf_build_sum(builder, rf_build_product(builder, hidden, "ffn_down"), x, "ffn_residual", "");
 }
 

@@ -158,6 +158,7 @@ static rf_status open_device(struct rf_engine *engine, const struct rf_engine_pa
     snprintf(engine->device_name, sizeof engine->device_name, "%s", info.name);
     engine->integrated = info.integrated;
     engine->has_units = rf_gpu_matmul_has_units(engine->device);
+    engine->has_gates = rf_gpu_matmul_has_gates(engine->device);
     return RF_OK;
 }
 

@@ -55,7 +55,7 @@ struct rf_engine {
     uint64_t chat_template_bytes;       /* with the zero at its end */
     struct rf_device *device;           /* NULL: the model runs on the CPU alone */
     bool integrated;                    /* the device's memory is the host's */
-    bool has_units;                     /* the device has matrix units that products of many rows use */
+    bool has_units, has_gates;          /* the device has matrix units that products of many rows use, with a gate */
     char device_name[160], notice[640]; /* the notice is about opening the engine */
     bool refused;                       /* there was a device, but it had no room for anything */
 

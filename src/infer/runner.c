@@ -59,6 +59,7 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
     struct rf_runner runner = {.engine = engine, .shape = *shape, .account = rf_host_account(&engine->runtime->host)};
     if (engine->has_units && engine->device_layers)
         runner.shape.units_from = RF_GROUP_LAYER + (int)rf_engine_first_device_layer(engine);
+    runner.shape.gates = engine->has_gates;
     rf_status status = rf_arch_build(engine->gguf, &engine->hparams, &runner.shape, &runner.model);
     if (!status)
         status = rf_account_charge(&runner.account, rf_graph_host_bytes(runner.model.graph) +

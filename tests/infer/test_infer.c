@@ -339,6 +339,47 @@ RF_TEST_LABELLED_CASES(session, rows_of_16_bits_keep_the_bits, struct halves, ha
         RF_EXPECT(bytes[1] < bytes[0]);
 }
 
+/* Gate and up as one product on the matrix units, for models that are wide enough for it. */
+struct gated {
+    const char *label;
+    enum rf_dtype dtype;
+    double tolerance;
+};
+static const struct gated gated[] = {{"f16", RF_F16, 2e-6}, {"q8_0", RF_Q8_0, 2e-3}};
+RF_TEST_LABELLED_CASES(session, gate_and_up_in_one_product, struct gated, gated, .gpu = true, .timeout_ms = 600000) {
+    enum { COUNT = 12, VOCABULARY = 64 };
+    static const struct where gpu = {.label = "gpu", .rfsim = ""};
+    const struct spec spec = {"gated",    "llama",           .layers = 2,           .width = 64,
+                              .heads = 2, .kv_heads = 1,     .feed_forward = 12288, .vocabulary = VOCABULARY,
+                              .seed = 6,  .dtype = c->dtype, .up_dtype = c->dtype};
+    int32_t tokens[COUNT];
+    float row[2][VOCABULARY];
+    uint64_t bytes[2];
+    infer_need(&gpu);
+    fill_tokens(tokens, COUNT, VOCABULARY, 9);
+    RF_PARAMS(struct rf_engine_params, params);
+    params.model = infer_model(&spec, "gated.gguf");
+    params.context = 64;
+    for (int on = 0; on < 2; on++) {
+        struct infer infer;
+        infer_open(&infer, &gpu, &params);
+        if (!infer.engine->has_gates) RF_SKIP("no matrix units");
+        infer.engine->has_gates = on;
+        struct rf_session *session = infer_session(&infer);
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, false, row[on]));
+        RF_PARAMS(struct rf_plan_info, plan);
+        RF_ASSERT_OK(rf_executor_plan_info(session->runners[0].executor, &plan));
+        bytes[on] = plan.peak_bytes;
+        rf_session_destroy(&session);
+        infer_close(&infer);
+    }
+    RF_EXPECT_DOUBLE(error_of_floats(row[1], row[0], VOCABULARY), 0, c->tolerance);
+    RF_NOTE("%llu bytes of results instead of %llu; %s", (unsigned long long)bytes[1], (unsigned long long)bytes[0],
+            memcmp(row[0], row[1], sizeof row[0]) ? "other bits" : "the same bits");
+    /* With so few rows, decoding both matrices at once takes more than that saves. */
+    if (c->dtype == RF_F16) RF_EXPECT(bytes[1] < bytes[0]);
+}
+
 /* Caches of 16 and 8 bits, compared with the plain pass: the error is that of rounding keys and values, and not
  * more. */
 static const struct kind {
