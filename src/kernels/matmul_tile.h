@@ -78,36 +78,43 @@ struct tile_operands {
 
 /* ---- memory to shared memory ---- */
 
-/* With a gate the columns of a wave are TILE_HALF of the weights', then as many of the gate's. Row number `row` of
- * the tile's weights: whether it is one of the gate, and which. */
+/* With a gate the columns of a wave are TILE_HALF of the weights', then as many of the gate's. A thread brings the
+ * row `thread` of each sweep, below TILE_SWEEP; sweep number `sweep`, a constant, is of the tile's weights. Whether
+ * that row is one of the gate, and which: a part that depends on the thread, and a constant. */
 #define TILE_HALF(width) (tile_rights(width) * 8)
-RF_DEVICE bool tile_of_gate(uint32_t width, uint32_t row) {
-    return row / TILE_HALF(width) % 2;
+RF_DEVICE bool tile_of_gate(uint32_t width, uint32_t thread, uint32_t sweep) {
+    const uint32_t half = TILE_HALF(width);
+    return TILE_SWEEP <= half ? sweep / (half / TILE_SWEEP) % 2 : thread / half % 2;
 }
-RF_DEVICE uint32_t tile_gated_row(uint32_t width, uint32_t row) {
-    return row / (2 * TILE_HALF(width)) * TILE_HALF(width) + row % TILE_HALF(width);
+RF_DEVICE uint32_t tile_gated_row(uint32_t width, uint32_t thread) {
+    const uint32_t half = TILE_HALF(width);
+    return TILE_SWEEP <= half ? thread : thread / (2 * half) * half + thread % half;
 }
+RF_DEVICE uint32_t tile_gated_step(uint32_t width, uint32_t sweep) {
+    const uint32_t half = TILE_HALF(width);
+    if (TILE_SWEEP > half) return sweep * (TILE_SWEEP / 2);
+    return sweep / (2 * half / TILE_SWEEP) * half + sweep % (half / TILE_SWEEP) * TILE_SWEEP;
+}
+#define TILE_X_SWEEPS (RF_MATMUL_TILE_ROWS / TILE_SWEEP)
 
 /* A thread copies groups of 8 elements. Number i of them, a constant: whether it exists, where it lies in memory and
  * in its stage. In a stage the rows of x come first, then those of the weights. */
 RF_DEVICE bool tile_there(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP;
-    if (op->gated && i >= RF_MATMUL_TILE_ROWS / TILE_SWEEP)
-        return k < op->depth && tile_gated_row(RF_MATMUL_TILE_WIDE, row - RF_MATMUL_TILE_ROWS) < op->columns;
-    return k < op->depth &&
-           (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP ? row < op->rows : row - RF_MATMUL_TILE_ROWS < op->columns);
+    if (op->gated && i >= TILE_X_SWEEPS)
+        return k < op->depth && tile_gated_row(RF_MATMUL_TILE_WIDE, rf_thread_x() / TILE_GROUPS) +
+                                        tile_gated_step(RF_MATMUL_TILE_WIDE, i - TILE_X_SWEEPS) <
+                                    op->columns;
+    return k < op->depth && (i < TILE_X_SWEEPS ? row < op->rows : row - RF_MATMUL_TILE_ROWS < op->columns);
 }
 RF_DEVICE const uint16_t *tile_from(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS;
-    if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP)
-        return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
-    if (op->gated) {
-        row += i * TILE_SWEEP - RF_MATMUL_TILE_ROWS;
-        return op->weights + (tile_of_gate(RF_MATMUL_TILE_WIDE, row) ? op->gate : 0) +
-               (tile_gated_row(RF_MATMUL_TILE_WIDE, row) * op->weight_stride + k);
-    }
-    return op->weights + (row * op->weight_stride + k) +
-           (i - RF_MATMUL_TILE_ROWS / TILE_SWEEP) * (TILE_SWEEP * op->weight_stride);
+    if (i < TILE_X_SWEEPS) return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
+    if (op->gated)
+        return op->weights + (tile_gated_row(RF_MATMUL_TILE_WIDE, row) * op->weight_stride + k) +
+               tile_gated_step(RF_MATMUL_TILE_WIDE, i - TILE_X_SWEEPS) * op->weight_stride +
+               (tile_of_gate(RF_MATMUL_TILE_WIDE, row, i - TILE_X_SWEEPS) ? op->gate : 0);
+    return op->weights + (row * op->weight_stride + k) + (i - TILE_X_SWEEPS) * (TILE_SWEEP * op->weight_stride);
 }
 RF_DEVICE uint32_t tile_to(uint32_t i) {
     return rf_line_at(rf_thread_x() / TILE_GROUPS, rf_thread_x() % TILE_GROUPS) + i * (TILE_SWEEP * RF_LINE_PITCH);
@@ -188,12 +195,13 @@ RF_DEVICE void tile_fetch(uint32_t width, const struct tile_op *op, uint32_t ste
     RF_UNROLL
     for (uint32_t i = 0; i < TILE_ROUNDS(width); i++) {
         uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP, last;
-        if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP) {
+        if (i < TILE_X_SWEEPS) {
             last = op->rows - 1;
             groups[i] = rf_load_16(op->x + ((row < last ? row : last) * op->x_stride + k));
         } else if (op->gated) {
-            const uint16_t *from = op->weights + (tile_of_gate(width, row - RF_MATMUL_TILE_ROWS) ? op->gate : 0);
-            row = tile_gated_row(width, row - RF_MATMUL_TILE_ROWS);
+            uint32_t thread = rf_thread_x() / TILE_GROUPS, sweep = i - TILE_X_SWEEPS;
+            const uint16_t *from = op->weights + (tile_of_gate(width, thread, sweep) ? op->gate : 0);
+            row = tile_gated_row(width, thread) + tile_gated_step(width, sweep);
             last = op->columns - 1;
             groups[i] = rf_load_16(from + ((row < last ? row : last) * op->weight_stride + k));
         } else {
