@@ -77,7 +77,10 @@ void rf_chunk_learn(struct rf_engine *engine, uint32_t count, int64_t run_ns, in
 uint64_t rf_chunk_bytes(const struct rf_engine *engine, uint64_t tokens) {
     const struct rf_hparams *hparams = &engine->hparams;
     uint64_t row = 6 * (uint64_t)hparams->width + 3 * (uint64_t)hparams->feed_forward;
-    return (tokens * row + 2 * (uint64_t)hparams->vocabulary) * sizeof(float) + ((uint64_t)16 << 20);
+    uint64_t estimate = (tokens * row + 2 * (uint64_t)hparams->vocabulary) * sizeof(float) + ((uint64_t)16 << 20);
+    if (tokens <= engine->batch || !engine->run_bytes) return estimate;
+    /* What does not grow with the tokens, such as decoded weights, is counted too often; the driver rounds up. */
+    return RF_MIN(estimate, (engine->run_bytes / engine->batch + 1) * tokens + ((uint64_t)4 << 20));
 }
 
 uint32_t rf_chunk_most(struct rf_engine *engine, uint32_t wanted, uint64_t held_tokens) {

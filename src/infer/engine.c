@@ -237,7 +237,10 @@ static rf_status try_runner(struct rf_engine *engine, uint32_t tokens) {
                                    .longest = engine->context,
                                    .kv_dtype = engine->kv_dtype};
     struct rf_runner runner = {0};
+    RF_PARAMS(struct rf_plan_info, plan);
     rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
+    if (!status) status = rf_executor_plan_info(runner.executor, &plan);
+    engine->run_bytes = !status && engine->device_layers == engine->hparams.layers ? plan.peak_bytes : 0;
     rf_runner_destroy(&runner);
     return status;
 }

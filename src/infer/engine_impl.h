@@ -60,8 +60,9 @@ struct rf_engine {
     bool refused;                       /* there was a device, but it had no room for anything */
 
     uint32_t context, table_width, page_count;
-    uint32_t batch;   /* tokens of a prompt that fit into one run beside everything else */
-    uint32_t longest; /* tokens of one run where there is room for more (chunk.c); batch: never more */
+    uint32_t batch;     /* tokens of a prompt that fit into one run beside everything else */
+    uint32_t longest;   /* tokens of one run where there is room for more (chunk.c); batch: never more */
+    uint64_t run_bytes; /* of a run of 'batch' tokens, when it was tried; 0: not all of it was on the device */
     enum rf_kv_type kv;
     enum rf_dtype kv_dtype;
     unsigned threads;

@@ -144,7 +144,7 @@ RF_TEST(chunk, follows_the_room, .gpu = true) {
     infer_open(&infer, &large, &params);
     struct rf_engine *engine = infer.engine;
     rf_chunk_learn(engine, 512, 1, -1);
-    for (uint64_t desktop = 0; room_of(&infer) > 24 * MIB; desktop += 10 * MIB) {
+    for (uint64_t desktop = 0; room_of(&infer) > 12 * MIB; desktop += 6 * MIB) {
         gpu_sim_set_desktop(desktop);
         uint64_t room = room_of(&infer);
         uint32_t chunk = rf_chunk_most(engine, engine->longest, 0);
