@@ -234,14 +234,20 @@ def norm_args(rows, columns, eps):
     return struct_of('<QQfI', rows, columns, eps, 0)
 
 
-def cases_rms_norm(name, kind, random):
+def kinds_of(kinds):
+    """The types of in and out: 'f16' is both, 'f32_f16' one and the other."""
+    return kinds.split('_') if '_' in kinds else (kinds, kinds)
+
+
+def cases_rms_norm(name, kinds, random):
     eps = np.float32(1e-5)
+    kind, target = kinds_of(kinds)
     for rows, columns, block in ROWS:
         x = misaligned(to_type(kind, numbers(random, rows * columns)), 0)
         weight = misaligned(numbers(random, columns), 0)
         wide = to_f64(kind, x).reshape(rows, columns)
         want = wide / np.sqrt((wide * wide).mean(axis=1, keepdims=True) + np.float64(eps)) * weight
-        out = Output(kind, rows * columns)
+        out = Output(target, rows * columns)
         yield ('%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1),
                [out.data, x, weight, norm_args(rows, columns, eps)], out, want, False)
 
@@ -273,9 +279,9 @@ def byte_output(before, offset=0):
     return out
 
 
-def cases_activation(name, kind, random):
-    function, kind = kind.rsplit('_gate_', 1) if '_gate_' in kind else (name.split('_gate_')[0], kind)
+def cases_activation(name, kinds, random):
     function = name.split('_gate_')[0]
+    kind, target = kinds_of(kinds)
     for rows, columns, gate_row, offset in ((2, 256, 512, 0), (3, 37, 41, 1)):
         gate = misaligned(to_type(kind, numbers(random, rows * gate_row)), offset)
         up = misaligned(to_type(kind, numbers(random, rows * columns)), offset)
@@ -284,7 +290,7 @@ def cases_activation(name, kind, random):
         act = {'silu': lambda: x / (1 + np.exp(-x)),
                'gelu': lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
                'gelu_erf': lambda: 0.5 * x * (1 + erf(x / np.sqrt(2)))}[function]()
-        out = Output(kind, rows * columns, offset)
+        out = Output(target, rows * columns, offset)
         args = [out.data, gate, up, struct_of('<5QII', rows, columns, columns, gate_row, columns, 0, 0)]
         yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, act * to_f64(kind, up).reshape(rows, columns), False
 

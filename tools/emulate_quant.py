@@ -321,6 +321,20 @@ def families(main):
                 arguments + [matmul_args(m, n, k), matmul_split(64 if parts > 1 else 128, parts, 2)], out, want, \
                 False, more
 
+    def cases_matmul_gate(name, kinds, random):
+        # More columns than a wave has, of both matrices; then more than a block has.
+        unit, out_kind = kinds.rsplit('_', 1)
+        for m, n, k in ((5, 70, 40), (3, 2, 72), (2, 131, 24)):
+            weights, w_values = weights_of(random, unit, n, k)
+            gate, g_values = weights_of(random, unit, n, k)
+            bits = main.to_type(unit, random.standard_normal(m * k) / 4)
+            x = main.to_f64(unit, bits).reshape(m, k)
+            first, second = x @ w_values.T, x @ g_values.T
+            out = main.Output(out_kind, m * n)
+            yield '%dx%dx%d' % (m, n, k), (-(-n // 128), 1, 1), (256, 1, 1), \
+                [out.data, weights, gate, aligned(bits), matmul_args(m, n, k), matmul_split(128, 1, 2)], out, \
+                first / (1 + np.exp(-first)) * second, False, {'tolerance': max(2e-4, main.TOLERANCE[out_kind])}
+
     def cases_matmul_round(name, kind, random):
         for m, k, stride in ((1, 8, 8), (3, 40, 48)):
             x = random.standard_normal(m * stride).astype(np.float32)
@@ -340,5 +354,6 @@ def families(main):
                 [out.data, partial.reshape(-1), bias, residual, matmul_args(m, n, 0), matmul_split(0, parts, 0)], out, want, False
 
     return (('dequantize_', cases_dequantize), ('embedding_', cases_embedding), ('quantize_q8_', cases_quantize),
-            ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_units), ('matmul_wide_', cases_matmul_units),
+            ('matvec_', cases_matvec), ('matmul_wide_gate_', cases_matmul_gate), ('matmul_tile_', cases_matmul_units),
+            ('matmul_wide_', cases_matmul_units),
             ('matmul_round_', cases_matmul_round), ('matmul_join_', cases_matmul_join), ('matmul_', cases_matmul))

@@ -31,7 +31,8 @@ struct rf_engine_params {
                                if a given number does not fit */
     unsigned threads;       /* of the CPU; 0: RF_THREADS, else one per usable core */
     const char *simd;       /* of the CPU; NULL: the best */
-    uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512 */
+    uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512, or on a device up to 4096
+                               where there is room for it */
     bool no_replay;         /* submit each node anew instead of replaying a recording */
     /* How often, at most, the engine reads the device's free memory between runs, in nanoseconds; 0: every 20 ms; 1:
      * before each run; negative: never, and layers and KV caches stay where they were placed. */
@@ -73,7 +74,7 @@ struct rf_engine_info {
     uint32_t device_kv_layers;     /* how many of the layers on the device have their KV cache there too */
     uint64_t pinned_kv_bytes;      /* of host_kv_bytes: KV caches of layers that are, or were, on the device */
     uint64_t steps_down, steps_up; /* how many layers and KV caches were moved to the host, and back */
-    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time */
+    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time, at present */
     int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
     /* The host's budget, and what all objects of the runtime take of it now: everything larger than a page that the
      * library keeps in host memory. A run takes more, and keeps it for the next. The mapped file is not counted, and

@@ -49,6 +49,10 @@ struct rf_graph_shape {
     uint32_t table_width;   /* pages a sequence can have */
     uint32_t longest;       /* no sequence is longer than this; decides how attention is split */
     enum rf_dtype kv_dtype; /* RF_F16, RF_F32, RF_Q8_0 */
+    /* From this group on, products of many rows are made on matrix units, which round x to 16 bits: what makes x then
+     * writes it that way, for the same bits with less memory. 0: no group. */
+    int units_from;
+    bool gates; /* these units also have a product with a gate, for many rows */
 };
 
 /* The size that a dimension of a weight must have. */

@@ -27,7 +27,9 @@
 #include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 
-enum { RF_PAGE_ROWS = 256, RF_BATCH_DEFAULT = 512, RF_RUNNERS_MAX = 6 };
+/* RF_BATCH_DEFAULT: tokens of a prompt that any engine evaluates at a time if memory allows; RF_BATCH_LONGEST: where
+ * there is room for it on a device. */
+enum { RF_PAGE_ROWS = 256, RF_BATCH_DEFAULT = 512, RF_BATCH_LONGEST = 4096, RF_RUNNERS_MAX = 6 };
 
 /* A weight on the device. */
 struct rf_weight_home {
@@ -53,10 +55,14 @@ struct rf_engine {
     uint64_t chat_template_bytes;       /* with the zero at its end */
     struct rf_device *device;           /* NULL: the model runs on the CPU alone */
     bool integrated;                    /* the device's memory is the host's */
+    bool has_units, has_gates;          /* the device has matrix units that products of many rows use, with a gate */
     char device_name[160], notice[640]; /* the notice is about opening the engine */
     bool refused;                       /* there was a device, but it had no room for anything */
 
-    uint32_t context, batch, table_width, page_count;
+    uint32_t context, table_width, page_count;
+    uint32_t batch;     /* tokens of a prompt that fit into one run beside everything else */
+    uint32_t longest;   /* tokens of one run where there is room for more (chunk.c); batch: never more */
+    uint64_t run_bytes; /* of a run of 'batch' tokens, when it was tried; 0: not all of it was on the device */
     enum rf_kv_type kv;
     enum rf_dtype kv_dtype;
     unsigned threads;
@@ -87,9 +93,11 @@ struct rf_engine {
         uint64_t down, up;         /* steps so far */
     } ladder;
 
-    /* Limits for prompts on a device that must stay responsive for something else, such as a display. */
+    /* How long a prompt's chunks may take (chunk.c). A device that must stay responsive for something else, such as a
+     * display, has a limit for kernels. */
     int64_t kernel_ns; /* no kernel should take longer; 0: no limit */
     struct rf_pace {
+        int64_t run_ns;                /* no run should take longer, where no kernel has a limit */
         _Atomic uint32_t chunk, least; /* tokens per chunk, as measured; fewer than 'least' do not help */
         _Atomic uint32_t long_count;   /* the last chunk that took too long, and its time */
         _Atomic int64_t long_ns;
@@ -102,6 +110,7 @@ struct rf_engine {
     uint64_t sessions_bytes;
     uint64_t plan_bytes; /* plan_only: the tables of the file, which the figures of a plan leave out; else 0 */
     uint32_t slot_count, open_sessions;
+    _Atomic uint64_t long_tokens; /* the sum over all runners for more than 'batch' tokens */
 };
 
 /* ---- placement in memory (engine_memory.c) ---- */
@@ -118,8 +127,6 @@ uint64_t rf_engine_group_bytes(const struct rf_engine *engine, int group);
 uint64_t rf_engine_cache_bytes(const struct rf_engine *engine, uint64_t tokens);
 uint64_t rf_engine_layer_cache_bytes(const struct rf_engine *engine);
 bool rf_engine_on_device(const struct rf_engine *engine, int group);
-/* Roughly what a run of a prompt's chunk needs besides weights and caches. */
-uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine);
 static inline uint32_t rf_engine_first_device_layer(const struct rf_engine *engine) {
     return engine->hparams.layers - engine->device_layers;
 }
@@ -136,6 +143,21 @@ rf_status rf_engine_lower_layer(struct rf_engine *engine);
 rf_status rf_engine_lower_cache(struct rf_engine *engine, uint32_t layer);
 rf_status rf_engine_raise_cache(struct rf_engine *engine, uint32_t layer);
 
+/* ---- chunks of prompts (chunk.c) ---- */
+
+/* Decides what limits chunks, after the context was chosen. */
+void rf_chunk_init(struct rf_engine *engine, const struct rf_engine_params *params);
+/* How many of the wanted tokens should run at once now. held_tokens: of the runners of long chunks that make room for
+ * this run. The gate is held. */
+uint32_t rf_chunk_most(struct rf_engine *engine, uint32_t wanted, uint64_t held_tokens);
+/* After a run of a chunk: how long it and its longest node took; longest_ns is negative if nodes were not timed. */
+void rf_chunk_learn(struct rf_engine *engine, uint32_t count, int64_t run_ns, int64_t longest_ns);
+/* Roughly what a run of this many tokens needs besides weights and caches. */
+uint64_t rf_chunk_bytes(const struct rf_engine *engine, uint64_t tokens);
+static inline uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine) {
+    return rf_chunk_bytes(engine, engine->batch);
+}
+
 /* ---- the ladder (ladder.c) ---- */
 
 rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params *params);
@@ -151,6 +173,8 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch);
 /* The same for the host budget: gives back the runners that no session used last. False: the budget has no more room
  * than before. */
 bool rf_ladder_relieve_host(struct rf_engine *engine);
+/* Gives back the runners of long chunks, of all sessions. False: there are none. */
+bool rf_ladder_relieve_long(struct rf_engine *engine);
 
 /* The budget, or the GPU itself, has no room: something smaller may fit. A plan that does not fit the host budget
  * ends with RF_E_BUDGET too. */
@@ -164,12 +188,14 @@ static inline bool rf_is_short(rf_status status) {
 
 /* A graph of one shape and its executor. */
 struct rf_runner {
+    struct rf_engine *engine;
     struct rf_graph_shape shape;
     struct rf_model_graph model;
     struct rf_binder *binder; /* runner.c */
     struct rf_executor *executor;
-    uint64_t used; /* the session's clock at its last use: the runner used longest ago is replaced */
-    bool timed;    /* its runs measure the time of their nodes */
+    uint64_t used;        /* the session's clock at its last use: the runner used longest ago is replaced */
+    uint32_t long_tokens; /* of a long chunk, counted in the engine's; otherwise 0 */
+    bool timed;           /* its runs measure the time of their nodes */
 };
 /* session: cancelling it ends the runner's runs; NULL: nothing cancels them. */
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
@@ -207,9 +233,11 @@ struct rf_session {
     bool looked_at_logits; /* all logits of a token since the last prompt were seen to be numbers */
 };
 
-/* Destroys all runners, or all but the one used last. The last token's logits are copied to the host if they lie
- * in a runner that is destroyed. The gate is held exclusively, or shared by the session's own thread. */
-void rf_session_retire(struct rf_session *session, bool all);
+/* Destroys runners: all but the one used last, those of long chunks, or all. The last token's logits are copied to
+ * the host if they lie in a runner that is destroyed. The gate is held exclusively, or shared by the session's own
+ * thread. */
+enum rf_retire { RF_RETIRE_UNUSED, RF_RETIRE_LONG, RF_RETIRE_ALL };
+void rf_session_retire(struct rf_session *session, enum rf_retire which);
 /* Copies the last token's logits to the host, if they are not there. RF_OK if there are none. */
 rf_status rf_session_keep_logits(struct rf_session *session);
 /* Makes host_logits and host_scratch, if they are not there. */

@@ -56,9 +56,12 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
 
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out) {
-    struct rf_runner runner = {.shape = *shape};
+    struct rf_runner runner = {.engine = engine, .shape = *shape};
     struct rf_account account = rf_host_account(&engine->runtime->host);
-    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &account, &runner.model);
+    if (engine->has_units && engine->device_layers)
+        runner.shape.units_from = RF_GROUP_LAYER + (int)rf_engine_first_device_layer(engine);
+    runner.shape.gates = engine->has_gates;
+    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, &runner.shape, &account, &runner.model);
     if (!status && !(runner.binder = malloc(sizeof *runner.binder)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
     if (!status) {
@@ -88,11 +91,15 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
         rf_error_restore(&saved);
         return status;
     }
+    if (shape->tokens > engine->batch && shape->sequences == 1) runner.long_tokens = shape->tokens;
+    atomic_fetch_add(&engine->long_tokens, runner.long_tokens);
     *out = runner;
     return RF_OK;
 }
 
 void rf_runner_destroy(struct rf_runner *runner) {
+    if (runner->long_tokens) atomic_fetch_sub(&runner->engine->long_tokens, runner->long_tokens);
+    runner->long_tokens = 0;
     rf_executor_destroy(&runner->executor);
     rf_model_graph_finish(&runner->model);
     free(runner->binder);

@@ -18,9 +18,8 @@ static void name_kernel(enum rf_dtype unit, enum rf_dtype type, char name[64]) {
     snprintf(name, 64, "matmul_group_%s_%s", type_suffix(unit), type_suffix(type));
 }
 
-bool rf_matmul_group_there(struct rf_queue *queue, enum rf_dtype unit, enum rf_dtype type) {
+bool rf_matmul_group_there(struct rf_device *device, enum rf_dtype unit, enum rf_dtype type) {
     RF_PARAMS(struct rf_device_info, info);
-    struct rf_device *device = rf_queue_device(queue);
     char name[64];
     name_kernel(unit, type, name);
     return rf_kernel_is_there(device, name) && rf_device_takes_maps(device) && !rf_device_get_info(device, &info) &&

@@ -73,7 +73,7 @@ struct rf_group_product {
     struct rf_operand out, weights, x, bias, residual;
 };
 /* Whether the device has the kernel, and all that it needs. Fails silently. */
-bool rf_matmul_group_there(struct rf_queue *queue, enum rf_dtype unit, enum rf_dtype type);
+bool rf_matmul_group_there(struct rf_device *device, enum rf_dtype unit, enum rf_dtype type);
 /* Whether a product of this size is faster by groups. */
 bool rf_matmul_group_worth(const struct rf_matmul_args *args);
 rf_status rf_matmul_group(struct rf_queue *queue, const struct rf_group_product *product);

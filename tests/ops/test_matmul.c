@@ -12,7 +12,9 @@
 #include "cpu/reference.h"
 #include "gpu/device.h"
 #include "kernels/matmul_group_args.h"
+#include "ops/gpu_elementwise.h"
 #include "ops/gpu_matmul.h"
+#include "ops/gpu_norm.h"
 
 struct shape {
     uint64_t m, n, k;
@@ -637,6 +639,106 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     float zeros[6];
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, zeros, out, 0, sizeof zeros));
     for (int i = 0; i < 6; i++) RF_EXPECT(zeros[i] == 0);
+    RF_ASSERT_OK(rf_buffer_destroy(&w));
+    RF_ASSERT_OK(rf_buffer_destroy(&x));
+    RF_ASSERT_OK(rf_buffer_destroy(&out));
+    gpu_close(&gpu);
+}
+
+/* ---- x that was rounded before ---- */
+
+/* Rows from a norm or an activation, written as f32 and rounded by the product, or written as the 16 bits that it
+ * rounds to: the product has the same bits, for tiles of both widths and for k in parts. */
+static void rounded_before(struct gpu *gpu, enum rf_dtype weight, uint64_t m, uint64_t n, uint64_t k, bool norm) {
+    RF_TRACE("%s, %llu x %llu x %llu, %s", rf_dtype_name(weight), (unsigned long long)m, (unsigned long long)n,
+             (unsigned long long)k, norm ? "norm" : "activation");
+    struct rf_random random = {rf_test_seed() + m};
+    enum rf_dtype unit = rf_gpu_matmul_unit(weight);
+    uint64_t bytes, out_bytes = m * n * sizeof(float), wanted = 0;
+    void *weights = random_weights(&random, weight, n * k, &bytes);
+    float *in = malloc(2 * m * k * sizeof *in), *out[2] = {malloc(out_bytes), malloc(out_bytes)};
+    rf_random_normals(&random, in, 2 * m * k, 0, 1);
+    in[3] = 3e6f; /* f16 does not hold what becomes of it: infinite, both ways */
+    struct rf_buffer *on_weights = upload(gpu, weights, bytes), *on_in = upload(gpu, in, 2 * m * k * sizeof *in);
+    struct rf_buffer *on_x = gpu_buffer(gpu, m * k * sizeof(float)), *on_out = gpu_buffer(gpu, out_bytes);
+    struct rf_operand x = {on_x, 0}, first = {on_in, 0}, second = {on_in, m * k * sizeof(float)};
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct rf_norm_args rows = {.rows = m, .columns = k, .eps = 1e-5f};
+        struct rf_activation_args sheet = {.rows = m, .columns = k, .out_row = k, .gate_row = k, .up_row = k};
+        struct rf_buffer *on_workspace = NULL;
+        if (norm)
+            RF_ASSERT_OK(narrow ? rf_gpu_rms_norm_to(gpu->queue, unit, x, first, second, &rows)
+                                : rf_gpu_rms_norm(gpu->queue, RF_F32, x, first, second, &rows));
+        else
+            RF_ASSERT_OK(narrow ? rf_gpu_activation_to(gpu->queue, unit, x, first, second, &sheet)
+                                : rf_gpu_activation(gpu->queue, RF_F32, x, first, second, &sheet));
+        struct rf_gpu_matmul call = {.args = {.m = m, .n = n, .k = k, .x_stride = k, .out_stride = n},
+                                     .weight_type = weight,
+                                     .type = RF_F32,
+                                     .x_type = narrow ? unit : RF_F32,
+                                     .out.buffer = on_out,
+                                     .weights.buffer = on_weights,
+                                     .x = x};
+        uint64_t before = wanted;
+        RF_ASSERT_OK(rf_gpu_matmul_workspace(&call, &wanted));
+        if (narrow) RF_EXPECT_UINT(before - wanted, (m * k * 2 + 255) / 256 * 256);
+        if (wanted) call.workspace.buffer = on_workspace = gpu_buffer(gpu, wanted);
+        RF_ASSERT_OK(rf_gpu_matmul(gpu->queue, &call));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out[narrow], on_out, 0, out_bytes));
+        RF_ASSERT_OK(rf_buffer_destroy(&on_workspace));
+    }
+    RF_EXPECT(!memcmp(out[0], out[1], out_bytes));
+    struct rf_buffer *buffers[] = {on_weights, on_in, on_x, on_out};
+    for (size_t i = 0; i < RF_COUNT(buffers); i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
+    free(weights);
+    free(in);
+    free(out[0]);
+    free(out[1]);
+}
+static void all_rounded_before(const char *rfsim) {
+    static const enum rf_dtype types[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    struct gpu gpu = {0};
+    if (rfsim) gpu_need_simulated(rfsim);
+    gpu_open(&gpu, NULL);
+    if (!rf_gpu_matmul_has_units(gpu.device)) RF_SKIP("no matrix units");
+    for (size_t i = 0; i < RF_COUNT(types); i++)
+        for (int norm = 0; norm < 2; norm++) {
+            rounded_before(&gpu, types[i], 9 + i, 37, 512, norm);
+            if (i < 3) rounded_before(&gpu, types[i], 20, 5, 1536, norm); /* k in parts */
+        }
+    gpu_close(&gpu);
+}
+RF_TEST(matmul, x_rounded_before_gives_the_same_bits, .gpu = true, .timeout_ms = 600000) {
+    all_rounded_before(NULL);
+}
+RF_TEST(matmul, x_rounded_before_gives_the_same_bits_wave_64, .timeout_ms = 600000) {
+    all_rounded_before("arch=gfx942,shuffle=3");
+}
+
+RF_TEST(matmul, x_of_16_bits_is_refused_where_nothing_rounds, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *w = gpu_buffer(&gpu, 4096), *x = gpu_buffer(&gpu, 4096), *out = gpu_buffer(&gpu, 4096);
+    const struct rf_gpu_matmul good = {.args = {.m = 9, .n = 3, .k = 64, .x_stride = 64, .out_stride = 3},
+                                       .weight_type = RF_F16,
+                                       .type = RF_F32,
+                                       .x_type = RF_F16,
+                                       .out.buffer = out,
+                                       .weights.buffer = w,
+                                       .x.buffer = x};
+    struct rf_gpu_matmul a = good;
+    a.x_type = RF_BF16;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.weight_type = RF_F32;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.type = RF_F16;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.args.m = 8;
+    REFUSED(RF_E_UNSUPPORTED, "many rows");
+    a.path = RF_MATMUL_TILED;
+    REFUSED(RF_E_UNSUPPORTED, "many rows");
+    a.x.offset_bytes = 2;
+    REFUSED(RF_E_UNSUPPORTED, "alignments");
     RF_ASSERT_OK(rf_buffer_destroy(&w));
     RF_ASSERT_OK(rf_buffer_destroy(&x));
     RF_ASSERT_OK(rf_buffer_destroy(&out));
