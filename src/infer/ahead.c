@@ -227,15 +227,20 @@ static rf_status go_on(struct rf_session *session, const struct rf_sample_params
 rf_status rf_session_next(struct rf_session *session, const struct rf_sample_params *params, uint32_t room,
                           int32_t *token) {
     struct rf_engine *engine = session->engine;
-    bool done;
     RF_TRY(rf_session_take_cancel(session));
-    rf_ladder_enter(engine);
-    int64_t began = rf_now_ns();
-    rf_status status = rf_session_take_cancels(&session, 1, go_on(session, params, room, token, &done));
-    int64_t busy = done && !status ? rf_now_ns() - began : 0;
+    rf_ladder_enter_quietly(engine);
+    bool ready = session->ahead.runner || may_start(session);
     rf_ladder_leave(engine);
-    if (done) rf_session_rest(session, busy);
-    if (status || done) return status;
+    if (ready) {
+        bool done;
+        rf_ladder_enter(engine); /* it counts runs, and so must not be entered for nothing */
+        int64_t began = rf_now_ns();
+        rf_status status = rf_session_take_cancels(&session, 1, go_on(session, params, room, token, &done));
+        int64_t busy = done && !status ? rf_now_ns() - began : 0;
+        rf_ladder_leave(engine);
+        if (done) rf_session_rest(session, busy);
+        if (status || done) return status;
+    }
     RF_TRY(rf_session_eval(session, token, 1, false, NULL));
     return rf_session_draw(session, params, token);
 }

@@ -27,6 +27,7 @@ struct heard {
     enum { WANTS_NO_MORE, CANCELS, SAMPLES, EVALUATES, REWINDS, GENERATES, SQUEEZES } what;
     const struct rf_sample_params *sampling;
     uint32_t most_queued; /* runs that were under way when a callback was called */
+    bool dropped;         /* runs were submitted that were not needed */
     struct rf_generate_result result;
     rf_status status;
     uint32_t length; /* of the session afterwards */
@@ -51,6 +52,7 @@ static struct heard listen(struct rf_session *session, const struct rf_sample_pa
     heard.length = rf_session_length(session);
     memcpy(heard.held, session->tokens, heard.length * sizeof *heard.held);
     heard.next = -1;
+    heard.dropped = session->evaluate_again;
     if (rf_session_sample(session, sampling, &heard.next)) heard.next = -1;
     heard.session = NULL; /* so that two can be compared */
     return heard;
@@ -179,6 +181,7 @@ RF_TEST_LABELLED_CASES(ahead, tokens_are_the_same, struct where, places, .gpu = 
             RF_EXPECT_INT(heard.result.end, RF_END_LENGTH);
             RF_EXPECT_UINT(heard.count, params.max_tokens);
             RF_EXPECT_UINT(heard.most_queued, RF_AHEAD_MAX - 1);
+            RF_EXPECT(!heard.dropped); /* that these tokens are the last is known beforehand */
             /* It goes on from what it holds, to the end of the context. */
             heard = compare(&both, &sampling, (struct rf_generate_params){0}, (struct heard){0});
             RF_EXPECT_INT(heard.result.end, RF_END_CONTEXT);
@@ -546,4 +549,48 @@ RF_TEST(ahead, a_run_that_hangs, .timeout_ms = 600000) {
         RF_EXPECT_UINT(answer.count, (unsigned)nth);
         RF_EXPECT_UINT(answer.length, PROMPT + (unsigned)nth - 1);
     }
+}
+
+/* What is stuck keeps the session: every call waits for it and fails like it. When it ends after all, the session
+ * goes on from the tokens that it holds. */
+RF_TEST(ahead, a_run_that_hangs_and_ends, .timeout_ms = 600000) {
+    struct infer infer = {0};
+    struct heard heard[2];
+    const char *const options[] = {"RF_TIMEOUT_MS=3000", NULL};
+    struct rf_sample_params sampling = setting(5, 4);
+    RF_PARAMS(struct rf_engine_params, params);
+    RF_PARAMS(struct rf_generate_params, generate);
+    gpu_need_simulated("fault=hipGraphLaunch:4:work/hang");
+    gpu_make_runtime(&infer.gpu, options);
+    params.runtime = infer.gpu.runtime;
+    params.model = infer_model(&small, "small.gguf");
+    params.device = "gpu";
+    params.context = 64;
+    params.sessions = 2;
+    RF_ASSERT_OK(rf_engine_open(&params, &infer.engine));
+    struct both both = {.infer = infer, .session = {infer_session(&infer), infer_session(&infer)}};
+    go_one_by_one(both.session[1]);
+    prompt_both(&both, PROMPT);
+    generate.max_tokens = 8;
+    generate.sampling = &sampling;
+    RF_PARAMS(struct rf_generate_result, result);
+    RF_EXPECT_STATUS(rf_session_generate(both.session[0], &generate, &result), RF_E_TIMEOUT);
+    RF_EXPECT_UINT(result.tokens, 4);
+    RF_EXPECT_UINT(rf_session_length(both.session[0]), PROMPT + 3);
+    int32_t token = 7;
+    RF_EXPECT_STATUS(rf_session_eval(both.session[0], &token, 1, false, NULL), RF_E_TIMEOUT);
+    RF_EXPECT_STATUS(rf_session_sample(both.session[0], &sampling, &token), RF_E_TIMEOUT);
+    RF_EXPECT_UINT(rf_session_length(both.session[0]), PROMPT + 3);
+    gpu_sim_release_hangs();
+    /* The other session gets the tokens that this one holds, in the same way. */
+    for (uint32_t i = 0; i < 3; i++)
+        RF_ASSERT_OK(rf_session_eval(both.session[1], &both.session[0]->tokens[PROMPT + i], 1, false, NULL));
+    for (int i = 0; i < 2; i++) {
+        RF_ASSERT_OK(rf_session_eval(both.session[i], (int32_t[]){7}, 1, false, NULL));
+        heard[i] =
+            listen(both.session[i], &sampling, (struct rf_generate_params){.max_tokens = 6}, (struct heard){0});
+        RF_EXPECT_OK(heard[i].status);
+    }
+    expect_same(&heard[0], &heard[1]);
+    close_both(&both);
 }
