@@ -94,7 +94,8 @@ RF_API rf_status rf_session_create(struct rf_engine *engine, struct rf_session *
 RF_API void rf_session_destroy(struct rf_session **session);
 /* How many tokens the session holds. */
 RF_API uint32_t rf_session_length(const struct rf_session *session);
-/* Forgets all but the first 'length' tokens. RF_E_INVALID: the session holds fewer. */
+/* Forgets all but the first 'length' tokens. RF_E_INVALID: the session holds fewer. RF_E_TIMEOUT: a generation ended
+ * because the device did not finish by the deadline, and it still has not. */
 RF_API rf_status rf_session_rewind(struct rf_session *session, uint32_t length);
 /* How many tokens at the start are the same in this array and in the session; for prefix reuse. */
 RF_API uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count);
