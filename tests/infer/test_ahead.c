@@ -170,12 +170,12 @@ static const struct where places[] = {{.label = "gpu", .rfsim = ""},
 RF_TEST_LABELLED_CASES(ahead, tokens_are_the_same, struct where, places, .gpu = true, .timeout_ms = 1500000) {
     enum { SEEDS = 2 };
     struct both both;
-    open_both(&both, c, (struct rf_engine_params){.context = 32});
-    for (size_t s = 0; s < RF_COUNT(settings); s++)
+    open_both(&both, c, (struct rf_engine_params){.context = 26});
+    for (size_t s = 0; s < RF_COUNT(settings); s += c == places ? 1 : 3) /* elsewhere some are enough */
         for (uint64_t seed = 0; seed < (settings[s].temperature > 0 ? SEEDS : 1); seed++) {
             struct rf_sample_params sampling = setting(s, seed * 77777);
             RF_TRACE("settings %zu, seed %llu", s, (unsigned long long)seed);
-            prompt_both(&both, 1 + (uint32_t)(s + seed) % PROMPT);
+            prompt_both(&both, seed ? 1 : PROMPT); /* few shapes: each new one takes longer than its tokens */
             struct rf_generate_params params = {.max_tokens = 12 + (uint32_t)seed};
             struct heard heard = compare(&both, &sampling, params, (struct heard){0});
             RF_EXPECT_INT(heard.result.end, RF_END_LENGTH);
@@ -185,7 +185,7 @@ RF_TEST_LABELLED_CASES(ahead, tokens_are_the_same, struct where, places, .gpu = 
             /* It goes on from what it holds, to the end of the context. */
             heard = compare(&both, &sampling, (struct rf_generate_params){0}, (struct heard){0});
             RF_EXPECT_INT(heard.result.end, RF_END_CONTEXT);
-            RF_EXPECT_UINT(heard.length, 32);
+            RF_EXPECT_UINT(heard.length, 26);
         }
     close_both(&both);
 }
