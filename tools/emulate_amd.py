@@ -501,7 +501,7 @@ def sampling_weight(y):
 
 class Sampling:
     """The stages of kernels/sample.hip in Python's integers; one row, chunks of 1024."""
-    LAYOUT = [('state', '<u8', (6, 4)), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
+    LAYOUT = [('state', '<u8', (6, 4)), ('settings', 'V40'), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
               ('histogram', [('weight', '<u8', 1024), ('count', '<u4', 1024)], 5)]
 
     def __init__(self, random, count, top_k, top_p):
@@ -520,9 +520,15 @@ class Sampling:
     def workspace(self):
         return np.concatenate([bytes_of(self.space), bytes_of(self.values)])
 
-    def keys(self):
+    def settings(self, window, top_k, top_p):
+        """struct rf_sample_settings of kernels/sampling_args.h."""
+        return struct_of('<Q4I3fI', self.least, window, top_k, top_p, self.draw, self.scale, 2, 0.5, 0)
+
+    def keys(self, window=None):
+        window = self.window if window is None else self.window[:window]
+        self.space['settings'][0] = self.settings(window.size, self.top_k, self.top_p)
         x = self.logits.copy()
-        for token in set(self.window.tolist()):
+        for token in set(window.tolist()):
             if 0 <= token < self.count:
                 x[token] = x[token] * np.float32(0.5) if x[token] > 0 else x[token] * np.float32(2)
         self.values = sampling_key(x)
@@ -621,8 +627,46 @@ class Sampling:
 
 def sample_args(s, row_bytes, stage):
     """struct rf_sample_args of kernels/sampling_args.h; one row."""
-    return struct_of('<5Q6I3f3I', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
-                     s.draw, 0, s.scale, 2, 0.5, 1024, s.chunks, stage)
+    return struct_of('<5Q6I3f4I4x', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
+                     s.draw, 0, s.scale, 2, 0.5, 0, 1024, s.chunks, stage)
+
+
+def cases_sample_keys_by_row(name, kind, random):
+    for count, window in ((1500, 2), (37, 9)):  # the second is longer than the window that there is
+        s = Sampling(random, count, 5, 0)
+        out, row_bytes = byte_output(s.workspace()), s.workspace().size
+        settings = np.frombuffer(s.settings(window, 5, 77).tobytes(), np.uint8).copy()  # top_p is off in the arguments
+        s.keys(min(window, s.window.size))
+        args = [out.data, s.logits, s.window, settings, sample_args(s, row_bytes, 0)]
+        yield '%d, window %d' % (count, window), (s.chunks, 1, 1), (256, 1, 1), args, out, s.workspace(), True
+
+
+def cases_advance(name, kind, random):
+    for rows, slots, columns, counts, given in ((3, 8, 16, (16, 5, 0), True), (70, 3, 7, (9, 1), True), (2, 1, 4, (3,), False)):
+        numbers32 = lambda n: random.integers(-2**31, 2**31, n).astype(np.int32)
+        drawn, tokens, positions, lengths = (numbers32(rows) for _ in range(4))
+        seeds, ring = random.integers(0, 2**63, 2 * rows).astype(np.uint64), numbers32(2 * rows * slots)
+        window = numbers32(rows * columns)
+        settings = np.zeros((rows, 10), np.uint32)
+        settings[:, 2] = [counts[r % len(counts)] for r in range(rows)]
+        before = [bytes_of(a).copy() for a in (ring, window, seeds, tokens, positions, lengths)]
+        sizes = [b.size for b in before]
+        starts = np.concatenate([[0], np.cumsum(sizes)])  # one output of all that is written, side by side
+        out = byte_output(np.concatenate(before))
+        place = lambda i: out.data[starts[i]:starts[i + 1]]
+        for r in range(rows):
+            n, count = int(lengths[r]) & 0xffffffff, min(int(settings[r, 2]), columns)
+            ring[2 * (r * slots + n % slots):][:2] = lengths[r], drawn[r]
+            if given and count:
+                window[r * columns + n % count] = drawn[r]
+            seeds[2 * r + 1] += np.uint64(given)
+        with np.errstate(over='ignore'):
+            positions, lengths = positions + np.int32(1), lengths + np.int32(1)
+        want = np.concatenate([bytes_of(a) for a in (ring, window, seeds, drawn, positions, lengths)])
+        null = np.uint64(0)
+        args = [place(3), place(4), place(5), place(2) if given else null, place(1) if given else null, place(0), drawn,
+                settings if given else null, struct_of('<2Q2I', rows, columns, columns, slots)]
+        yield '%d rows, %d slots' % (rows, slots), (2, 1, 1), (32, 1, 1), args, out, want, True
 
 
 def cases_sample(name, kind, random):
@@ -671,7 +715,7 @@ FAMILIES = (('silu_gate_', cases_activation), ('gelu_gate_', cases_activation), 
             ('add_rms_norm_', cases_add_norm), ('softmax_mask_f32_', cases_softmax_mask), ('permute_', cases_permute),
             ('transpose_', cases_transpose), ('concat_', cases_concat), ('rope_kv_append_', cases_kv_append),
             ('kv_append_', cases_kv_append), ('rope_', cases_rope), ('argmax_', cases_argmax),
-            ('sample_', cases_sample)) + FAMILIES
+            ('sample_keys_by_row', cases_sample_keys_by_row), ('sample_', cases_sample), ('advance', cases_advance)) + FAMILIES
 
 
 def cases_of(kernel, random):

@@ -45,6 +45,38 @@ static void fill_tokens(int32_t *tokens, size_t count, uint32_t vocabulary) {
     }
 }
 
+/* The generation that is under way, for its callback. */
+struct answer {
+    size_t round;
+    int64_t tokens, of;
+    int32_t last;
+    const struct rf_engine_info *info;
+};
+static bool count_token(void *user, int32_t token) {
+    struct answer *answer = user;
+    answer->last = token;
+    answer->tokens++;
+    cli_at(model_work(answer->info), "round %zu, generating token %lld of %lld", answer->round,
+           (long long)answer->tokens + 1, (long long)answer->of);
+    return true;
+}
+/* Generates this many tokens after the one that the prompt gives, as rf_session_generate does for everyone. */
+static rf_status generate(struct rf_session *session, const struct rf_engine_info *info, size_t number,
+                          int64_t count) {
+    struct answer answer = {.round = number, .of = count, .info = info};
+    RF_PARAMS(struct rf_generate_params, params);
+    RF_PARAMS(struct rf_generate_result, result);
+    params.max_tokens = (uint32_t)count + 1;
+    params.ignore_end = true;
+    params.token = count_token;
+    params.user = &answer;
+    cli_at(model_work(info), "round %zu, generating token 1 of %lld", number, (long long)count);
+    rf_status status = rf_session_generate(session, &params, &result);
+    /* A context that is too small is an error here: the one that evaluating the next token gives. */
+    if (!status && answer.tokens <= count) status = rf_session_eval(session, &answer.last, 1, false, NULL);
+    return status;
+}
+
 /* One round: a prompt of 'depth' tokens that is not timed, one that is, then tokens one by one. */
 static rf_status round_once(const struct rf_engine *engine, struct rf_session *session,
                             const struct rf_engine_info *info, size_t number, int64_t depth, int64_t prompt,
@@ -65,13 +97,7 @@ static rf_status round_once(const struct rf_engine *engine, struct rf_session *s
     if (!status && !prompt && !depth) status = model_eval(engine, session, reading, tokens, 1, false, NULL);
     if (!status && answer) {
         double start = seconds_now();
-        for (int64_t i = 0; i < answer && !status; i++) {
-            int32_t token;
-            cli_at(model_work(info), "round %zu, generating token %lld of %lld", number, (long long)i + 1,
-                   (long long)answer);
-            status = rf_session_sample(session, NULL, &token);
-            if (!status) status = rf_session_eval(session, &token, 1, false, NULL);
-        }
+        status = generate(session, info, number, answer);
         *answer_rate = (double)answer / (seconds_now() - start);
     }
     int32_t ignored;

@@ -27,7 +27,7 @@ const struct selftest_item selftest_items[] = {
     {.name = "kv-cache",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "rope rope_append kv_append kv_replicate"},
     {.name = "attention",    .on_gpu = true, .checks = EVERY_CHECK,
      .ops = "qkt_matmul causal_mask weighted_matmul flash_attention paged_attention"},
-    {.name = "sampling",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "argmax sample"},
+    {.name = "sampling",     .on_gpu = true, .checks = EVERY_CHECK, .ops = "argmax sample advance"},
     {.name = "transfers",    .on_gpu = true, .checks = CHECKS_OF_MEMORY, .run = selftest_transfers},
     {.name = "recordings",   .on_gpu = true, .checks = CHECKS_OF_MEMORY, .run = selftest_recordings},
     {.name = "deadline",     .on_gpu = true, .checks = CHECKS_OF_MEMORY, .run = selftest_deadline},

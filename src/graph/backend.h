@@ -61,6 +61,9 @@ struct rf_backend_table {
     rf_status (*mark)(struct rf_backend *backend, size_t index);
     rf_status (*marks_between)(struct rf_backend *backend, size_t first, size_t second, int64_t *elapsed_ns);
     rf_status (*wait)(struct rf_backend *backend, int64_t timeout_ns);
+    /* A number for all that was submitted so far, and a wait for that alone. NULL: the backend has no queue. */
+    uint64_t (*submitted)(struct rf_backend *backend);
+    rf_status (*wait_until)(struct rf_backend *backend, uint64_t submitted, int64_t timeout_ns);
     /* Recording: between record_begin and record_end, execute records instead of running; replay runs the
      * recording. NULL: the backend cannot record. */
     rf_status (*record_begin)(struct rf_backend *backend);

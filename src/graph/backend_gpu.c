@@ -108,6 +108,14 @@ static rf_status wait(struct rf_backend *backend, int64_t timeout_ns) {
     return rf_queue_wait(self(backend)->queue, timeout_ns);
 }
 
+static uint64_t submitted(struct rf_backend *backend) {
+    return rf_queue_submitted(self(backend)->queue);
+}
+
+static rf_status wait_until(struct rf_backend *backend, uint64_t ticket, int64_t timeout_ns) {
+    return rf_queue_wait_until(self(backend)->queue, ticket, timeout_ns);
+}
+
 /* ---- downloads that do not wait ---- */
 
 static void transfer_destroy(struct rf_backend *backend, struct rf_transfer *transfer) {
@@ -223,6 +231,8 @@ static const struct rf_backend_table table = {
     .mark = mark,
     .marks_between = marks_between,
     .wait = wait,
+    .submitted = submitted,
+    .wait_until = wait_until,
     .record_begin = record_begin,
     .record_end = record_end,
     .replay = replay,

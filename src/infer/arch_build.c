@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "cpu/ref_sampling.h"
 #include "cpu/reference.h"
 #include "graph/executor.h"
 #include "ops/gpu_matmul.h"
@@ -156,7 +157,7 @@ static rf_tensor_id add_cache(struct rf_builder *builder, bool values) {
 /* An op with its attributes; in a layer, "blk.N." is put before the name. */
 struct node {
     const char *op, *name;
-    struct rf_attribute attributes[3];
+    struct rf_attribute attributes[4];
     size_t attribute_count;
 };
 
@@ -385,6 +386,8 @@ static rf_status check_shape(const struct rf_hparams *hparams, const struct rf_g
     if (shape->sequences != 1 && shape->sequences != shape->tokens)
         return rf_fail(RF_E_INVALID, "a graph of %u tokens in %u sequences: one, or one token each", shape->tokens,
                        shape->sequences);
+    if (shape->draws && (shape->sequences != shape->tokens || shape->no_logits))
+        return rf_fail(RF_E_INVALID, "a graph that draws has one token for each sequence, and logits");
     if (shape->all_logits && shape->no_logits)
         return rf_fail(RF_E_INVALID, "a graph with all logits and with none: choose one");
     if (!shape->page_rows || (shape->page_rows & (shape->page_rows - 1)) || !shape->page_count || !shape->table_width)
@@ -441,6 +444,37 @@ static void add_logits(struct rf_builder *builder, rf_tensor_id x) {
     builder->model->logits = logits;
 }
 
+/* Draws a token from each row of logits and makes the graph's inputs into those of the next token. */
+static void add_draw(struct rf_builder *builder) {
+    struct rf_model_graph *model = builder->model;
+    unsigned draws = builder->shape->draws;
+    uint64_t rows = builder->shape->sequences;
+    if (!draws || !model->logits) return;
+    model->settings = add_input(builder, "settings", 2, (uint64_t[]){rows, sizeof(struct rf_sample_settings) / 4});
+    model->random = add_input(builder, "random", 2, (uint64_t[]){rows, 4});
+    model->window = add_input(builder, "window", 2, (uint64_t[]){rows, RF_WINDOW_MAX});
+    struct rf_tensor_desc of_ring = describe(RF_I32, 3, (uint64_t[]){rows, RF_RING_SLOTS, 2});
+    rf_tensor_id ring = add_tensor(
+        builder,
+        (struct rf_graph_tensor){.name = "ring", .role = RF_ROLE_STATE, .desc = of_ring, .group = builder->group});
+    bind(builder, ring, (struct rf_bound_tensor){.ring = true});
+    /* The settings say how: the attributes only say which steps there are. */
+    struct node sample = {"sample",
+                          "sample",
+                          {{"temperature", .f = draws & RF_DRAWS_BEST ? 0 : 1},
+                           {"top_k", .i = draws & RF_DRAWS_TOP_K ? 1 : 0},
+                           {"top_p", .f = draws & RF_DRAWS_TOP_P ? 0.5 : 0},
+                           {"strict", .i = 1}},
+                          4};
+    rf_tensor_id drawn =
+        add_result(builder, sample, (rf_tensor_id[]){model->logits, model->random, model->window, model->settings}, 4,
+                   describe(RF_I32, 1, &rows), "drawn");
+    add_node(builder, (struct node){.op = "advance", .name = "advance"},
+             (rf_tensor_id[]){drawn, model->settings, model->tokens, model->positions, model->lengths, model->random,
+                              model->window, ring},
+             8, NULL, 0);
+}
+
 rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
                         const struct rf_graph_shape *shape, const struct rf_account *account,
                         struct rf_model_graph *out) {
@@ -460,6 +494,7 @@ rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hpa
         x = hparams->arch->block(&builder, x);
     }
     add_logits(&builder, x);
+    add_draw(&builder);
     if (!builder.status) builder.status = rf_graph_finish(model.graph);
     if (builder.status) {
         struct rf_saved_error saved;

@@ -54,7 +54,7 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     engine->kv_dtype = dtypes[params->kv];
     engine->threads = params->threads;
     engine->batch = params->batch ? params->batch : RF_BATCH_DEFAULT;
-    engine->replay = !params->no_replay;
+    engine->replay = !params->no_replay && strcmp(rf_options_get(params->runtime->options, "RF_REPLAY"), "off") != 0;
     engine->slot_count = params->sessions ? params->sessions : 1;
     engine->duty_percent = params->duty_percent ? params->duty_percent : 100;
     if (engine->slot_count > SESSIONS_MAX)

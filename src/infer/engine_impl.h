@@ -202,6 +202,23 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
                            struct rf_runner *out);
 void rf_runner_destroy(struct rf_runner *runner);
 
+/* Generating ahead of the host (ahead.c): runs that each draw the next one's token are queued behind each other. */
+enum { RF_AHEAD_MAX = 2 };
+struct rf_ahead {
+    struct rf_pinned
+        *pinned; /* the ring that runs report their tokens in, and a buffer over it; NULL: not yet made */
+    struct rf_buffer *ring;
+    struct rf_runner
+        *runner;     /* whose inputs on the device are those of the session's next run; NULL: none is ready */
+    uint32_t queued; /* its runs that were submitted and whose tokens the session does not hold yet */
+    uint64_t tickets[RF_AHEAD_MAX]; /* of those, by the length after the run, modulo */
+    uint32_t started;               /* the session's length when the runner's inputs were written */
+    bool stuck;                     /* one of the runs missed its deadline */
+    bool refused;                   /* there was no room for such a runner in this generation, */
+    bool unable;                    /* or it is no single recording, in this epoch of the placement: */
+    uint64_t epoch;
+};
+
 struct rf_session {
     struct rf_engine *engine;
     uint32_t slot;
@@ -229,8 +246,11 @@ struct rf_session {
      * session takes them when they are first needed. */
     float *host_logits;
     uint64_t *host_scratch;
-    bool has_host_logits;  /* host_logits are the last token's, and 'last' is NULL */
-    bool looked_at_logits; /* all logits of a token since the last prompt were seen to be numbers */
+    bool has_host_logits; /* host_logits are the last token's, and 'last' is NULL */
+    /* There are none of these logits, because runs that were queued wrote over them; evaluating the last token once
+     * more, by itself as it was evaluated, gives the same ones. */
+    bool evaluate_again;
+    struct rf_ahead ahead;
 };
 
 /* Destroys runners: all but the one used last, those of long chunks, or all. The last token's logits are copied to
@@ -246,6 +266,27 @@ rf_status rf_session_make_rows(struct rf_session *session);
 uint64_t rf_session_host_bytes(const struct rf_engine *engine);
 /* rf_session_sample with parameters that were read already. */
 rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
+/* The sampler's arguments for one row of logits; the window has as many tokens as the parameters ask for, at most
+ * RF_WINDOW_MAX. RF_E_INVALID: the parameters make no sense. */
+struct rf_sample_args;
+rf_status rf_session_sample_args(const struct rf_session *session, const struct rf_sample_params *params,
+                                 struct rf_sample_args *args);
+/* RF_E_CORRUPT for the logits of the last token. */
+rf_status rf_session_refuse_logits(const struct rf_session *session, const char *what);
+
+/* Evaluates *token and draws the token after it into *token, as rf_session_eval and rf_session_draw do. Where it can,
+ * it submits runs for the tokens after that one too, but never more than 'room' runs that are not needed yet, this
+ * one included: the session's length tells nothing of them. */
+rf_status rf_session_next(struct rf_session *session, const struct rf_sample_params *params, uint32_t room,
+                          int32_t *token);
+/* Waits for the runs that were submitted ahead, and drops their tokens: at the beginning of every function that
+ * changes the session or needs its logits. RF_E_TIMEOUT: they are stuck. settle is called without the gate, the
+ * others with it. */
+rf_status rf_ahead_settle(struct rf_session *session);
+rf_status rf_ahead_drop(struct rf_session *session);
+/* The same where the runners are about to be destroyed: what is stuck is left to itself. */
+void rf_ahead_abandon(struct rf_session *session);
+void rf_ahead_destroy(struct rf_session *session);
 /* RF_E_CANCELLED if the session was cancelled; this also clears the cancellation. */
 rf_status rf_session_take_cancel(struct rf_session *session);
 /* Whether the run that is under way should end. Used as rf_executor_params.stop, with the session that owns the
@@ -253,5 +294,19 @@ rf_status rf_session_take_cancel(struct rf_session *session);
 bool rf_session_stops(void *session);
 /* Finds the runner for a shape, or makes it. It is borrowed until the next call. */
 rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out);
+/* Destroys a runner that is no use after all. */
+void rf_session_remove_runner(struct rf_session *session, struct rf_runner *runner);
+/* The shape of a run of this many tokens after those that the session holds. */
+struct rf_graph_shape rf_session_shape(const struct rf_session *session, uint32_t count);
+/* Writes the five inputs of such a run. */
+rf_status rf_session_write_inputs(struct rf_session *session, struct rf_runner *runner, const int32_t *tokens,
+                                  uint32_t count);
+/* The last token has no logits any more. */
+void rf_session_forget_logits(struct rf_session *session);
+/* After a run: if it was stopped it was cancelled, and this consumes the cancellation. */
+rf_status rf_session_take_cancels(struct rf_session *const *sessions, size_t count, rf_status status);
+/* After the device was busy for busy_ns, leaves it idle for the rest of its duty cycle. A cancelled session does not
+ * wait. */
+void rf_session_rest(const struct rf_session *session, int64_t busy_ns);
 
 #endif

@@ -11,6 +11,8 @@ struct rf_binder {
     const struct rf_engine *engine;
     const struct rf_bound_tensor *bound; /* the model graph's */
     size_t bound_count;
+    struct rf_pinned *pinned; /* the session's ring, and the buffer over it; NULL: its graphs draw nothing */
+    struct rf_buffer *ring;
 };
 
 static int place_group(void *user, int group) {
@@ -50,6 +52,11 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
     *binding = (struct rf_binding){0};
     if (id >= binder->bound_count) return false;
     const struct rf_bound_tensor *bound = &binder->bound[id];
+    if (bound->ring) {
+        binding->buffer = place < 0 ? NULL : binder->ring;
+        binding->host = place < 0 && binder->pinned ? rf_pinned_data(binder->pinned) : NULL;
+        return binding->host || binding->buffer;
+    }
     if (bound->cache) return bind_cache(binder->engine, bound, place, binding);
     return bound->weight && bind_weight(binder->engine, bound->weight, place, binding);
 }
@@ -65,7 +72,11 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
     if (!status && !(runner.binder = malloc(sizeof *runner.binder)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
     if (!status) {
-        *runner.binder = (struct rf_binder){engine, runner.model.bound, runner.model.bound_count};
+        *runner.binder = (struct rf_binder){.engine = engine,
+                                            .bound = runner.model.bound,
+                                            .bound_count = runner.model.bound_count,
+                                            .pinned = session ? session->ahead.pinned : NULL,
+                                            .ring = session ? session->ahead.ring : NULL};
         RF_PARAMS(struct rf_executor_params, params);
         params.graph = runner.model.graph;
         params.runtime = engine->runtime;

@@ -14,7 +14,7 @@ enum { FEW_TOKENS = 32 };
 
 static bool same_shape(const struct rf_graph_shape *a, const struct rf_graph_shape *b) {
     return a->tokens == b->tokens && a->sequences == b->sequences && a->all_logits == b->all_logits &&
-           a->no_logits == b->no_logits && a->longest == b->longest;
+           a->no_logits == b->no_logits && a->longest == b->longest && a->draws == b->draws;
 }
 
 rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out) {
@@ -50,9 +50,20 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     return RF_OK;
 }
 
+void rf_session_remove_runner(struct rf_session *session, struct rf_runner *runner) {
+    struct rf_runner *end = &session->runners[--session->runner_count];
+    rf_assert(session->last != runner);
+    rf_runner_destroy(runner);
+    if (runner == end) return;
+    *runner = *end;
+    if (session->last == end) session->last = runner;
+}
+
 void rf_session_retire(struct rf_session *session, enum rf_retire which) {
-    struct rf_runner *newest = NULL, *last = session->last;
+    struct rf_runner *newest = NULL, *last;
     size_t kept = 0;
+    rf_ahead_abandon(session);
+    last = session->last;
     for (size_t i = 0; i < session->runner_count; i++)
         if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
     for (size_t i = 0; i < session->runner_count; i++) {
@@ -72,9 +83,10 @@ void rf_session_retire(struct rf_session *session, enum rf_retire which) {
     if (which == RF_RETIRE_ALL) rf_buffer_destroy(&session->sample);
 }
 
-static void forget_logits(struct rf_session *session) {
+void rf_session_forget_logits(struct rf_session *session) {
     session->last = NULL;
     session->has_host_logits = false;
+    session->evaluate_again = false;
 }
 
 /* Positions, sequences and lengths of the largest run, and a table row for each of its sequences. */
@@ -163,7 +175,9 @@ void rf_session_destroy(struct rf_session **pointer) {
     struct rf_session *session = *pointer;
     struct rf_engine *engine = session->engine;
     rf_ladder_enter_quietly(engine);
+    rf_ahead_abandon(session);
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
+    rf_ahead_destroy(session);
     rf_queue_destroy(&session->queue);
     rf_buffer_destroy(&session->sample);
     free_memory(session);
@@ -185,8 +199,9 @@ rf_status rf_session_rewind(struct rf_session *session, uint32_t length) {
         return rf_fail(RF_E_INVALID, "rf_session_rewind: to %u tokens, it holds %u", length,
                        rf_session_length(session));
     if (length == session->length) return RF_OK;
+    RF_TRY(rf_ahead_settle(session));
     rf_ladder_enter_quietly(session->engine);
-    forget_logits(session); /* they belong to a token that is gone */
+    rf_session_forget_logits(session); /* they belong to a token that is gone */
     rf_ladder_leave(session->engine);
     session->length = length;
     return RF_OK;
@@ -228,9 +243,7 @@ static void fill_table_row(const struct rf_session *session, int32_t *row) {
     for (uint32_t page = 0; page < width; page++) row[page] = (int32_t)(session->slot * width + page);
 }
 
-/* After the device was busy for busy_ns, leaves it idle for the rest of its duty cycle. A cancelled session does
- * not wait. */
-static void rest(const struct rf_session *session, int64_t busy_ns) {
+void rf_session_rest(const struct rf_session *session, int64_t busy_ns) {
     struct rf_engine *engine = session->engine;
     if (!busy_ns || engine->duty_percent >= 100) return;
     int64_t idle = busy_ns / engine->duty_percent * (100 - engine->duty_percent), end = rf_now_ns() + idle;
@@ -241,22 +254,19 @@ static void rest(const struct rf_session *session, int64_t busy_ns) {
 
 /* ---- runs ---- */
 
-/* Runs tokens that follow those of one session. */
-static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
-                           struct rf_runner **out) {
-    struct rf_engine *engine = session->engine;
-    struct rf_graph_shape shape = {.tokens = count,
+struct rf_graph_shape rf_session_shape(const struct rf_session *session, uint32_t count) {
+    const struct rf_engine *engine = session->engine;
+    return (struct rf_graph_shape){.tokens = count,
                                    .sequences = 1,
-                                   .all_logits = all,
-                                   .no_logits = none,
                                    .page_rows = RF_PAGE_ROWS,
                                    .page_count = engine->page_count,
                                    .table_width = engine->table_width,
                                    .longest = length_bucket(engine, session->length + count),
                                    .kv_dtype = engine->kv_dtype};
-    struct rf_runner *runner;
-    rf_status status = rf_session_runner(session, &shape, &runner);
-    if (status) return status;
+}
+
+rf_status rf_session_write_inputs(struct rf_session *session, struct rf_runner *runner, const int32_t *tokens,
+                                  uint32_t count) {
     int32_t *positions = session->scratch, *sequences = positions + count, *row = sequences + count;
     int32_t length = (int32_t)(session->length + count);
     for (uint32_t i = 0; i < count; i++) {
@@ -264,16 +274,28 @@ static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, ui
         sequences[i] = 0;
     }
     fill_table_row(session, row);
-    forget_logits(session); /* they may lie in this runner */
-    status = write_numbers(runner, runner->model.tokens, tokens, count);
-    if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
-    if (!status) status = write_numbers(runner, runner->model.sequences, sequences, count);
-    if (!status) status = write_numbers(runner, runner->model.table, row, engine->table_width);
-    if (!status) status = write_numbers(runner, runner->model.lengths, &length, 1);
+    RF_TRY(write_numbers(runner, runner->model.tokens, tokens, count));
+    RF_TRY(write_numbers(runner, runner->model.positions, positions, count));
+    RF_TRY(write_numbers(runner, runner->model.sequences, sequences, count));
+    RF_TRY(write_numbers(runner, runner->model.table, row, session->engine->table_width));
+    return write_numbers(runner, runner->model.lengths, &length, 1);
+}
+
+/* Runs tokens that follow those of one session. */
+static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
+                           struct rf_runner **out) {
+    struct rf_graph_shape shape = rf_session_shape(session, count);
+    shape.all_logits = all;
+    shape.no_logits = none;
+    struct rf_runner *runner;
+    rf_status status = rf_session_runner(session, &shape, &runner);
+    if (status) return status;
+    rf_session_forget_logits(session); /* they may lie in this runner */
+    status = rf_session_write_inputs(session, runner, tokens, count);
     int64_t began = rf_now_ns();
     if (!status) status = rf_executor_run(runner->executor);
     if (!status)
-        rf_chunk_learn(engine, count, rf_now_ns() - began,
+        rf_chunk_learn(session->engine, count, rf_now_ns() - began,
                        runner->timed ? rf_executor_longest_ns(runner->executor) : -1);
     *out = runner;
     return status;
@@ -293,8 +315,7 @@ bool rf_session_stops(void *user) {
     return stops;
 }
 
-/* After a run: a run that was stopped was cancelled, and this consumes the cancellation. */
-static rf_status take_cancels(struct rf_session *const *sessions, size_t count, rf_status status) {
+rf_status rf_session_take_cancels(struct rf_session *const *sessions, size_t count, rf_status status) {
     for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
         if (rf_session_take_cancel(sessions[i])) break;
     return status;
@@ -334,7 +355,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
                        "%zu tokens after %u: the context holds %u; use a shorter prompt or a larger context", count,
                        session->length, engine->context);
     rf_status status = check_tokens(engine, tokens, count);
-    if (count > 1) session->looked_at_logits = false;
+    if (!status) status = rf_ahead_settle(session);
     size_t most = engine->longest;
     bool relieved_host = false;
     for (size_t at = 0; at < count && !status;) {
@@ -343,7 +364,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
         rf_ladder_enter(engine);
         uint32_t chunk = next_chunk(session, RF_MIN(count - at, most), all && logits);
         int64_t began = rf_now_ns();
-        status = take_cancels(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
+        status = rf_session_take_cancels(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
@@ -359,7 +380,7 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
             continue;
         }
         if (!status) at += chunk;
-        rest(session, busy);
+        rf_session_rest(session, busy);
     }
     return status;
 }
@@ -376,7 +397,7 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
         sequences[i] = (int32_t)i;
         lengths[i] = (int32_t)sessions[i]->length + 1;
         fill_table_row(sessions[i], table + i * width);
-        forget_logits(sessions[i]);
+        rf_session_forget_logits(sessions[i]);
     }
     rf_status status = write_numbers(runner, runner->model.tokens, tokens, count);
     if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
@@ -452,6 +473,7 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
                                    .table_width = engine->table_width,
                                    .longest = length_bucket(engine, longest),
                                    .kv_dtype = engine->kv_dtype};
+    for (size_t i = 0; i < count; i++) RF_TRY(rf_ahead_settle(sessions[i]));
     for (size_t i = 0; i < count; i++)
         if ((status = rf_session_take_cancel(sessions[i]))) return status;
     if (!logits && (status = grow_rows(first, count))) return status;
@@ -460,13 +482,13 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
     do {
         rf_ladder_enter(engine);
         int64_t began = rf_now_ns();
-        status = take_cancels(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
+        status = rf_session_take_cancels(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
         again = rf_is_full(status) && (rf_ladder_relieve(engine, epoch) || rf_ladder_relieve_long(engine));
         if (!again && rf_is_short(status) && !relieved) again = relieved = rf_ladder_relieve_host(engine);
-        rest(first, busy);
+        rf_session_rest(first, busy);
     } while (again);
     return status;
 }

@@ -46,7 +46,7 @@ struct rf_op_attributes {
     int64_t halves;                            /* rotations: 1: pairs are i and i + half; 0: neighbours */
     int64_t max_length; /* paged_attention: no sequence is longer; 0: as long as the pages allow */
     int64_t fresh;      /* paged_attention: the most keys of a sequence, its newest, that this graph writes */
-    int64_t top_k, temperature_last; /* sample */
+    int64_t top_k, temperature_last, strict; /* sample */
 };
 
 /* One attribute of an op, by name. */
