@@ -176,9 +176,11 @@ static bool clean_up(pid_t worker) {
     /* What the worker started becomes ours at its end. */
     bool ended = worker <= 0 || await_death(worker, 0, RF_KEEPER_END_MS, &status) != RUNNING;
     int64_t most = now_ms() + RF_KEEPER_MOST_MS, deadline = now_ms() + RF_KEEPER_END_MS;
-    for (bool running; running = false, left = rf_keeper_kill_children(mark, &running);) {
+    for (;;) {
+        bool running = false;
+        left = rf_keeper_kill_children(mark, &running);
         if (running) deadline = now_ms() + RF_KEEPER_END_MS;
-        if (now_ms() >= deadline || now_ms() >= most) break;
+        if (!left || now_ms() >= deadline || now_ms() >= most) break;
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
     return ended && !left;
