@@ -10,6 +10,7 @@
  *   rms_norm of a row, matmul_gate or 3 matmuls of it  -> norm_gate, norm_qkv
  *   kv_append(rope(k))                                 -> kv_append with rotation steps
  *   rope(q) after the kv_append of its keys            -> rope_append
+ *   norm_qkv, rope_append of its products              -> norm_qkv_append
  *   copy to f32, matmul of it                          -> cast_matmul
  *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
  *
@@ -46,7 +47,10 @@ enum {
     GATE_WEIGHTS = 1,
     GATE_GATE,
     GATE_OUT,
-    NORM_WEIGHTS = 2, /* the first one, of norm_qkv and norm_gate */
+    NORM_WEIGHTS = 2,  /* the first one, of norm_qkv and norm_gate */
+    NORM_PRODUCTS = 1, /* the first output of norm_qkv that is a product */
+    APPEND_TOKENS = 3, /* behind q, k and v of rope_append */
+    QKV_TOKENS = 5,    /* behind x, norm and weights of norm_qkv_append */
     KV_K = 0,
     KV_POSITIONS = 2,
     KV_SEQUENCES,
@@ -425,6 +429,43 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, node, &fused, qkt, mask, softmax);
 }
 
+/* ---- the begin of a layer ---- */
+
+/* Which product of this norm_qkv becomes a tensor of rope_append, the only reader of all of it; -1: none. */
+static int product_of(struct fusing *f, const struct rf_node_row *norm, uint32_t heads) {
+    for (int i = 0; i < 3; i++)
+        if (f->graph->tensors[heads].root == rf_node_out(norm, NORM_PRODUCTS + i) && maker(f, heads, 1) == norm)
+            return i;
+    return -1;
+}
+/* For one token, of which norm_qkv is already. Nothing else may read the products or the normalized row: one kernel
+ * keeps them to itself. */
+static bool fuse_qkv_append(struct fusing *f, struct rf_node_row *node) {
+    struct rf_graph *graph = f->graph;
+    if (!is(node, "rope_append")) return false;
+    struct rf_node_row *norm = maker(f, node->tensors[0], 1);
+    if (!norm || !is(norm, "norm_qkv") || !steady(f, norm)) return false;
+    uint32_t normed = rf_node_out(norm, 0);
+    if (f->uses[graph->tensors[normed].root].reads || graph->tensors[graph->tensors[normed].root].output)
+        return false;
+    struct rf_node_row fused = form(node, "norm_qkv_append");
+    fused.attributes = node->attributes;
+    fused.attributes.eps = norm->attributes.eps;
+    fused.tensors[0] = norm->tensors[0];
+    fused.tensors[1] = norm->tensors[1];
+    fused.tensors[fused.op->inputs] = normed;
+    for (int i = 0; i < 3; i++) {
+        int product = product_of(f, norm, node->tensors[i]);
+        if (product < 0) return false;
+        fused.tensors[NORM_WEIGHTS + i] = norm->tensors[NORM_WEIGHTS + product];
+        fused.tensors[fused.op->inputs + NORM_PRODUCTS + i] = rf_node_out(norm, NORM_PRODUCTS + product);
+    }
+    memcpy(fused.tensors + QKV_TOKENS, node->tensors + APPEND_TOKENS,
+           (size_t)(node->op->inputs - APPEND_TOKENS) * sizeof *fused.tensors);
+    fused.tensors[fused.op->inputs + NORM_PRODUCTS + 3] = rf_node_out(node, 0);
+    return SETTLE(f, node, &fused, norm);
+}
+
 /* ---- rounds ---- */
 
 typedef bool (*pattern)(struct fusing *f, struct rf_node_row *node);
@@ -450,7 +491,8 @@ static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) 
 rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes) {
     static const pattern patterns[] = {fuse_scale, fuse_softmax_scale, fuse_attention,    fuse_activation,
                                        fuse_gate,  fuse_residual,      fuse_multiply_add, fuse_add_norm,
-                                       fuse_rope,  fuse_norm_products, fuse_rope_append,  fuse_cast};
+                                       fuse_rope,  fuse_norm_products, fuse_rope_append,  fuse_qkv_append,
+                                       fuse_cast};
     for (size_t i = 0; i < RF_COUNT(patterns); i++)
         for (size_t found = 1; found;) {
             found = 0;

@@ -145,12 +145,17 @@ static struct rf_paged_attention_launch launch_of(const struct rf_op_call *call)
                                               .v = rf_op_operand(rf_op_in(call, V)),
                                               .table = rf_op_operand(rf_op_in(call, TABLE)),
                                               .lengths = rf_op_operand(rf_op_in(call, LENGTHS)),
-                                              .workspace = {call->workspace, call->workspace_offset}};
+                                              .workspace = {call->workspace, call->workspace_offset},
+                                              .counters = {call->counters, call->counters_offset}};
 }
 
 static rf_status workspace(const struct rf_op_call *call, uint64_t *bytes) {
     struct rf_paged_attention_launch launch = launch_of(call);
     return rf_gpu_paged_attention_workspace(&launch, bytes);
+}
+static rf_status counters(const struct rf_op_call *call, uint64_t *bytes) {
+    struct rf_paged_attention_launch launch = launch_of(call);
+    return rf_gpu_paged_attention_counters(&launch, bytes);
 }
 
 static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) {
@@ -331,6 +336,7 @@ const struct rf_op rf_op_paged_attention = {
     .gpu = gpu_run,
     .cpu = cpu_run,
     .workspace = workspace,
+    .counters = counters,
     .cases = cases,
     .fill = fill,
     .cost = cost,

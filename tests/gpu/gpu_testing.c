@@ -289,6 +289,13 @@ void gpu_sim_release_hangs(void) {
     if (release) release();
 }
 
+const char *gpu_sim_message(void) {
+    const char *(*message)(void) = NULL;
+    void *symbol = sim_symbol("rfsim_last_message");
+    memcpy(&message, &symbol, sizeof message);
+    return message ? message() : "";
+}
+
 void gpu_hold_prepare(struct gpu *gpu, struct gpu_hold *hold) {
     *hold = (struct gpu_hold){.flag = gpu_buffer(gpu, 4), .outcome = gpu_buffer(gpu, 4)};
     RF_ASSERT_OK(rf_queue_create(gpu->device, NULL, &hold->other));

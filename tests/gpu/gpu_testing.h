@@ -82,6 +82,7 @@ uint64_t gpu_sim_entry_calls(const char *entry); /* calls of one entry point, fo
 uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was no allocation */
 void gpu_sim_set_desktop(uint64_t bytes);        /* for device 0, once the driver is loaded */
 void gpu_sim_release_hangs(void);
+const char *gpu_sim_message(void); /* why something failed, as the driver says it; "" if nothing did */
 /* The driver's current device of this thread, as a caller sets it who uses the driver beside the library. */
 void gpu_sim_set_current(int index);
 int gpu_sim_current(void);

@@ -244,6 +244,69 @@ RF_TEST(pass_fuse, queries_of_few_tokens_with_their_keys) {
     rope_append(2, 7, false, false, 0); /* another group may be placed elsewhere */
 }
 
+/* What a layer begins with, up to its attention: keys and values first, then queries, as models are built. */
+static void qkv_append(uint64_t tokens, int group, rf_tensor_id *(*reads)(rf_tensor_id *made), const char *first,
+                       size_t nodes) {
+    static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
+    static uint16_t numbers[3][16 * 8];
+    for (int i = 0; i < 3 * 16 * 8; i++)
+        numbers[i / 128][i % 128] = (uint16_t)((i % 3 ? 0x3800 : 0xb400) + i * 7 % 0x300);
+    struct rf_graph *graph = graph_new("qkv"), *out = NULL;
+    rf_tensor_id x = INPUT(graph, "x", tokens, 8), norm = GRAPH_CONSTANT(graph, "norm", 1, 8);
+    rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    rf_tensor_id turns = graph_tensor_of(graph, "turns", RF_ROLE_CONSTANT, RF_I32, steps, SIZES(4, 2));
+    rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_STATE, 1, 1, 512, 8),
+                 vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 1, 512, 8);
+    rf_tensor_id w[3], made[4] = {GRAPH_VALUE(graph, tokens, 8)}; /* normed, k, v, q */
+    for (int i = 0; i < 3; i++) {
+        w[i] = graph_tensor_of(graph,
+                               i == 0   ? "wk"
+                               : i == 1 ? "wv"
+                                        : "wq",
+                               RF_ROLE_CONSTANT, RF_F16, numbers[i], SIZES(i == 2 ? 16 : 8, 8));
+        made[1 + i] = GRAPH_VALUE(graph, tokens, i == 2 ? 16 : 8);
+    }
+    rf_tensor_id k = GRAPH_VIEW(graph, "k", made[1], 0, tokens, 1, 8),
+                 v = GRAPH_VIEW(graph, "v", made[2], 0, tokens, 1, 8);
+    rf_tensor_id q = GRAPH_VIEW(graph, "q", made[3], 0, tokens, 2, 8), turned_k = GRAPH_VALUE(graph, tokens, 1, 8);
+    rf_tensor_id turned = VALUE(graph, "turned", tokens, 2, 8);
+    GRAPH_NODE(graph, NULL, "rms_norm", F0(1e-5), x, norm, made[0]);
+    for (int i = 0; i < 2; i++) GRAPH_NODE(graph, NULL, "matmul", NONE, made[0], w[i], made[1 + i]);
+    GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), k, at, turns, turned_k);
+    GRAPH_NODE(graph, NULL, "kv_append", F0(1), turned_k, v, at, 0, 0, 0, kc, vc);
+    GRAPH_NODE(graph, NULL, "matmul", NONE, made[0], w[2], made[3]);
+    GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), q, at, turns, turned);
+    if (group) graph->nodes[6].group = graph->nodes[4].group = graph->nodes[3].group = group;
+    if (reads) GRAPH_NODE(graph, NULL, "scale", F0(2), *reads(made), VALUE(graph, "read", tokens, 8));
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    RF_ASSERT_OK(rf_graph_optimize(graph, RF_PASS_FUSE, &out, NULL, NULL));
+    RF_EXPECT_UINT(out->node_count, nodes);
+    RF_EXPECT_TEXT(out->nodes[0].op->name, first);
+    if (!strcmp(first, "norm_qkv_append")) {
+        RF_EXPECT_INT(out->nodes[0].attributes.halves, 1);
+        RF_EXPECT_DOUBLE(out->nodes[0].attributes.eps, 1e-5, 1e-12);
+    }
+    const char *differs = graph_difference(graph, out, 3, 1e-5);
+    if (differs) RF_NOTE("%s", differs);
+    RF_EXPECT(!differs);
+    rf_graph_destroy(&out);
+    rf_graph_destroy(&graph);
+}
+static rf_tensor_id *normed_of(rf_tensor_id *made) {
+    return &made[0];
+}
+static rf_tensor_id *values_of(rf_tensor_id *made) {
+    return &made[2];
+}
+RF_TEST(pass_fuse, the_begin_of_a_layer) {
+    qkv_append(1, 0, NULL, "norm_qkv_append", 1);
+    qkv_append(2, 0, NULL, "rms_norm", 5); /* more than one token */
+    /* Another node reads the normalized row, or a product. */
+    qkv_append(1, 0, normed_of, "norm_qkv", 3);
+    qkv_append(1, 0, values_of, "norm_qkv", 3);
+    qkv_append(1, 7, NULL, "norm_qkv", 2); /* another group may be placed elsewhere */
+}
+
 /* A row that is widened to f32 only for a product. */
 static void cast_matmul(uint64_t rows, enum rf_dtype weights, bool bias, bool twice, size_t fused) {
     static const uint16_t numbers[4 * 8];
