@@ -104,11 +104,13 @@ RF_DEVICE void flash_fill(uint32_t dim, uint32_t keys, const struct flash_op *op
 struct flash_rows {
     float max[2], sum[2];
 };
+/* Most turns have nothing to hide. */
 RF_DEVICE void flash_hide(uint32_t keys, const struct flash_op *op, uint32_t first_query, uint32_t first_key,
                           float *scores) {
+    if (first_key + keys <= flash_sees(op, rf_u32_afresh(first_query))) return;
     RF_UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t sees = flash_sees(op, first_query + rf_group_row(h));
+        uint32_t sees = flash_sees(op, first_query + rf_u32_afresh(rf_group_row(h)));
         RF_UNROLL
         for (uint32_t j = 0; j < keys / 8; j++) RF_UNROLL
         for (uint32_t i = 0; i < 2; i++)
@@ -186,15 +188,15 @@ struct flash_group {
 };
 /* Products are sent between these two. */
 RF_DEVICE void flash_turn_begins(struct flash_group *group) {
-    rf_group_meet(3 + group->number, 2 * RF_GROUP, group->turn_bar, &group->turn_parity);
+    rf_group_meet(3 + rf_u32_afresh(group->number), 2 * RF_GROUP, group->turn_bar, &group->turn_parity);
 }
 RF_DEVICE void flash_turn_ends(const struct flash_group *group) {
-    rf_group_let(4 - group->number, 2 * RF_GROUP, group->other_turn_bar);
+    rf_group_let(4 - rf_u32_afresh(group->number), 2 * RF_GROUP, group->other_turn_bar);
 }
 
 /* The results go where the group's queries were, and from there to memory. */
-RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, const struct flash_op *op, const struct flash_tile *tile,
-                            struct flash_group *group, rf_place to, const struct flash_rows *rows,
+RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, uint32_t keys, const struct flash_op *op,
+                            uint32_t number, struct flash_group *group, rf_place to, const struct flash_rows *rows,
                             const float *result) {
     float total[2], inverse[2];
     RF_UNROLL
@@ -202,23 +204,32 @@ RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, const struct flash_
         total[h] = rf_group_row_total(rows->sum[h]);
         inverse[h] = rf_rcp(total[h]);
     }
-    rf_group_meet(1 + group->number, RF_GROUP, group->bar, &group->parity); /* nobody reads the queries any more */
+    rf_group_meet(1 + rf_u32_afresh(group->number), RF_GROUP, group->bar,
+                  &group->parity); /* nobody reads the queries any more */
     RF_UNROLL
-    for (uint32_t j = 0; j < dim / 8; j++) RF_UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        float a = result[4 * j + 2 * h] * inverse[h], b = result[4 * j + 2 * h + 1] * inverse[h];
         bool none = total[h] == 0.0f; /* the query sees no key */
-        uint32_t at = j / 8 * FLASH_BOX_BYTES + rf_group_row(h) * FLASH_LINE_BYTES + rf_group_column(j % 8) * 2;
-        *(uint32_t *)rf_place_pointer(rf_place_swizzled(to + at)) = none ? 0 : flash_pack(type, a, b);
+        uint32_t row = rf_u32_afresh(rf_group_row(h) * FLASH_LINE_BYTES + rf_group_column(0) * 2);
+        RF_UNROLL
+        for (uint32_t j = 0; j < 8; j++) {
+            rf_place place = rf_place_swizzled(to + row + j * 16); /* in each box */
+            RF_UNROLL
+            for (uint32_t part = 0; part < dim / RF_FLASH_GROUP_LINE; part++) {
+                const float *two = result + 4 * (8 * part + j) + 2 * h;
+                *(uint32_t *)rf_place_pointer(place + part * FLASH_BOX_BYTES) =
+                    none ? 0 : flash_pack(type, two[0] * inverse[h], two[1] * inverse[h]);
+            }
+        }
     }
     rf_shared_written();
-    rf_group_meet(1 + group->number, RF_GROUP, group->bar, &group->parity);
+    rf_group_meet(1 + rf_u32_afresh(group->number), RF_GROUP, group->bar, &group->parity);
     if (rf_group_thread() == 0) {
-        uint32_t row = tile->first + group->number * RF_FLASH_GROUP_ROWS;
+        struct flash_tile tile = flash_tile(keys, op, rf_u32_afresh(number));
+        uint32_t row = tile.first + group->number * RF_FLASH_GROUP_ROWS;
         RF_UNROLL
         for (uint32_t part = 0; part < dim / RF_FLASH_GROUP_LINE; part++)
             if (row < op->q_rows && part * RF_FLASH_GROUP_LINE < op->dim)
-                rf_map_store_4d(op->out, part * RF_FLASH_GROUP_LINE, row, tile->head, tile->batch,
+                rf_map_store_4d(op->out, part * RF_FLASH_GROUP_LINE, row, tile.head, tile.batch,
                                 to + part * FLASH_BOX_BYTES);
         rf_stores_sent();
         rf_stores_read(0);
@@ -235,7 +246,6 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
     for (uint32_t number = rf_block_x(); number < count; number += rf_grid_dim_x()) {
         struct flash_tile tile = flash_tile(keys, op, number);
         uint32_t first = tile.first + group->number * RF_FLASH_GROUP_ROWS, turn = tile.turns - 1;
-        uint32_t whole = flash_sees(op, first) / keys; /* turns before this one have nothing to hide */
         struct flash_rows rows = {{-RF_INFINITY, -RF_INFINITY}, {0.0f, 0.0f}};
         float scores[RF_GROUP_SUMS(128)], result[RF_GROUP_SUMS(256)], shrink[2];
         uint32_t weights[RF_GROUP_SUMS(128) / 2];
@@ -254,7 +264,7 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
         rf_group_done(&products, keys, scores);
         rf_ring_release(&rings->k, rings->k.slot);
         rf_ring_next(&rings->k);
-        if (turn >= whole) flash_hide(keys, op, first, turn * keys, scores);
+        flash_hide(keys, op, first, turn * keys, scores);
         flash_softmax(keys, op->factor, &rows, scores, shrink);
         RF_UNROLL
         for (uint32_t i = 0; i < keys / 4; i++) weights[i] = flash_pack(type, scores[2 * i], scores[2 * i + 1]);
@@ -275,7 +285,7 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
             rf_group_pin(keys, scores);
             rf_ring_release(&rings->k, rings->k.slot);
             rf_ring_next(&rings->k);
-            if (turn - 1 >= whole) flash_hide(keys, op, first, (turn - 1) * keys, scores);
+            flash_hide(keys, op, first, (turn - 1) * keys, scores);
             flash_softmax(keys, op->factor, &rows, scores, shrink);
             rf_group_done(&products, dim, result);
             rf_ring_release(&rings->v, rings->v.slot);
@@ -293,7 +303,7 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
         rf_group_done(&products, dim, result);
         rf_ring_release(&rings->v, rings->v.slot);
         rf_ring_next(&rings->v);
-        flash_finish(type, dim, op, &tile, group, queries, &rows, result);
+        flash_finish(type, dim, keys, op, number, group, queries, &rows, result);
         if (rf_group_thread() == 0) rf_ring_release_one(&rings->q, 0);
         rf_ring_next(&rings->q);
     }
@@ -328,10 +338,10 @@ RF_DEVICE void flash_body(enum rf_type type, uint32_t dim, const struct flash_op
     rf_grid_go();
     rf_grid_wait();
     if (rf_thread_x() < RF_GROUP) {
-        RF_REGISTERS_LESS(40);
+        RF_REGISTERS_LESS(24);
         if (rf_thread_x() == 0) flash_fill(dim, keys, op, &shared, &rings);
     } else {
-        RF_REGISTERS_MORE(232);
+        RF_REGISTERS_MORE(240);
         uint32_t number = rf_thread_x() / RF_GROUP - 1;
         struct flash_group group = {
             number, 0, 0, group_bars + 8 * number, group_bars + 8 * (2 + number), group_bars + 8 * (3 - number)};

@@ -62,6 +62,15 @@ RF_DEVICE rf_place rf_place_swizzled(rf_place place) {
     return place ^ (place >> 7 & 7) << 4;
 }
 
+/* The same number, of which the compiler knows nothing: what is computed from it is computed here, and not kept in
+ * registers from before a loop. */
+RF_DEVICE uint32_t rf_u32_afresh(uint32_t value) {
+#if !defined(RF_HOST)
+    __asm__ volatile("" : "+r"(value));
+#endif
+    return value;
+}
+
 /* ---- tensor maps ---- */
 
 #if defined(RF_HOST)
@@ -238,8 +247,9 @@ RF_DEVICE void rf_ring_release(const struct rf_ring *ring, uint32_t slot) {
 RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t rank, const uint32_t *from, rf_place shared,
                                    bool load) {
     uint32_t size = map->element_bytes, mask = map->swizzle_bytes ? map->swizzle_bytes / 16 - 1 : 0;
-    uint64_t base = map->base;
+    uint64_t base = map->base, end = map->sizes[0] * size;
     bool inside = true;
+    if (!load) end = (end + 15) / 16 * 16; /* what the engine writes of a row */
     if (map->magic != RFK_MAP_MAGIC || map->rank != rank) rf_fail_launch("a bulk copy without a map of its rank");
     if (shared % 128) rf_fail_launch("a bulk copy of shared memory at no multiple of 128");
     for (uint32_t i = 2; i < rank; i++) {
@@ -251,7 +261,7 @@ RF_DEVICE void rf_map_copy_on_host(const struct rfk_map *map, uint32_t rank, con
         for (uint32_t column = 0; column < map->box[0]; column++, shared += size) {
             uint8_t *place = (uint8_t *)(shared ^ (shared >> 7 & mask) << 4);
             uint64_t x = (uint64_t)from[0] + column, y = (uint64_t)from[1] + row;
-            bool there = inside && x < map->sizes[0] && y < map->sizes[1];
+            bool there = inside && x * size < end && y < map->sizes[1];
             uint8_t *memory = (uint8_t *)(uintptr_t)(base + y * map->strides[0] + x * size);
             for (uint32_t i = 0; i < size; i++) {
                 if (load) {
@@ -298,7 +308,9 @@ RF_DEVICE void rf_map_load_4d(rf_place to, rf_map map, uint32_t x, uint32_t y, u
 }
 /* A box from shared memory, which the threads that wrote it have followed with rf_shared_written and then with a
  * barrier. rf_stores_sent ends a batch; behind rf_stores_read(n) all but the newest n batches have been read from
- * shared memory, behind rf_stores_done all are written. These four by one thread, n a constant. */
+ * shared memory, behind rf_stores_done all are written. These four by one thread, n a constant.
+ * Of each row the engine writes whole groups of 16 bytes, beyond the map's end too: a map to store by has rows of
+ * such a size. */
 RF_DEVICE void rf_map_store(rf_map map, uint32_t x, uint32_t y, rf_place from) {
 #if defined(RF_HOST)
     uint32_t to[2] = {x, y};

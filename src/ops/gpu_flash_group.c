@@ -32,6 +32,7 @@ bool rf_flash_group_suits(struct rf_queue *queue, const struct rf_flash_attentio
     char name[64];
     if (l->mask.buffer || (l->dtype != RF_F16 && l->dtype != RF_BF16) || !(a->scale > 0)) return false;
     if (!a->k_rows || !a->q_rows || !a->batch || !a->heads_q || !a->dim || tiles_of(a) > INT32_MAX) return false;
+    if (a->dim % 8) return false; /* the engine writes 16 bytes at a time */
     if (!map_takes(&a->q, a->q_rows, a->heads_q, a->batch) || !map_takes(&a->out, a->q_rows, a->heads_q, a->batch) ||
         !map_takes(&a->k, a->k_rows, a->heads_kv, a->batch) || !map_takes(&a->v, a->k_rows, a->heads_kv, a->batch))
         return false;

@@ -58,7 +58,9 @@ rf_status rf_matmul_group(struct rf_queue *queue, const struct rf_group_product 
     struct rf_map x = matrix_map(p->unit, a->m, a->k, a->x_stride, RF_GROUP_BOX_ROWS),
                   weights = matrix_map(p->unit, a->n, a->k, a->k, RF_GROUP_BOX_ROWS),
                   out = matrix_map(p->type, a->m, a->n, a->out_stride, RF_GROUP_OUT_ROWS);
-    bool mapped = rf_operand_address(p->out) % ALIGN == 0 && out.strides[1] % ALIGN == 0;
+    /* The engine writes ALIGN bytes at a time. */
+    bool mapped = rf_operand_address(p->out) % ALIGN == 0 && out.strides[1] % ALIGN == 0 &&
+                  a->n * rf_dtype_bytes(p->type) % ALIGN == 0;
     struct rf_arg args[] = {map_arg(p->x, &x),
                             map_arg(p->weights, &weights),
                             mapped ? map_arg(p->out, &out) : rf_arg_map(NULL, 0, NULL),
