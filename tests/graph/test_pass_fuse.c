@@ -1,6 +1,8 @@
 /* Fusion: each pattern on a graph made for it, and what it must leave alone. */
 #include "pass_testing.h"
 
+#include "cpu/ref_sampling.h"
+
 RF_TEST(pass_fuse, scales) {
     struct rf_graph *graph = graph_new("scales"), *out;
     rf_tensor_id q = INPUT(graph, "q", 1, 2, 3, 8), k = INPUT(graph, "k", 1, 2, 5, 8),
@@ -195,6 +197,21 @@ RF_TEST(pass_fuse, attention_with_a_mask) {
     }
 }
 
+/* Moves positions on, as the graph of a token does at its end. */
+static void advance(struct rf_graph *graph, rf_tensor_id positions, uint64_t tokens) {
+    static const char *const names[] = {"drawn", "settings", "tokens", "", "lengths", "random", "window"};
+    rf_tensor_id made[8] = {[3] = positions};
+    for (int i = 0; i < 7; i++) {
+        uint64_t columns = i == 1 ? sizeof(struct rf_sample_settings) / 4 : i == 5 ? 4 : 64;
+        if (i != 3)
+            made[i] = i == 1 || i > 4
+                          ? graph_tensor_of(graph, names[i], RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens, columns))
+                          : graph_tensor_of(graph, names[i], RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    }
+    made[7] = graph_tensor_of(graph, "ring", RF_ROLE_STATE, RF_I32, NULL, SIZES(tokens, 8, 2));
+    GRAPH_NODE(graph, NULL, "advance", NONE, made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7]);
+}
+
 RF_TEST(pass_fuse, rope_into_the_cache) {
     static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
     struct rf_graph *graph = graph_new("rope"), *out;
@@ -212,7 +229,7 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
 }
 
 /* Queries of a few tokens are rotated together with their keys; `read`: a node between the two reads the cache. */
-static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, size_t fused) {
+static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, bool advances, size_t fused) {
     static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
     struct rf_graph *graph = graph_new("append"), *out;
     rf_tensor_id k = INPUT(graph, "k", tokens, 2, 8), v = INPUT(graph, "v", tokens, 2, 8);
@@ -227,7 +244,8 @@ static void rope_append(uint64_t tokens, int group, bool other_positions, bool r
     GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), q, other_positions ? later : at, turns,
                turned);
     graph->nodes[0].group = group;
-    out = after(graph, RF_PASS_FUSE, fused, 2 + read - fused);
+    if (advances) advance(graph, at, tokens);
+    out = after(graph, RF_PASS_FUSE, fused, (size_t)2 + read + advances - fused);
     if (fused) {
         RF_ASSERT_TEXT(out->nodes[0].op->name, "rope_append");
         RF_ASSERT_INT(out->nodes[0].attributes.halves, 1);
@@ -236,12 +254,13 @@ static void rope_append(uint64_t tokens, int group, bool other_positions, bool r
     rf_graph_destroy(&graph);
 }
 RF_TEST(pass_fuse, queries_of_few_tokens_with_their_keys) {
-    rope_append(2, 0, false, false, 1);
-    rope_append(16, 0, false, false, 1);
-    rope_append(17, 0, false, false, 0);
-    rope_append(2, 0, true, false, 0);
-    rope_append(2, 0, false, true, 0);
-    rope_append(2, 7, false, false, 0); /* another group may be placed elsewhere */
+    rope_append(2, 0, false, false, false, 1);
+    rope_append(16, 0, false, false, false, 1);
+    rope_append(17, 0, false, false, false, 0);
+    rope_append(2, 0, true, false, false, 0);
+    rope_append(2, 0, false, true, false, 0);
+    rope_append(2, 7, false, false, false, 0); /* another group may be placed elsewhere */
+    rope_append(2, 0, false, false, true, 1);  /* the positions change, but later */
 }
 
 /* What a layer begins with, up to its attention: keys and values first, then queries, as models are built. */
