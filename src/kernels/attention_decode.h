@@ -64,11 +64,7 @@ RF_DEVICE uint32_t rf_decode_parts(uint32_t dim) {
     return dim <= 64 ? 16 : dim <= 128 ? 8 : 4;
 }
 /* Loads that are under way at once: the other blocks' results are far away. */
-#if defined(RF_NVIDIA)
-#define RF_DECODE_LOADS 16
-#else
 #define RF_DECODE_LOADS 8
-#endif
 
 /* From a split to the one that is added after it. next: the first split of the next part. True: there it begins. */
 RF_DEVICE bool rf_decode_next(uint32_t *split, uint32_t *next, uint32_t parts, uint32_t used) {

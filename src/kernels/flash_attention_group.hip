@@ -107,10 +107,10 @@ struct flash_rows {
 /* Most turns have nothing to hide. */
 RF_DEVICE void flash_hide(uint32_t keys, const struct flash_op *op, uint32_t first_query, uint32_t first_key,
                           float *scores) {
-    if (first_key + keys <= flash_sees(op, rf_u32_afresh(first_query))) return;
+    if (first_key + keys <= flash_sees(op, rf_opaque(first_query))) return;
     RF_UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t sees = flash_sees(op, first_query + rf_u32_afresh(rf_group_row(h)));
+        uint32_t sees = flash_sees(op, first_query + rf_opaque(rf_group_row(h)));
         RF_UNROLL
         for (uint32_t j = 0; j < keys / 8; j++) RF_UNROLL
         for (uint32_t i = 0; i < 2; i++)
@@ -188,10 +188,10 @@ struct flash_group {
 };
 /* Products are sent between these two. */
 RF_DEVICE void flash_turn_begins(struct flash_group *group) {
-    rf_group_meet(3 + rf_u32_afresh(group->number), 2 * RF_GROUP, group->turn_bar, &group->turn_parity);
+    rf_group_meet(3 + rf_opaque(group->number), 2 * RF_GROUP, group->turn_bar, &group->turn_parity);
 }
 RF_DEVICE void flash_turn_ends(const struct flash_group *group) {
-    rf_group_let(4 - rf_u32_afresh(group->number), 2 * RF_GROUP, group->other_turn_bar);
+    rf_group_let(4 - rf_opaque(group->number), 2 * RF_GROUP, group->other_turn_bar);
 }
 
 /* The results go where the group's queries were, and from there to memory. */
@@ -204,12 +204,12 @@ RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, uint32_t keys, cons
         total[h] = rf_group_row_total(rows->sum[h]);
         inverse[h] = rf_rcp(total[h]);
     }
-    rf_group_meet(1 + rf_u32_afresh(group->number), RF_GROUP, group->bar,
+    rf_group_meet(1 + rf_opaque(group->number), RF_GROUP, group->bar,
                   &group->parity); /* nobody reads the queries any more */
     RF_UNROLL
     for (uint32_t h = 0; h < 2; h++) {
         bool none = total[h] == 0.0f; /* the query sees no key */
-        uint32_t row = rf_u32_afresh(rf_group_row(h) * FLASH_LINE_BYTES + rf_group_column(0) * 2);
+        uint32_t row = rf_opaque(rf_group_row(h) * FLASH_LINE_BYTES + rf_group_column(0) * 2);
         RF_UNROLL
         for (uint32_t j = 0; j < 8; j++) {
             rf_place place = rf_place_swizzled(to + row + j * 16); /* in each box */
@@ -222,9 +222,9 @@ RF_DEVICE void flash_finish(enum rf_type type, uint32_t dim, uint32_t keys, cons
         }
     }
     rf_shared_written();
-    rf_group_meet(1 + rf_u32_afresh(group->number), RF_GROUP, group->bar, &group->parity);
+    rf_group_meet(1 + rf_opaque(group->number), RF_GROUP, group->bar, &group->parity);
     if (rf_group_thread() == 0) {
-        struct flash_tile tile = flash_tile(keys, op, rf_u32_afresh(number));
+        struct flash_tile tile = flash_tile(keys, op, rf_opaque(number));
         uint32_t row = tile.first + group->number * RF_FLASH_GROUP_ROWS;
         RF_UNROLL
         for (uint32_t part = 0; part < dim / RF_FLASH_GROUP_LINE; part++)

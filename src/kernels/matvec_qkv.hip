@@ -35,7 +35,7 @@
                            (args.flags & RF_PRODUCTS_CONSTANT) != 0,                                                 \
                            true,                                                                                     \
                            {k_cache, v_cache, q_out, positions, sequences, table, steps, counters, append,           \
-                            (enum kv_type)append.cache, 0, 0}};                                                      \
+                            (enum kv_type)append.cache, 0}};                                                         \
         pairs_body(weight, &op, shared);                                                                             \
     }
 MATVEC_QKV(f16, RF_WEIGHT_F16)

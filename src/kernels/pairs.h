@@ -12,8 +12,8 @@
  * RF_PRODUCTS_X_F16; x, norm and normed are at multiples of 16 bytes. With RF_PRODUCTS_X_Q8 and quantized weights x
  * is 8-bit blocks, and there is no norm and no normed. k is above 0.
  * Launch: a block of whole waves; any grid in x, as many blocks as the device holds at once is best. Dynamic shared
- * memory: pairs_x_slice_bytes for each slice, then RF_STREAM_SLOTS slots of two slices for each wave. With a norm the
- * bits depend on the size of the block, in whose order squares are summed. */
+ * memory: RF_PAIRS_NOTES, pairs_x_slice_bytes for each slice, then RF_STREAM_SLOTS slots of two slices for each wave.
+ * With a norm the bits depend on the size of the block, in whose order squares are summed. */
 #ifndef RF_KERNELS_PAIRS_H
 #define RF_KERNELS_PAIRS_H
 
@@ -43,9 +43,12 @@ struct pairs_append {
     uint32_t *counters;
     struct rf_kv_append_args args;
     enum kv_type cache;
-    /* Of the token, as soon as they may be read: */
-    int32_t position;
+    const struct pairs_token *token;
+};
+/* In shared memory, of which there is more than of registers. */
+struct pairs_token {
     uint64_t place; /* PAIRS_NOWHERE: it has none in the caches */
+    int32_t position;
 };
 #define PAIRS_NOWHERE (~(uint64_t)0)
 RF_DEVICE struct pairs_append pairs_no_append(void) {
@@ -387,28 +390,16 @@ RF_DEVICE void pairs_store(const struct pairs *op, uint32_t unit, const float *s
 
 /* ---- keys, values and queries ---- */
 
-/* The rotation of a pair is loaded before the rows are summed, or after, where there are no registers to keep it in
- * meanwhile. */
-#if defined(RF_AMD)
-#define PAIRS_AHEAD false
-#else
-#define PAIRS_AHEAD true
-#endif
-
-/* Reads the token's position and finds its place. */
-RF_DEVICE void pairs_find(struct pairs_append *to) {
+/* One thread reads the token's position and finds its place; the others know them behind a barrier. */
+RF_DEVICE void pairs_find(struct pairs_append *to, struct pairs_token *token) {
+    to->token = token;
+    if (rf_thread_x()) return;
     int32_t position = to->positions[0];
     uint64_t place = 0;
     if (!kv_place(position, to->sequences ? to->sequences[0] : 0, to->table, to->args, &place)) place = PAIRS_NOWHERE;
-    to->position = position;
-    to->place = rf_anew((uint32_t)place) | (uint64_t)rf_anew((uint32_t)(place >> 32)) << 32;
+    token->position = position;
+    token->place = place;
 }
-/* The rotation of a pair. */
-RF_DEVICE uint64_t pairs_step(const struct pairs *op, uint32_t unit, uint32_t units) {
-    struct pairs_rows rows = pairs_at(op, unit);
-    return unit < units && rows.turned ? op->append.steps[rows.turn] : 0;
-}
-
 /* As rf_last_block (atomic.h), of waves of any blocks; every lane of the wave makes the call. */
 RF_DEVICE bool pairs_last_wave(uint32_t *counter, uint32_t count) {
     uint32_t before = 0;
@@ -427,35 +418,37 @@ RF_DEVICE void pairs_pack(const struct pairs_append *to, const struct pairs_rows
     uint32_t *counter = to->counters + (rows->matrix == PAIRS_VALUES ? to->args.heads : 0) + rows->head;
     if (!pairs_last_wave(counter, dim / 2)) return;
     const float *from = rows->out + rows->head * dim;
-    uint64_t at = to->place + rows->head * to->args.head;
+    uint64_t at = to->token->place + rows->head * to->args.head;
     RF_NO_UNROLL
     for (uint32_t start = 0; start < dim; start += RF_WAVE) {
         uint32_t e = start + rf_lane();
         bool inside = e < dim;
         float x = 0.0f;
-        if (inside) x = rows->matrix == PAIRS_KEYS ? kv_rotated(from, e, to->steps, to->position, to->args) : from[e];
+        if (inside)
+            x = rows->matrix == PAIRS_KEYS ? kv_rotated(from, e, to->steps, to->token->position, to->args) : from[e];
         kv_store_q8_0((uint8_t *)cache, at + e, inside, x);
     }
 }
 
-RF_DEVICE void pairs_append(const struct pairs *op, uint32_t unit, const float *sums, uint64_t step) {
+RF_DEVICE void pairs_append(const struct pairs *op, uint32_t unit, const float *sums) {
     const struct pairs_append *to = &op->append;
     struct pairs_rows rows = pairs_at(op, unit);
+    uint64_t step = rows.turned ? to->steps[rows.turn] : 0;
     float first = rf_wave_sum(sums[0]), second = rf_wave_sum(sums[1]);
     bool second_lane = rf_lane() == 1, mine = rf_lane() < 2;
     float x = second_lane ? second : first, other = second_lane ? first : second;
     uint32_t e = second_lane ? rows.second : rows.first, row = rows.head * to->args.dim + e;
     if (mine) rows.out[row] = x;
-    struct rope_turn turn = rope_turn_of(step * (uint64_t)(int64_t)to->position, to->args.magnitude);
+    struct rope_turn turn = rope_turn_of(step * (uint64_t)(int64_t)to->token->position, to->args.magnitude);
     if (rows.turned) x = rope_turned(x, other, turn.cosine, second_lane ? turn.sine : -turn.sine);
     if (rows.matrix == PAIRS_QUERIES) {
         if (mine && to->args.q_half) rf_store(RF_TYPE_F16, to->q_out, row, x);
         if (mine && !to->args.q_half) rf_store(RF_TYPE_F32, to->q_out, row, x);
         return;
     }
-    if (to->place == PAIRS_NOWHERE) return;
+    if (to->token->place == PAIRS_NOWHERE) return;
     void *cache = rows.matrix == PAIRS_KEYS ? to->k_cache : to->v_cache;
-    uint64_t at = to->place + rows.head * to->args.head + e;
+    uint64_t at = to->token->place + rows.head * to->args.head + e;
     if (to->cache == KV_Q8_0)
         pairs_pack(to, &rows, cache);
     else if (mine && to->cache == KV_F16)
@@ -472,7 +465,8 @@ RF_DEVICE void pairs_body(enum rf_weight w, struct pairs *op, uint8_t *shared) {
              last_bytes = op->row_bytes - (slices - 1) * most;
     uint32_t wave = rf_thread_x() / RF_WAVE, step = rf_grid_dim_x() * (rf_block_dim_x() / RF_WAVE);
     uint32_t units = pairs_count(op, 0) + pairs_count(op, 1) + pairs_count(op, 2);
-    uint8_t *x = shared, *rings = x + slices * pairs_x_slice_bytes(w), *ring = rings + wave * slots * 2 * most;
+    uint8_t *x = shared + RF_PAIRS_NOTES, *rings = x + slices * pairs_x_slice_bytes(w),
+            *ring = rings + wave * slots * 2 * most;
     /* The waves of a block are far apart, so that the last rows go to all blocks alike. */
     uint32_t unit = wave * rf_grid_dim_x() + rf_block_x(), ahead_unit = unit, slice = 0, ahead_slice = 0;
     struct pairs_rows ahead = pairs_at(op, unit);
@@ -509,9 +503,7 @@ RF_DEVICE void pairs_body(enum rf_weight w, struct pairs *op, uint8_t *shared) {
     }
     if (op->norm && rf_thread_x() * 8 < op->k) rf_grid_fetch(op->norm + rf_thread_x() * 8);
     rf_grid_wait();
-    uint64_t turn = 0;
-    if (op->appends) pairs_find(&op->append);
-    if (op->appends && PAIRS_AHEAD) turn = pairs_step(op, unit, units);
+    if (op->appends) pairs_find(&op->append, (struct pairs_token *)shared);
     if (op->norm) {
         pairs_fill_normed(w, op, x, (float *)(rings + (slots - 1) * 2 * most)); /* the slot that is still free */
     } else if (rf_weight_float(w) || !op->q8) {
@@ -533,15 +525,13 @@ RF_DEVICE void pairs_body(enum rf_weight w, struct pairs *op, uint8_t *shared) {
         uint32_t left = op->k - slice * elements;
         if (mine < left) pairs_slice(w, ring + slot * 2 * most, most, x + slice * pairs_x_slice_bytes(w), left, sums);
         if (++slice == slices) {
-            if (op->appends && !PAIRS_AHEAD) turn = pairs_step(op, unit, units);
             if (op->appends)
-                pairs_append(op, unit, sums, turn);
+                pairs_append(op, unit, sums);
             else
                 pairs_store(op, unit, sums);
             sums[0] = sums[1] = 0.0f;
             slice = 0;
             unit += step;
-            if (op->appends && PAIRS_AHEAD) turn = pairs_step(op, unit, units);
         }
         slot = slot + 1 == slots ? 0 : slot + 1;
         PAIRS_END();

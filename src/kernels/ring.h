@@ -62,15 +62,6 @@ RF_DEVICE rf_place rf_place_swizzled(rf_place place) {
     return place ^ (place >> 7 & 7) << 4;
 }
 
-/* The same number, of which the compiler knows nothing: what is computed from it is computed here, and not kept in
- * registers from before a loop. */
-RF_DEVICE uint32_t rf_u32_afresh(uint32_t value) {
-#if !defined(RF_HOST)
-    __asm__ volatile("" : "+r"(value));
-#endif
-    return value;
-}
-
 /* ---- tensor maps ---- */
 
 #if defined(RF_HOST)

@@ -121,7 +121,8 @@ static rf_status dots(struct rf_queue *queue, const struct rf_gpu_matmul *call, 
 
 /* ---- one row of x, rows of weights in pairs (kernels/matvec_pairs.hip) ---- */
 
-/* The shared memory that the kernel needs: slots of a wave for slices of two rows, and x, which a block shares. */
+/* The shared memory that the kernel needs: notes, x, which a block shares, and slots of a wave for slices of two
+ * rows. */
 static uint64_t pairs_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t bytes = slice_bytes(weights, rf_op_is_float(weights) ? RF_PAIRS_LANE : RF_DOTS_LANE, info);
     return stream_slots(bytes, info) * 2 * bytes;
@@ -142,7 +143,7 @@ static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a
         a->k > INT32_MAX || a->n[0] > INT32_MAX / 4 || a->n[1] > INT32_MAX / 4 || a->n[2] > INT32_MAX / 4)
         return false;
     uint64_t wave = (uint64_t)info->wave_size, units = (uint64_t)RF_MAX(info->compute_units, 1), pairs = 0, waves;
-    uint64_t before = pairs_x_bytes(type, a->k, info), ring = pairs_ring_bytes(type, info);
+    uint64_t before = RF_PAIRS_NOTES + pairs_x_bytes(type, a->k, info), ring = pairs_ring_bytes(type, info);
     uint64_t shared = (uint64_t)info->max_shared_bytes_per_block, most = rf_sub_saturate(shared, before) / ring;
     uint32_t blocks;
     for (int i = 0; i < 3; i++) pairs += a->flags & RF_PRODUCTS_GATE ? a->n[i] : (a->n[i] + 1) / 2;
