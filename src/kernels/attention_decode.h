@@ -63,8 +63,13 @@ RF_DEVICE void rf_decode_put_extent(const struct rf_decode_out *to, uint32_t g, 
 RF_DEVICE uint32_t rf_decode_parts(uint32_t dim) {
     return dim <= 64 ? 16 : dim <= 128 ? 8 : 4;
 }
-/* Loads that are under way at once: the other blocks' results are far away. */
+/* Loads that are under way at once, if a kernel has the registers: the other blocks' results are far away. */
 #define RF_DECODE_LOADS 8
+#if defined(RF_NVIDIA)
+#define RF_DECODE_MATRIX_LOADS 16
+#else
+#define RF_DECODE_MATRIX_LOADS 8
+#endif
 
 /* From a split to the one that is added after it. next: the first split of the next part. True: there it begins. */
 RF_DEVICE bool rf_decode_next(uint32_t *split, uint32_t *next, uint32_t parts, uint32_t used) {
@@ -74,25 +79,25 @@ RF_DEVICE bool rf_decode_next(uint32_t *split, uint32_t *next, uint32_t parts, u
     return ends;
 }
 
-/* Four elements of head g, from d on. shift: of the head's maximum; inverse: of its sum. */
-RF_DEVICE void rf_decode_join_four(const struct rf_decode_out *to, uint32_t g, uint32_t d, uint32_t dim, float shift,
-                                   float inverse) {
+/* Four elements of head g, from d on. shift: of the head's maximum; inverse: of its sum. loads: a constant. */
+RF_DEVICE void rf_decode_join_four(uint32_t loads, const struct rf_decode_out *to, uint32_t g, uint32_t d,
+                                   uint32_t dim, float shift, float inverse) {
     uint32_t parts = rf_decode_parts(dim), used = to->used, split = 0, next = 1, added = 0, next_added = 1;
     const float *sums = to->sums + (uint64_t)g * to->splits * dim + d;
     const float *extents = to->extents + (uint64_t)g * to->splits * 2;
     float total[4] = {0.0f, 0.0f, 0.0f, 0.0f}, of_part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     RF_NO_UNROLL
-    for (uint32_t first = 0; first < used; first += RF_DECODE_LOADS) {
-        float values[RF_DECODE_LOADS][4], maximum[RF_DECODE_LOADS];
+    for (uint32_t first = 0; first < used; first += loads) {
+        float values[RF_DECODE_MATRIX_LOADS][4], maximum[RF_DECODE_MATRIX_LOADS];
         RF_UNROLL
-        for (uint32_t i = 0; i < RF_DECODE_LOADS; i++) {
+        for (uint32_t i = 0; i < loads; i++) {
             uint32_t from = first + i < used ? split : 0;
             rf_load_many(RF_TYPE_F32, 4, sums, (uint64_t)from * dim, values[i]);
             maximum[i] = extents[2 * from];
             rf_decode_next(&split, &next, parts, used);
         }
         RF_UNROLL
-        for (uint32_t i = 0; i < RF_DECODE_LOADS; i++) {
+        for (uint32_t i = 0; i < loads; i++) {
             float shrink = rf_exp2(maximum[i] - shift);
             bool there = first + i < used, ends = rf_decode_next(&added, &next_added, parts, used);
             RF_UNROLL
@@ -111,7 +116,8 @@ RF_DEVICE void rf_decode_join_four(const struct rf_decode_out *to, uint32_t g, u
 /* Behind the last rf_decode_put: the last block of the splits writes out, the others are done. Every thread makes the
  * call; notes are RF_DECODE_JOIN_NOTES words of shared memory that nobody uses any more. */
 #define RF_DECODE_JOIN_NOTES (1 + 2 * RF_DECODE_HEADS)
-RF_DEVICE void rf_decode_join(const struct rf_decode_out *to, uint32_t heads, uint32_t dim, float *notes) {
+RF_DEVICE void rf_decode_join(uint32_t loads, const struct rf_decode_out *to, uint32_t heads, uint32_t dim,
+                              float *notes) {
     if (to->direct) return;
     if (!rf_last_block(to->counter, to->used, (uint32_t *)notes)) return;
     RF_NO_UNROLL
@@ -134,7 +140,7 @@ RF_DEVICE void rf_decode_join(const struct rf_decode_out *to, uint32_t heads, ui
     RF_NO_UNROLL
     for (uint32_t item = rf_thread_x(); item < heads * (dim / 4); item += rf_block_dim_x()) {
         uint32_t g = item / (dim / 4), d = item % (dim / 4) * 4;
-        rf_decode_join_four(to, g, d, dim, notes[1 + 2 * g], notes[2 + 2 * g]);
+        rf_decode_join_four(loads, to, g, d, dim, notes[1 + 2 * g], notes[2 + 2 * g]);
     }
 }
 
@@ -542,7 +548,7 @@ RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, 
     rf_copied(0);
     rf_barrier();
     rf_decode_merge(shape, rf_decode_lift(type, shape), (float *)room.tiles, heads, dim, &state, to);
-    rf_decode_join(to, heads, dim, (float *)room.present);
+    rf_decode_join(RF_DECODE_MATRIX_LOADS, to, heads, dim, (float *)room.present);
 }
 #endif /* RF_TILE_ABSENT */
 

@@ -279,7 +279,7 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
     decode_walk(type, packed, heads, (type == RF_TYPE_F32 && !packed) || heads > 4 ? 2 : 4, query, &work.keys,
                 work.first, work.end, team, column, inside, &state);
     decode_finish(heads, work.heads_left, dim, team, column, inside, &state, &work.to, shared);
-    rf_decode_join(&work.to, work.heads_left < heads ? work.heads_left : heads, dim, shared);
+    rf_decode_join(RF_DECODE_LOADS, &work.to, work.heads_left < heads ? work.heads_left : heads, dim, shared);
 }
 
 #define PAGED_DECODE_ARGUMENTS                                                                                       \

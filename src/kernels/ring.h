@@ -210,10 +210,14 @@ RF_DEVICE void rf_ring_next(struct rf_ring *ring) {
         ring->parity ^= 1;
     }
 }
-/* Filling: waits until the stage is empty; returns the barrier that the copies of its `bytes` must name. */
+/* Filling: waits until the stage is empty. What is written to shared memory then, who waits for the stage reads. */
+RF_DEVICE void rf_ring_empty(const struct rf_ring *ring) {
+    rf_bar_wait(ring->empty + 8 * ring->slot, ring->parity ^ 1);
+}
+/* The same; returns the barrier that the copies of its `bytes` must name. */
 RF_DEVICE rf_place rf_ring_claim(const struct rf_ring *ring, uint32_t bytes) {
     rf_place bar = ring->full + 8 * ring->slot;
-    rf_bar_wait(ring->empty + 8 * ring->slot, ring->parity ^ 1);
+    rf_ring_empty(ring);
     rf_bar_expect(bar, bytes);
     return bar;
 }

@@ -1,6 +1,7 @@
 /* The launcher of paged_attention. With one query a sequence it decodes: the keys of a sequence are split among
  * blocks, which leave their results in the workspace and count themselves; the last one joins the results. With
- * several queries a sequence it prefills, on the matrix units if the device has any. */
+ * several queries a sequence it prefills, on the matrix units if the device has any, by groups of waves where they
+ * can. */
 #include "ops/gpu_attention_impl.h"
 
 #include <stdio.h>
@@ -241,7 +242,9 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
     bool packed = l->cache_dtype == RF_Q8_0;
     RF_TRY(rf_matrix_choose(op, queue, packed ? l->dtype : l->cache_dtype, a->dim, 0,
                             packed && l->path == RF_ATTENTION_AUTO ? RF_ATTENTION_PLAIN : l->path, &choice));
-    if (l->path == RF_ATTENTION_WIDE || l->path == RF_ATTENTION_GROUP || (l->path == RF_ATTENTION_MATRIX && packed))
+    bool group = l->path == RF_ATTENTION_GROUP;
+    if (l->path == RF_ATTENTION_WIDE || (l->path == RF_ATTENTION_MATRIX && packed) ||
+        (group && !rf_paged_group_suits(queue, l)))
         return rf_fail(RF_E_UNSUPPORTED, "%s: there is no such kernel%s", op, packed ? " for q8_0" : "");
     if (!l->table.buffer != !a->table_width)
         return rf_fail(RF_E_INVALID, "%s: table and table_width must be given together", op);
@@ -252,5 +255,7 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
                                                      : l->dtype == RF_F16
                                                          ? 1
                                                          : 2}; /* as enum rf_type of kernels/kernel.h */
+    group = group || (l->path == RF_ATTENTION_AUTO && rf_paged_group_worth(l) && rf_paged_group_suits(queue, l));
+    if (group) return rf_paged_group(queue, l);
     return a->q_rows == 1 ? decode(queue, l, plan) : prefill(queue, l, &choice, plan);
 }
