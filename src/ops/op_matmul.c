@@ -421,6 +421,7 @@ static void matmul_cases(struct rf_case_list *list) {
             add_product(list, op, (struct product){fast[w], type, 1, 8192, 8192, .bench = true});
             add_product(list, op, (struct product){fast[w], type, 4096, 4096, 4096, .bench = true});
             add_product(list, op, (struct product){fast[w], RF_F32, 4096, 4096, 4096, .bench = true});
+            add_product(list, op, (struct product){fast[w], type, 512, 28672, 4096, .bench = true});
         }
     }
 }
