@@ -94,6 +94,18 @@ bool rf_keeper_is_running(pid_t pid) {
     return running;
 }
 
+struct rf_patience rf_patience_of(int64_t ms) {
+    return (struct rf_patience){ms, ms, now_ms() + RF_KEEPER_MOST_MS + ms};
+}
+
+bool rf_patience_lasts(struct rf_patience *patience, int64_t pause_ms, bool running) {
+    if (running) patience->left_ms = patience->whole_ms;
+    if (patience->left_ms <= 0 || now_ms() >= patience->end_ms) return false;
+    nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
+    patience->left_ms -= pause_ms;
+    return true;
+}
+
 /* A process that has ended has no environment any more. */
 static bool has_mark(const char *pid, const char *mark) {
     char path[64];
@@ -164,13 +176,12 @@ static void keep(pid_t child) {
         alone = reap(child, &status, &ended);
         if (number == SIGTERM) break;
     }
-    int64_t most = now_ms() + RF_KEEPER_MOST_MS, deadline = now_ms() + RF_KEEPER_END_MS;
+    struct rf_patience patience = rf_patience_of(RF_KEEPER_END_MS);
     /* What a process leaves becomes ours when that process is dead: look until there is none. */
-    for (long pause_ms = 1; !alone && now_ms() < deadline && now_ms() < most; pause_ms += pause_ms < 20) {
+    for (int64_t pause_ms = 1; !alone; pause_ms += pause_ms < 20) {
         bool running = false;
         rf_keeper_kill_children(NULL, &running);
-        if (running) deadline = now_ms() + RF_KEEPER_END_MS;
-        nanosleep(&(struct timespec){0, pause_ms * 1000000}, NULL);
+        if (!rf_patience_lasts(&patience, pause_ms, running)) break;
         alone = reap(child, &status, &ended);
     }
     if (!alone) _exit(RF_KEEPER_STUCK);

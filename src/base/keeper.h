@@ -10,6 +10,7 @@
 #define RF_BASE_KEEPER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* How long the keeper waits for what it has killed while none of it could go on, and how long in all. A process that
@@ -30,6 +31,16 @@ int rf_keeper_split(pid_t parent);
 
 /* Whether a thread of the process runs, or could if it had a core. */
 bool rf_keeper_is_running(pid_t pid);
+
+/* Patience with processes that should end. Its time is what this process gets of it: a pause counts as long as it was
+ * meant to be, however late a busy machine ends it, for there the others need longer too. While they could go on, it
+ * begins anew; in all it has RF_KEEPER_MOST_MS of the clock's time more. */
+struct rf_patience {
+    int64_t whole_ms, left_ms, end_ms;
+};
+struct rf_patience rf_patience_of(int64_t ms);
+/* Pauses. running: those it waits for could go on. False: the patience is at an end. */
+bool rf_patience_lasts(struct rf_patience *patience, int64_t pause_ms, bool running);
 
 /* Kills the children of this process that were started with 'mark', "NAME=VALUE", in their environment; NULL: all. It
  * does not wait for their end. Returns how many there were. running: whether one of them still runs; may be NULL. */

@@ -21,7 +21,7 @@
 
 /* How long a worker has to exit by itself, with the driver's exit handlers, and how long the kernel has to end the
  * keeper. A start is the start of a program, on whatever the machine is busy with. */
-enum { EXIT_MS = 5000, KILL_MS = 2000, LOOK_MS = 20, START_MS = 120000 };
+enum { EXIT_MS = 5000, KILL_MS = 2000, LOOK_MS = 5, START_MS = 120000 };
 
 extern char **environ;
 
@@ -144,27 +144,31 @@ bool cli_worker_lives(const struct cli_worker *worker) {
 
 enum life { RUNNING, ENDED, UNKNOWN /* it was reaped by another wait */ };
 
-static enum life await_end(pid_t child, int64_t within_ms, int *wait_status) {
-    int64_t deadline = now_ms() + within_ms;
+static enum life look(pid_t child, int *wait_status) {
     for (;;) {
         pid_t ended = waitpid(child, wait_status, WNOHANG);
         if (ended < 0 && errno == EINTR) continue;
-        if (ended) return ended == child ? ENDED : UNKNOWN;
-        if (now_ms() >= deadline) return RUNNING;
-        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        return !ended ? RUNNING : ended == child ? ENDED : UNKNOWN;
     }
 }
 
-/* The same for a child that was told to end, or killed: as long as it or 'other' (0: nobody) only lacks a core to go
- * on, the time does not count. */
+/* Waits for the end of a child, and for its death after it was told to end, or killed. While it or 'other' (0:
+ * nobody) only lacks a core to go on, the time does not count. */
+static enum life await_end(pid_t child, int64_t within_ms, int *wait_status) {
+    int64_t deadline = now_ms() + within_ms;
+    enum life life;
+    while ((life = look(child, wait_status)) == RUNNING && now_ms() < deadline)
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    return life;
+}
 static enum life await_death(pid_t child, pid_t other, int64_t within_ms, int *wait_status) {
-    int64_t most = now_ms() + RF_KEEPER_MOST_MS + within_ms, deadline = now_ms() + within_ms;
-    for (;;) {
-        enum life life = await_end(child, LOOK_MS, wait_status);
-        if (life != RUNNING || now_ms() >= deadline || now_ms() >= most) return life;
-        if (rf_keeper_is_running(child) || (other > 0 && rf_keeper_is_running(other)))
-            deadline = now_ms() + within_ms;
-    }
+    struct rf_patience patience = rf_patience_of(within_ms);
+    enum life life;
+    while ((life = look(child, wait_status)) == RUNNING)
+        if (!rf_patience_lasts(&patience, LOOK_MS,
+                               rf_keeper_is_running(child) || (other > 0 && rf_keeper_is_running(other))))
+            break;
+    return life;
 }
 
 /* After the keeper was killed: the worker gets SIGKILL and becomes a child of this process, and so does what the
@@ -175,14 +179,9 @@ static bool clean_up(pid_t worker) {
     make_mark(mark);
     /* What the worker started becomes ours at its end. */
     bool ended = worker <= 0 || await_death(worker, 0, RF_KEEPER_END_MS, &status) != RUNNING;
-    int64_t most = now_ms() + RF_KEEPER_MOST_MS, deadline = now_ms() + RF_KEEPER_END_MS;
-    for (;;) {
-        bool running = false;
-        left = rf_keeper_kill_children(mark, &running);
-        if (running) deadline = now_ms() + RF_KEEPER_END_MS;
-        if (!left || now_ms() >= deadline || now_ms() >= most) break;
-        nanosleep(&(struct timespec){0, 2000000}, NULL);
-    }
+    struct rf_patience patience = rf_patience_of(RF_KEEPER_END_MS);
+    for (bool running = false; (left = rf_keeper_kill_children(mark, &running)); running = false)
+        if (!rf_patience_lasts(&patience, 2, running)) break;
     return ended && !left;
 }
 

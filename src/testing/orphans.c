@@ -71,26 +71,36 @@ static bool each_listed(void (*visit)(void *user, pid_t pid), void *user) {
     return listed;
 }
 
-/* The state, the parent and the name in /proc/PID/stat; the name may hold anything. */
-static bool read_stat(const char *path, char *state, pid_t *parent, char name[32]) {
+/* What /proc/PID/stat says. */
+struct stat_line {
+    char state, name[32]; /* the name may hold anything */
+    pid_t parent;
+    bool ending; /* it has begun to end, and may have no environment any more */
+};
+static bool read_stat(const char *path, struct stat_line *stat) {
+    enum { PF_EXITING = 4 }; /* of the kernel */
     char text[512];
     if (read_small(path, text, sizeof text) <= 0) return false;
     char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
     int above = 0;
-    if (!open_at || !close_at || sscanf(close_at + 1, " %c %d", state, &above) != 2) return false;
-    *parent = above;
+    unsigned flags = 0;
+    if (!open_at || !close_at || sscanf(close_at + 1, " %c %d %*d %*d %*d %*d %u", &stat->state, &above, &flags) != 3)
+        return false;
+    stat->parent = above;
+    stat->ending = flags & PF_EXITING;
     *close_at = 0;
-    snprintf(name, 32, "%.31s", open_at + 1);
+    snprintf(stat->name, sizeof stat->name, "%.31s", open_at + 1);
     return true;
 }
 
 static void each_scanned(void (*visit)(void *user, pid_t pid), void *user) {
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
-        pid_t pid = (pid_t)atoi(entry->d_name), parent;
-        char state, name[32], path[64];
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        struct stat_line stat;
+        char path[64];
         snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-        if (pid > 0 && read_stat(path, &state, &parent, name) && parent == getpid()) visit(user, pid);
+        if (pid > 0 && read_stat(path, &stat) && stat.parent == getpid()) visit(user, pid);
     }
     if (processes) closedir(processes);
 }
@@ -120,11 +130,11 @@ bool rf_test_process_works(pid_t pid) {
     DIR *tasks = opendir(path);
     bool works = false;
     for (struct dirent *entry; tasks && !works && (entry = readdir(tasks));) {
-        char state, name[32], task[96];
-        pid_t parent;
+        struct stat_line stat;
+        char task[96];
         if (!isdigit((unsigned char)entry->d_name[0])) continue;
         snprintf(task, sizeof task, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
-        works = read_stat(task, &state, &parent, name) && (state == 'R' || state == 'D');
+        works = read_stat(task, &stat) && (stat.state == 'R' || stat.state == 'D');
     }
     if (tasks) closedir(tasks);
     return works;
@@ -134,7 +144,7 @@ struct search {
     const struct rf_test_child *child;
     bool end;
     bool again; /* one has ended: what it left became our child after the list was read */
-    bool dying; /* one has threads that have not ended yet, and what it left stays their child until then */
+    bool dying; /* one is ending, or has threads that have not ended: what it left stays their child until then */
     bool works; /* one that was found does not sleep: it may be about to end */
     int count;
     char *text;
@@ -145,13 +155,14 @@ static void judge_one(void *user, pid_t pid) {
     struct search *search = user;
     const struct rf_test_child *child = search->child;
     if (pid == child->pid) return;
-    char state, name[32], path[64];
-    pid_t parent;
+    struct stat_line stat;
+    char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     bool ours =
         getpgid(pid) == child->pid || has_key(pid, child->key); /* a dead process has no environment to read */
-    bool there = read_stat(path, &state, &parent, name), dead = there && (state == 'Z' || state == 'X');
+    bool there = read_stat(path, &stat), dead = there && (stat.state == 'Z' || stat.state == 'X');
     search->again |= !there || dead;
+    search->dying |= !ours && there && !dead && stat.ending;
     siginfo_t info = {0};
     if (dead && (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || !info.si_pid)) search->dying = true;
     if (ours && dead) waitpid(pid, NULL, WNOHANG);
@@ -161,7 +172,7 @@ static void judge_one(void *user, pid_t pid) {
     size_t used = strlen(search->text);
     search->count++;
     if (search->count <= 4)
-        snprintf(search->text + used, search->size - used, "%s%d (%s)", used ? ", " : "", (int)pid, name);
+        snprintf(search->text + used, search->size - used, "%s%d (%s)", used ? ", " : "", (int)pid, stat.name);
     else if (search->count == 5)
         snprintf(search->text + used, search->size - used, " and more");
 }

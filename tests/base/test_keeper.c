@@ -31,6 +31,17 @@ static bool comes_to(pid_t pid, bool running) {
     return rf_keeper_is_running(pid) == running;
 }
 
+/* Pauses count as long as they were meant to be, so a machine's load does not shorten the patience. */
+RF_TEST(keeper, patience_counts_its_own_time) {
+    struct rf_patience patience = rf_patience_of(50);
+    int turns = 0;
+    while (turns < 20 && rf_patience_lasts(&patience, 10, turns == 3)) turns++; /* then it begins anew */
+    RF_EXPECT_INT(turns, 8);
+    patience = rf_patience_of(50);
+    patience.end_ms -= RF_KEEPER_MOST_MS + 60000; /* the clock's time is over */
+    RF_EXPECT(!rf_patience_lasts(&patience, 10, true));
+}
+
 /* One that only lacks a core can go on; one that sleeps, is stopped or has ended cannot. */
 RF_TEST(keeper, who_can_go_on) {
     pid_t busy = start(spin), idle = start(sleep_long);

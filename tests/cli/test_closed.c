@@ -192,16 +192,15 @@ static int run_unread(const char *environment, const char *arguments, bool ignor
     snprintf(command, sizeof command, "%s exec 2>errors; exec env -u RF_DRIVER -u RF_BUDGET -u RFSIM %s '%s' %s",
              ignore_signal ? "trap '' PIPE;" : "", environment, ROCMFORGE, arguments);
     RF_ASSERT_INT(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]); /* before there is a child, which may write at once */
     pid_t pid = fork();
     RF_ASSERT(pid >= 0);
     if (!pid) {
-        close(ends[0]);
         dup2(ends[1], 1);
         signal(SIGPIPE, SIG_DFL);
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(99);
     }
-    close(ends[0]); /* the child's copy goes by exec at the latest, before the command writes */
     close(ends[1]);
     RF_ASSERT_INT(waitpid(pid, &status, 0), pid);
     size_t bytes;

@@ -20,9 +20,14 @@ struct maker {
     size_t count;
 };
 
+/* Even between -0.5 and 0.5. */
+static double random_centred(uint64_t *state) {
+    return (double)(rf_op_random(state) >> 11) * 0x1p-53 - 0.5;
+}
+
 static double random_normal(uint64_t *state) {
     double sum = 0;
-    for (int i = 0; i < 4; i++) sum += (double)(rf_op_random(state) >> 11) * 0x1p-53 - 0.5;
+    for (int i = 0; i < 4; i++) sum += random_centred(state);
     return sum * sqrt(3);
 }
 
@@ -206,19 +211,17 @@ static float *widened(const struct model *model, int layer, const char *name) {
     return values;
 }
 
-/* x as the CPU's products with these weights round it. The caller frees it. */
+/* x as the CPU's products with these weights may round it. The caller frees it. */
 static double *taken(const struct model *model, const struct rf_gguf_tensor *weights, const double *x,
                      uint64_t count) {
     double *values = allocate(count, sizeof *values);
-    bool rounds = model->rounded && (weights->dtype == RF_Q8_0 || weights->dtype == RF_Q4_0 ||
-                                     weights->dtype == RF_Q4_K || weights->dtype == RF_Q6_K);
+    bool rounds = model->noise && (weights->dtype == RF_Q8_0 || weights->dtype == RF_Q4_0 ||
+                                   weights->dtype == RF_Q4_K || weights->dtype == RF_Q6_K);
     memcpy(values, x, count * sizeof *values);
     for (uint64_t i = 0; rounds && i < count; i += RF_Q8_BLOCK) {
-        float narrow[RF_Q8_BLOCK];
-        struct rf_q8_block block;
-        for (int e = 0; e < RF_Q8_BLOCK; e++) narrow[e] = (float)x[i + (uint64_t)e];
-        rf_ref_quantize_q8(&block, RF_F32, narrow, &(struct rf_quantize_q8_args){1, RF_Q8_BLOCK, RF_Q8_BLOCK});
-        for (int e = 0; e < RF_Q8_BLOCK; e++) values[i + (uint64_t)e] = (double)block.scale * (double)block.quants[e];
+        double largest = 0;
+        for (uint64_t e = i; e < i + RF_Q8_BLOCK; e++) largest = fmax(largest, fabs(x[e]));
+        for (uint64_t e = i; e < i + RF_Q8_BLOCK; e++) values[e] += largest / 127 * random_centred(model->noise);
     }
     return values;
 }

@@ -39,8 +39,9 @@ struct spec {
 struct model {
     struct rf_gguf *gguf;
     struct rf_hparams hparams;
-    void *memory; /* of the file */
-    bool rounded; /* the plain pass rounds what quantized weights multiply to 8 bits, as the CPU does */
+    void *memory;    /* of the file */
+    uint64_t *noise; /* state of random numbers: the plain pass adds as much to what quantized weights multiply as
+                      * rounding to 8 bits may; NULL: none */
 };
 /* The file in memory; the caller frees it. */
 void *spec_file(const struct spec *spec, size_t *bytes);
