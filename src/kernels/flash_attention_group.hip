@@ -144,6 +144,14 @@ RF_DEVICE void flash_fill(uint32_t dim, uint32_t keys, const struct flash_op *op
 struct flash_rows {
     float max[2], sum[2];
 };
+/* Whether the stage has no page. The lane that reads it is the one that releases the stage. */
+RF_DEVICE bool flash_absent(const struct flash_op *op, const struct flash_shared *shared,
+                            const struct rf_ring *ring) {
+    uint32_t absent = 0;
+    if (!op->paged) return false;
+    if (rf_lane() == 0) absent = shared->absent[ring->slot];
+    return rf_wave_get_u32(absent, 0) != 0;
+}
 /* Most turns have nothing to hide. first: the group's first query, of the tile's. */
 RF_DEVICE void flash_hide(uint32_t keys, bool paged, const struct flash_tile *tile, uint32_t first,
                           uint32_t first_key, bool absent, float *scores) {
@@ -321,7 +329,7 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
         rf_group_sent(&products);
         flash_turn_ends(group);
         rf_group_done(&products, keys, scores);
-        bool absent = op->paged && shared->absent[rings->k.slot];
+        bool absent = flash_absent(op, shared, &rings->k);
         rf_ring_release(&rings->k, rings->k.slot);
         rf_ring_next(&rings->k);
         flash_hide(keys, op->paged, &tile, first, turn * keys, absent, scores);
@@ -343,7 +351,7 @@ RF_DEVICE void flash_attend(enum rf_type type, uint32_t dim, uint32_t keys, cons
             flash_turn_ends(group);
             rf_group_done_but_1(&products);
             rf_group_pin(keys, scores);
-            absent = op->paged && shared->absent[rings->k.slot];
+            absent = flash_absent(op, shared, &rings->k);
             rf_ring_release(&rings->k, rings->k.slot);
             rf_ring_next(&rings->k);
             flash_hide(keys, op->paged, &tile, first, (turn - 1) * keys, absent, scores);

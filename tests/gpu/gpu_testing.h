@@ -24,6 +24,8 @@ struct gpu {
 bool gpu_simulated(void);
 /* Skips the test on a real GPU; otherwise sets RFSIM for this process ("" for the default). */
 void gpu_need_simulated(const char *rfsim);
+/* The same for kernels by groups of waves: skips too if the build has none for sm_90a. */
+void gpu_need_groups(const char *rfsim);
 /* Skips the test if a runner holds the GPU and lends this process a part of it: the test needs leases of its own. On
  * the simulated driver a test always has them. */
 void gpu_need_own_leases(void);

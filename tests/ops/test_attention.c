@@ -135,11 +135,7 @@ static void flash_by_groups(const char *rfsim, int drawn) {
         {RF_F16, 1, 2, 2, 140, 200, 256, true, 60, false, DENSE, RF_ATTENTION_GROUP},
         {RF_BF16, 1, 1, 1, 65, 129, 192, false, 0, false, SPREAD, RF_ATTENTION_GROUP},
         {RF_F16, 1, 6, 2, 96, 96, 96, true, 0, false, DENSE, RF_ATTENTION_GROUP}};
-    bool there = false;
-    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
-        there = there || !strcmp(rf_builtin_kernel_at(i)->target, "sm_90a");
-    if (!there) RF_SKIP("this build has no kernels for sm_90a: see the Meson option kernel_targets");
-    gpu_need_simulated(rfsim);
+    gpu_need_groups(rfsim);
     struct gpu gpu = {0};
     struct rf_random random = {rf_test_seed() + 6};
     gpu_make_runtime(&gpu, (const char *const[]){"RF_LOG=debug", "RF_CHECK=guard,poison", NULL});

@@ -341,13 +341,6 @@ RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 1500000, .ta
 
 /* ---- by groups of waves: the simulated driver plays an sm_90, and the build has sm_90a ---- */
 
-static void need_groups(const char *rfsim) {
-    bool there = false;
-    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
-        there = there || !strcmp(rf_builtin_kernel_at(i)->target, "sm_90a");
-    if (!there) RF_SKIP("this build has no kernels for sm_90a: see the Meson option kernel_targets");
-    gpu_need_simulated(rfsim);
-}
 /* Edges in all directions, rows of out that the engine can write and that it cannot, more tiles than blocks,
  * everything that is added; drawn by the test's seed besides. */
 static void group_products(struct gpu *gpu, int drawn) {
@@ -390,15 +383,15 @@ static void all_group_products(int drawn) {
     gpu_close(&gpu);
 }
 RF_TEST(matmul, by_groups_matches_the_reference, .timeout_ms = 1500000) {
-    need_groups("arch=sm_90,units=3");
+    gpu_need_groups("arch=sm_90,units=3");
     all_group_products(6);
 }
 RF_TEST(matmul, by_groups_with_lanes_in_any_order, .timeout_ms = 1500000) {
-    need_groups("arch=sm_90,units=2,shuffle=11");
+    gpu_need_groups("arch=sm_90,units=2,shuffle=11");
     all_group_products(2);
 }
 RF_TEST(matmul, by_groups_at_many_seeds, .timeout_ms = 3000000, .tags = "slow") {
-    need_groups("arch=sm_90,units=5,shuffle=3");
+    gpu_need_groups("arch=sm_90,units=5,shuffle=3");
     all_group_products(80);
 }
 
@@ -409,7 +402,7 @@ RF_TEST(matmul, chooses_groups_where_they_are_worth_it, .timeout_ms = 1500000) {
         bool groups;
     } cases[] = {{65, 64 * 256, 8, true},      {65, 63 * 256, 8, false},      {64, 64 * 256, 8, false},
                  {32 * 128, 2 * 256, 8, true}, {31 * 128, 2 * 256, 8, false}, {65, 64 * 256 - 255, 8, true}};
-    need_groups("arch=sm_90,units=132");
+    gpu_need_groups("arch=sm_90,units=132");
     for (size_t i = 0; i < RF_COUNT(cases); i++) {
         struct gpu gpu = {0};
         gpu_make_runtime(&gpu, traced);
@@ -477,11 +470,11 @@ static void broken_map(uint32_t box_rows, const char *why) {
     rf_runtime_destroy(&gpu.runtime);
 }
 RF_TEST(matmul, by_groups_waits_are_bounded, .timeout_ms = 300000) {
-    need_groups("arch=sm_90");
+    gpu_need_groups("arch=sm_90");
     broken_map(64, "the kernel ended itself: a wait inside the block did not end");
 }
 RF_TEST(matmul, by_groups_without_a_map) {
-    need_groups("arch=sm_90");
+    gpu_need_groups("arch=sm_90");
     broken_map(0, "the kernel ended itself: a bulk copy without a map of its rank");
 }
 

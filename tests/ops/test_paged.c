@@ -212,6 +212,69 @@ static void decode_is_prefill(struct gpu *gpu) {
 }
 ATTENTION_TEST(paged, decode_equals_prefill, decode_is_prefill)
 
+/* What lies in a page behind the last key does not matter, even if it is no number; nor does a page that does not
+ * exist. Values are 1, so every query that sees a key gives 1. */
+static void behind_the_end(struct gpu *gpu, enum rf_attention_path path) {
+    enum { HEADS = 2, ROWS = 70, DIM = 64, PAGE = 128, PAGES = 3, LENGTH = 150 };
+    static uint16_t cache[PAGES][PAGE][DIM], from[HEADS * ROWS * DIM], to[HEADS * ROWS * DIM];
+    static const uint32_t table[] = {2, 0, 7}, lengths[] = {LENGTH};
+    RF_TRACE("path %d", (int)path);
+    for (int i = 0; i < HEADS * ROWS * DIM; i++) from[i] = (uint16_t)(0x3000 + i % 512);
+    for (int key = 0; key < 2 * PAGE; key++)
+        for (int d = 0; d < DIM; d++) cache[table[key / PAGE]][key % PAGE][d] = key < LENGTH ? 0x3c00 : 0x7e00;
+    struct rf_buffer *k = gpu_buffer(gpu, sizeof cache), *q = gpu_buffer(gpu, sizeof from),
+                     *out = gpu_buffer(gpu, sizeof to);
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, k, 0, cache, sizeof cache));
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, q, 0, from, sizeof from));
+    struct rf_operand pages = words(gpu, table, 3), length = words(gpu, lengths, 1);
+    struct rf_head_strides queries = {HEADS * ROWS * DIM, ROWS * DIM, DIM}, keys = {PAGE * DIM, PAGE * DIM, DIM};
+    struct rf_paged_attention_launch launch = {.args = {.out = queries,
+                                                        .q = queries,
+                                                        .k = keys,
+                                                        .v = keys,
+                                                        .batch = 1,
+                                                        .heads_q = HEADS,
+                                                        .heads_kv = 1,
+                                                        .q_rows = ROWS,
+                                                        .dim = DIM,
+                                                        .page_rows = PAGE,
+                                                        .page_count = PAGES,
+                                                        .table_width = 3,
+                                                        .max_length = 3 * PAGE,
+                                                        .scale = 0.125f,
+                                                        .fresh = RF_ALL_FRESH},
+                                               .dtype = RF_F16,
+                                               .cache_dtype = RF_F16,
+                                               .path = path,
+                                               .out = {out, 0},
+                                               .q = {q, 0},
+                                               .k = {k, 0},
+                                               .v = {k, 0},
+                                               .table = pages,
+                                               .lengths = length};
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, to, out, 0, sizeof to));
+    for (int i = 0; i < HEADS * ROWS * DIM; i++)
+        if (to[i] != 0x3c00) RF_FAIL("element %d is 0x%04x", i, to[i]);
+    struct rf_buffer *all[] = {k, q, out, pages.buffer, length.buffer};
+    for (size_t i = 0; i < RF_COUNT(all); i++) RF_ASSERT_OK(rf_buffer_destroy(&all[i]));
+}
+RF_TEST(paged, what_lies_behind_the_end_does_not_matter, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    behind_the_end(&gpu, RF_ATTENTION_PLAIN);
+    behind_the_end(&gpu, RF_ATTENTION_MATRIX);
+    gpu_close(&gpu);
+}
+RF_TEST(paged, nor_by_groups) {
+    struct gpu gpu = {0};
+    gpu_need_groups("arch=sm_90");
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_CHECK=guard,poison", NULL});
+    gpu_open(&gpu, NULL);
+    behind_the_end(&gpu, RF_ATTENTION_GROUP);
+    gpu_close(&gpu);
+}
+
 RF_TEST(paged, bad_input_is_refused, .gpu = true) {
     struct gpu gpu = {0};
     gpu_open(&gpu, NULL);
