@@ -120,7 +120,7 @@ static bool words_fit(struct rf_operand operand, struct rf_head_strides strides)
     uint64_t address = rf_buffer_address(operand.buffer) + operand.offset_bytes;
     return address % 4 == 0 && strides.batch % 64 == 0 && strides.head % 64 == 0 && strides.row % 64 == 0;
 }
-static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_attention_launch *l,
+static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_attention_launch *l, uint32_t chunk,
                                struct decode_choice *choice) {
     const struct rf_paged_attention_args *a = &l->args;
     RF_PARAMS(struct rf_device_info, info);
@@ -133,8 +133,11 @@ static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_att
                   a->dim <= RF_DECODE_DIM_MAX &&
                   (!packed || (a->dim == dim && words_fit(l->k, a->k) && words_fit(l->v, a->v)));
     if (matrix) {
+        /* A block with a single tile of keys has no use for a second stage. It leaves the room to the kernel before
+         * it, beside which it can then start. */
+        uint32_t stages = RF_MIN((uint32_t)RF_DECODE_STAGES_OF(nvidia), RF_MAX(chunk / RF_DECODE_KEYS, 1u));
         *choice = (struct decode_choice){"", RF_DECODE_HEADS, RF_DECODE_WAVES * (uint32_t)info.wave_size,
-                                         RF_DECODE_BYTES(dim, packed, RF_DECODE_STAGES_OF(nvidia))};
+                                         RF_DECODE_BYTES(dim, packed, stages)};
         snprintf(choice->kernel, sizeof choice->kernel, "paged_attention_decode_matrix_%s_d%u", type, dim);
     } else {
         *choice = (struct decode_choice){"", group == 1 ? 1 : group <= 4 ? 4 : 8, RF_DECODE_PLAIN_THREADS, 0};
@@ -149,7 +152,7 @@ static rf_status decode(struct rf_queue *queue, const struct rf_paged_attention_
     struct split split = choose_split(a);
     struct decode_choice choice;
     uint32_t blocks = 0;
-    RF_TRY(choose_decode(queue, l, &choice));
+    RF_TRY(choose_decode(queue, l, split.chunk, &choice));
     uint64_t tiles = rf_ceil_div(a->heads_q / a->heads_kv, choice.heads);
     const uint64_t factors[4] = {tiles, split.splits, a->heads_kv, a->batch};
     RF_TRY(rf_count_blocks(op, factors, choice.threads, &blocks));
