@@ -363,7 +363,9 @@ def environment(folder, work):
 
 
 def short_folder():
-    return tempfile.mkdtemp(prefix="m", dir="/tmp")
+    folder = tempfile.mkdtemp(prefix="m", dir="/tmp")
+    os.chmod(folder, 0o755)  # some tests become another user
+    return folder
 
 
 def run_cover(work, jobs):
