@@ -25,6 +25,7 @@ struct damaged {
     struct rf_runtime *runtime;
     struct gpu gpu;
     float whole[ROW_MAX]; /* the logits of the undamaged file */
+    double noise;         /* of the undamaged file: see noise_of */
     uint32_t vocabulary;
     unsigned refused, same, other;
     /* Counts among `other`: the logits are not finite, a weight is huge, or rounding moves the result far. */
@@ -60,6 +61,25 @@ static rf_status try_model(struct damaged *damaged, float *row, uint32_t *vocabu
     return status;
 }
 
+/* How far rounding to 8 bits moves the plain pass, on average. How it falls out is chance: the CPU's may be several
+ * times this. For the undamaged model this is a tenth of the bound; a weight that became large magnifies it, some so
+ * much that nothing can be compared. last: the logits without rounding. */
+static double noise_of(struct model *model, const double *last, uint32_t vocabulary) {
+    enum { PASSES = 8 };
+    double moved[TOKENS * ROW_MAX], sum = 0;
+    float row[ROW_MAX];
+    uint64_t state = 1;
+    model->noise = &state;
+    for (int pass = 0; pass < PASSES; pass++) {
+        model_truth(model, tokens, TOKENS, moved, NULL);
+        for (uint32_t i = 0; i < vocabulary; i++) row[i] = (float)moved[(TOKENS - 1) * (size_t)vocabulary + i];
+        double error = error_of(row, last, vocabulary);
+        if (isfinite(error)) sum += error / PASSES;
+    }
+    model->noise = NULL;
+    return sum;
+}
+
 static void begin(struct damaged *damaged, const struct subject *subject) {
     static struct script script;
     static const char *const options[] = {"RF_HOST_BUDGET=128MiB", NULL};
@@ -83,6 +103,12 @@ static void begin(struct damaged *damaged, const struct subject *subject) {
     rf_gguf_close(&gguf);
     RF_ASSERT_OK(try_model(damaged, damaged->whole, &damaged->vocabulary));
     RF_ASSERT(damaged->vocabulary <= ROW_MAX);
+    struct model model;
+    double truth[TOKENS * ROW_MAX];
+    model_open(&model, damaged->path);
+    model_truth(&model, tokens, TOKENS, truth, NULL);
+    damaged->noise = noise_of(&model, truth + (size_t)(TOKENS - 1) * damaged->vocabulary, damaged->vocabulary);
+    model_close(&model);
     damaged->peak_kib = peak_kib();
 }
 
@@ -96,24 +122,6 @@ static void end(struct damaged *damaged) {
     RF_EXPECT(peak_kib() - damaged->peak_kib < 512 * 1024);
     rf_runtime_destroy(&damaged->gpu.runtime);
     free(damaged->bytes);
-}
-
-/* How far rounding to 8 bits moves the plain pass, on average. How it falls out is chance: the CPU's may be several
- * times this. For the undamaged model this is a tenth of the bound; a weight that became large magnifies it, some so
- * much that nothing can be compared. */
-static double noise_of(struct model *model, const double *last, uint32_t vocabulary) {
-    enum { PASSES = 8 };
-    double moved[TOKENS * ROW_MAX], sum = 0;
-    float row[ROW_MAX];
-    uint64_t state = 1;
-    model->noise = &state;
-    for (int pass = 0; pass < PASSES; pass++) {
-        model_truth(model, tokens, TOKENS, moved, NULL);
-        for (uint32_t i = 0; i < vocabulary; i++) row[i] = (float)moved[(TOKENS - 1) * (size_t)vocabulary + i];
-        double error = error_of(row, last, vocabulary);
-        if (isfinite(error)) sum += error / PASSES;
-    }
-    return sum;
 }
 
 /* Whether a weight became so large that a sum of squares overflows in f32, though not in the plain pass's double. */
@@ -158,7 +166,7 @@ static void look(struct damaged *damaged) {
     else if (huge)
         damaged->huge++;
     else if ((noise = noise_of(&model, last, vocabulary)) <= BOUND / 2)
-        RF_EXPECT_DOUBLE(error, 0, fmax(BOUND, 16 * noise));
+        RF_EXPECT_DOUBLE(error, 0, fmax(BOUND, 16 * (noise - damaged->noise)));
     else
         damaged->wild++;
     RF_EXPECT(!finite || huge || isfinite(error));
