@@ -152,8 +152,6 @@ static enum life look(pid_t child, int *wait_status) {
     }
 }
 
-/* Waits for the end of a child, and for its death after it was told to end, or killed. While it or 'other' (0:
- * nobody) only lacks a core to go on, the time does not count. */
 static enum life await_end(pid_t child, int64_t within_ms, int *wait_status) {
     int64_t deadline = now_ms() + within_ms;
     enum life life;
@@ -161,6 +159,9 @@ static enum life await_end(pid_t child, int64_t within_ms, int *wait_status) {
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     return life;
 }
+
+/* The same for a child that was told to end, or killed: while it or 'other' (0: nobody) only lacks a core to go on,
+ * the time does not count. */
 static enum life await_death(pid_t child, pid_t other, int64_t within_ms, int *wait_status) {
     struct rf_patience patience = rf_patience_of(within_ms);
     enum life life;
