@@ -74,7 +74,7 @@ static double noise_of(struct model *model, const double *last, uint32_t vocabul
         model_truth(model, tokens, TOKENS, moved, NULL);
         for (uint32_t i = 0; i < vocabulary; i++) row[i] = (float)moved[(TOKENS - 1) * (size_t)vocabulary + i];
         double error = error_of(row, last, vocabulary);
-        if (isfinite(error)) sum += error / PASSES;
+        if (isfinite(error)) sum += error / (double)PASSES;
     }
     model->noise = NULL;
     return sum;
