@@ -8,8 +8,10 @@
   tools/check_instructions.py build/rocmforge
   tools/check_instructions.py --self-test
 
-Matrix units: wmma on gfx11 and gfx12, mfma on gfx9, mma in PTX. Kernels are found by their names (*_matrix_*,
-matmul_tile_*, matmul_wide_*). Targets without matrix units lack them (rf-matrix in the
+Matrix units: wmma on gfx11 and gfx12, mfma on gfx9, mma in PTX, wgmma for sm_90a. Kernels are found by their names
+(*_matrix_*, *_group_*, matmul_tile_*, matmul_wide_*). For sm_90a also: every kernel uses wgmma, or it would not need
+that target; products in a row are one chain on the same registers; maps are read where the arguments are; nothing is kept in
+local memory; a wait for a barrier can end in a trap. Targets without matrix units lack them (rf-matrix in the
 sources). Targets whose code is that of another, byte for byte (SIBLINGS in kernel_metadata.py), are left out.
 
 Barriers: s_barrier (s_barrier_signal on gfx12) makes the waves of a block meet, and nothing else. An LDS operation that
@@ -30,7 +32,7 @@ check says so. A wait for a count above 0 never counts as a wait, which is stric
 by a forward data-flow analysis over the basic blocks: what may be under way at the start of a block is the union over
 its predecessors. A jump to a computed address cannot be followed and is reported.
 
---self-test checks the barrier rule with listings that hold one known mistake each, or none.
+--self-test checks the barrier rule and those for sm_90a with listings that hold one known mistake each, or none.
 AMD code is disassembled by llvm-objdump, of package llvm-19.
 """
 import fnmatch
@@ -46,8 +48,9 @@ sys.dont_write_bytecode = True  # nothing but sources in the source tree
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import kernel_metadata as meta  # noqa: E402
 
-NAMED = ('*_matrix_*', 'matmul_tile_*', 'matmul_wide_*')
-INSTRUCTIONS = ((r'gfx1[12]', r'\bv_s?wmma_'), (r'gfx9[04]', r'\bv_mfma_'), (r'sm_[89]', r'\bw?g?mma\.'))
+NAMED = ('*_matrix_*', '*_group_*', 'matmul_tile_*', 'matmul_wide_*')
+INSTRUCTIONS = ((r'gfx1[12]', r'\bv_s?wmma_'), (r'gfx9[04]', r'\bv_mfma_'), (r'sm_90a', r'\bwgmma\.mma_async\.'),
+                (r'sm_[89]', r'\bmma\.'))
 
 FLAT = r'\bflat_(load|store)'
 
@@ -85,6 +88,12 @@ def main():
                     continue
                 kernels = kernels_of(os.path.join(place, file), objdump)
                 used |= {kernel for kernel, code in kernels.items() if pattern and re.search(pattern, code)}
+                if target == 'sm_90a':
+                    for kernel, code in kernels.items():
+                        problems = check_hopper(kernel, code)
+                        wrong += len(problems)
+                        for problem in problems:
+                            print('%s: %s: %s' % (target, kernel, problem))
                 if not amd:
                     continue
                 if re.match('gfx9', target) and '.amdhsa_tg_split 1' in output(
@@ -130,6 +139,30 @@ def kernels_of(path, objdump):
         start = r'(?m)^[0-9a-f]+ <(\w+)>:'
     parts = re.split(start, text)
     return dict(zip(parts[1::2], parts[2::2]))
+
+
+# ---- Hopper's own instructions ----
+
+def check_hopper(kernel, code):
+    """What is wrong with the PTX of a kernel for sm_90a."""
+    problems = []
+    if not re.search(r'\bwgmma\.mma_async\.', code):
+        problems.append('it has no wgmma: build it for sm_90')
+    if '.local' in code:
+        problems.append('it keeps something in local memory')
+    for block in re.split(r'(?m)^\$\w+:', code):
+        for batch in re.split(r'wgmma\.commit_group', block):
+            chains = re.findall(r'wgmma\.mma_async\.\S+ \{([^}]*)\}', batch)
+            if len(set(chains)) > 1:
+                problems.append('products in a row have different sums: registers are moved between them')
+    if re.search(r'wgmma\.mma_async', code.partition('wgmma.fence')[0]):
+        problems.append('products without a fence before them')
+    if 'cp.async.bulk.tensor' in code and 'cvta.param' not in code:
+        problems.append('a tensor map is not read where the arguments are')
+    waits, traps = len(re.findall(r'mbarrier\.try_wait', code)), len(re.findall(r'\btrap;', code))
+    if waits and not traps:
+        problems.append('a wait that nothing ends')
+    return problems
 
 
 # ---- barriers ----
@@ -259,8 +292,28 @@ PLANTED = (
 )
 
 
+MULTIPLY = 'wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%s}, %%rd1, %%rd2, 1, 1, 1, 0, 0;\n'
+HOPPER = 'cvta.param.u64 %rd3, p;\ncp.async.bulk.tensor.2d [%rd3];\nwgmma.fence.sync.aligned;\n' + MULTIPLY % '%f1, %f2'
+# name, PTX, what is found
+PLANTED_HOPPER = (
+    ('a good one', HOPPER + MULTIPLY % '%f1, %f2' + 'mbarrier.try_wait p;\n$L__BB0_1:\n\ttrap;\n', None),
+    ('no product', 'mma.sync.aligned;\n', 'it has no wgmma'),
+    ('local memory', HOPPER + '.local .align 16 .b8 __local_depot0[128];\n', 'local memory'),
+    ('sums that move', HOPPER + 'mov.f32 %f3, %f1;\n' + MULTIPLY % '%f3, %f2', 'different sums'),
+    ('no fence', MULTIPLY % '%f1, %f2', 'without a fence'),
+    ('two batches', HOPPER + 'wgmma.commit_group;\n' + MULTIPLY % '%f3, %f4', None),
+    ('a copied map', HOPPER.replace('cvta.param.u64', 'cvta.to.global.u64'), 'where the arguments are'),
+    ('an endless wait', HOPPER + 'mbarrier.try_wait p;\n', 'a wait that nothing ends'),
+)
+
+
 def self_test():
     wrong = 0
+    for name, code, expected in PLANTED_HOPPER:
+        problems = check_hopper(name, code)
+        if bool(problems) != bool(expected) or (expected and expected not in problems[0]):
+            wrong += 1
+            print('self-test: sm_90a, %s: expected %r, found %r' % (name, expected, problems), file=sys.stderr)
     for name, target, listing, expected in PLANTED:
         lines, labels = [], {}
         for index, line in enumerate(listing.split('; ')):
@@ -277,7 +330,8 @@ def self_test():
         if bool(problems) != bool(expected) or (expected and expected not in problems[0]):
             wrong += 1
             print('self-test: %s, %s: expected %r, found %r' % (target, name, expected, problems), file=sys.stderr)
-    print('instructions: self-test, %d of %d cases right' % (len(PLANTED) - wrong, len(PLANTED)))
+    count = len(PLANTED) + len(PLANTED_HOPPER)
+    print('instructions: self-test, %d of %d cases right' % (count - wrong, count))
     return 1 if wrong else 0
 
 

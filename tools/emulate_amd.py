@@ -142,7 +142,8 @@ def misaligned(array, offset):
 
 
 # ---- cases: kernel name to a list of (label, grid, block, arguments, output, wanted values, exact[, more]) ----
-# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads}.
+# more: {'shared': dynamic bytes, 'tolerance': another one, 'waves': of a block that is given as 0 threads, 'zeros': an
+# argument that the kernel must leave as zeros}.
 
 def numbers(random, count):
     return (random.standard_normal(count) * 3).astype(np.float32)
@@ -233,14 +234,20 @@ def norm_args(rows, columns, eps):
     return struct_of('<QQfI', rows, columns, eps, 0)
 
 
-def cases_rms_norm(name, kind, random):
+def kinds_of(kinds):
+    """The types of in and out: 'f16' is both, 'f32_f16' one and the other."""
+    return kinds.split('_') if '_' in kinds else (kinds, kinds)
+
+
+def cases_rms_norm(name, kinds, random):
     eps = np.float32(1e-5)
+    kind, target = kinds_of(kinds)
     for rows, columns, block in ROWS:
         x = misaligned(to_type(kind, numbers(random, rows * columns)), 0)
         weight = misaligned(numbers(random, columns), 0)
         wide = to_f64(kind, x).reshape(rows, columns)
         want = wide / np.sqrt((wide * wide).mean(axis=1, keepdims=True) + np.float64(eps)) * weight
-        out = Output(kind, rows * columns)
+        out = Output(target, rows * columns)
         yield ('%dx%d block %d' % (rows, columns, block), (2, 1, 1), (block, 1, 1),
                [out.data, x, weight, norm_args(rows, columns, eps)], out, want, False)
 
@@ -272,9 +279,9 @@ def byte_output(before, offset=0):
     return out
 
 
-def cases_activation(name, kind, random):
-    function, kind = kind.rsplit('_gate_', 1) if '_gate_' in kind else (name.split('_gate_')[0], kind)
+def cases_activation(name, kinds, random):
     function = name.split('_gate_')[0]
+    kind, target = kinds_of(kinds)
     for rows, columns, gate_row, offset in ((2, 256, 512, 0), (3, 37, 41, 1)):
         gate = misaligned(to_type(kind, numbers(random, rows * gate_row)), offset)
         up = misaligned(to_type(kind, numbers(random, rows * columns)), offset)
@@ -283,7 +290,7 @@ def cases_activation(name, kind, random):
         act = {'silu': lambda: x / (1 + np.exp(-x)),
                'gelu': lambda: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
                'gelu_erf': lambda: 0.5 * x * (1 + erf(x / np.sqrt(2)))}[function]()
-        out = Output(kind, rows * columns, offset)
+        out = Output(target, rows * columns, offset)
         args = [out.data, gate, up, struct_of('<5QII', rows, columns, columns, gate_row, columns, 0, 0)]
         yield '%dx%d' % (rows, columns), (1, 2, 1), (64, 1, 1), args, out, act * to_f64(kind, up).reshape(rows, columns), False
 
@@ -397,11 +404,11 @@ def rope_args(tokens, heads, dim, rotated, halves):
     return struct_of('<5Q4IfI', tokens, heads * dim, dim, heads * dim, dim, heads, dim, rotated, halves, 1, 0)
 
 
-def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0)):
+def kv_append_args(tokens, heads, dim, page_rows, pages, table, rotation=(0, 0), queries=(0, 0, 0, 0), cache=0):
     """struct rf_kv_append_args; rotation: rotated and halves; queries: q_token, q_out_token, q_heads, q_half."""
     return struct_of('<10Q6If3I', tokens, heads * dim, heads * dim, heads * page_rows * dim, page_rows * dim, dim,
                      table.shape[1], table.shape[0], *queries[:2], heads, dim, page_rows, pages, *rotation, 1,
-                     *queries[2:], 0)
+                     *queries[2:], cache)
 
 
 def cases_rope(name, kind, random):
@@ -494,7 +501,7 @@ def sampling_weight(y):
 
 class Sampling:
     """The stages of kernels/sample.hip in Python's integers; one row, chunks of 1024."""
-    LAYOUT = [('state', '<u8', (6, 4)), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
+    LAYOUT = [('state', '<u8', (6, 4)), ('settings', 'V40'), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
               ('histogram', [('weight', '<u8', 1024), ('count', '<u4', 1024)], 5)]
 
     def __init__(self, random, count, top_k, top_p):
@@ -513,9 +520,15 @@ class Sampling:
     def workspace(self):
         return np.concatenate([bytes_of(self.space), bytes_of(self.values)])
 
-    def keys(self):
+    def settings(self, window, top_k, top_p):
+        """struct rf_sample_settings of kernels/sampling_args.h."""
+        return struct_of('<Q4I3fI', self.least, window, top_k, top_p, self.draw, self.scale, 2, 0.5, 0)
+
+    def keys(self, window=None):
+        window = self.window if window is None else self.window[:window]
+        self.space['settings'][0] = self.settings(window.size, self.top_k, self.top_p)
         x = self.logits.copy()
-        for token in set(self.window.tolist()):
+        for token in set(window.tolist()):
             if 0 <= token < self.count:
                 x[token] = x[token] * np.float32(0.5) if x[token] > 0 else x[token] * np.float32(2)
         self.values = sampling_key(x)
@@ -614,8 +627,46 @@ class Sampling:
 
 def sample_args(s, row_bytes, stage):
     """struct rf_sample_args of kernels/sampling_args.h; one row."""
-    return struct_of('<5Q6I3f3I', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
-                     s.draw, 0, s.scale, 2, 0.5, 1024, s.chunks, stage)
+    return struct_of('<5Q6I3f4I4x', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
+                     s.draw, 0, s.scale, 2, 0.5, 0, 1024, s.chunks, stage)
+
+
+def cases_sample_keys_by_row(name, kind, random):
+    for count, window in ((1500, 2), (37, 9)):  # the second is longer than the window that there is
+        s = Sampling(random, count, 5, 0)
+        out, row_bytes = byte_output(s.workspace()), s.workspace().size
+        settings = np.frombuffer(s.settings(window, 5, 77).tobytes(), np.uint8).copy()  # top_p is off in the arguments
+        s.keys(min(window, s.window.size))
+        args = [out.data, s.logits, s.window, settings, sample_args(s, row_bytes, 0)]
+        yield '%d, window %d' % (count, window), (s.chunks, 1, 1), (256, 1, 1), args, out, s.workspace(), True
+
+
+def cases_advance(name, kind, random):
+    for rows, slots, columns, counts, given in ((3, 8, 16, (16, 5, 0), True), (70, 3, 7, (9, 1), True), (2, 1, 4, (3,), False)):
+        numbers32 = lambda n: random.integers(-2**31, 2**31, n).astype(np.int32)
+        drawn, tokens, positions, lengths = (numbers32(rows) for _ in range(4))
+        seeds, ring = random.integers(0, 2**63, 2 * rows).astype(np.uint64), numbers32(2 * rows * slots)
+        window = numbers32(rows * columns)
+        settings = np.zeros((rows, 10), np.uint32)
+        settings[:, 2] = [counts[r % len(counts)] for r in range(rows)]
+        before = [bytes_of(a).copy() for a in (ring, window, seeds, tokens, positions, lengths)]
+        sizes = [b.size for b in before]
+        starts = np.concatenate([[0], np.cumsum(sizes)])  # one output of all that is written, side by side
+        out = byte_output(np.concatenate(before))
+        place = lambda i: out.data[starts[i]:starts[i + 1]]
+        for r in range(rows):
+            n, count = int(lengths[r]) & 0xffffffff, min(int(settings[r, 2]), columns)
+            ring[2 * (r * slots + n % slots):][:2] = lengths[r], drawn[r]
+            if given and count:
+                window[r * columns + n % count] = drawn[r]
+            seeds[2 * r + 1] += np.uint64(given)
+        with np.errstate(over='ignore'):
+            positions, lengths = positions + np.int32(1), lengths + np.int32(1)
+        want = np.concatenate([bytes_of(a) for a in (ring, window, seeds, drawn, positions, lengths)])
+        null = np.uint64(0)
+        args = [place(3), place(4), place(5), place(2) if given else null, place(1) if given else null, place(0), drawn,
+                settings if given else null, struct_of('<2Q2I', rows, columns, columns, slots)]
+        yield '%d rows, %d slots' % (rows, slots), (2, 1, 1), (32, 1, 1), args, out, want, True
 
 
 def cases_sample(name, kind, random):
@@ -664,7 +715,7 @@ FAMILIES = (('silu_gate_', cases_activation), ('gelu_gate_', cases_activation), 
             ('add_rms_norm_', cases_add_norm), ('softmax_mask_f32_', cases_softmax_mask), ('permute_', cases_permute),
             ('transpose_', cases_transpose), ('concat_', cases_concat), ('rope_kv_append_', cases_kv_append),
             ('kv_append_', cases_kv_append), ('rope_', cases_rope), ('argmax_', cases_argmax),
-            ('sample_', cases_sample)) + FAMILIES
+            ('sample_keys_by_row', cases_sample_keys_by_row), ('sample_', cases_sample), ('advance', cases_advance)) + FAMILIES
 
 
 def cases_of(kernel, random):
@@ -700,6 +751,8 @@ def run_case(code_object, entry, target, case, mode, seed):
     except emulate_modes.Wrong as error:
         return str(error), 0.0, 0.0, None
     bits = out.data.tobytes()
+    if np.any(more.get('zeros', 0)):
+        return 'counters are %s after it' % more['zeros'], 0.0, 0.0, bits
     return (*out.errors(want, more.get('tolerance', TOLERANCE[out.kind]), exact), bits)
 
 

@@ -240,61 +240,34 @@ def families(tools):
         odd = most if matrix and kind == 'q8_0' else most - 8 if matrix else 96 if kind == 'q8_0' else 72
         own = 'f16' if kind == 'q8_0' else kind
         # The kernels on matrix units copy a tile of 64 keys otherwise where it lies in one page.
-        for dim, page_rows, width, holes, splits, group, q_kind, given in (
-                (most or 64, 16, 2, False, 1, together, own, None), (odd, 16, 9, True, 2, max(1, together - 1), 'f32', None),
-                (most or 64, 16, 4, False, 1, together, own, TILE_LESS_1),
-                (most or 64, 64, 1, False, 1, together, own, TILE_LESS_1), (most or 64, 64, 2, False, 1, 1, own, None)):
-            batch, heads_kv = 2, 1
+        # Splits: one has no keys, or there is one; then results are joined in one part, in several, or not at all.
+        large, chunk = (most, 64) if matrix else (160 if kind == 'q8_0' else 136, 16)
+        for dim, page_rows, width, holes, chunk, group, q_kind, given in (
+                (most or 64, 16, 2, False, 64, together, own, None),
+                (odd, 16, 9, True, 128 if matrix else 80, max(1, together - 1), 'f32', None),
+                (most or 64, 16, 4, False, 64, together, own, TILE_LESS_1),
+                (most or 64, 64, 1, False, 64, together, own, TILE_LESS_1), (most or 64, 64, 2, False, 128, 1, own, None),
+                (large, 64, 3, False, chunk, 1, own, (63, 2 * 64 + 16))):
+            batch, heads_kv, splits = 2, 1, -(-page_rows * width // chunk)
             heads_q = heads_kv * group
             k, v, table, lengths, keys, values, absent, args_of = paged_setup(random, kind, batch, heads_kv, page_rows,
                                                                               width, dim, holes, given)
             q, wide_q = tensor(random, q_kind, batch, heads_q, 1, dim)
-            scale, chunk = f32(1 / np.sqrt(dim)), page_rows * width if splits == 1 else 128 if matrix else 64 + 16
-            count = batch * heads_q * splits
-            sums, extents = np.zeros((batch, heads_q, splits, dim)), np.zeros((batch, heads_q, splits, 2))
-            whole = []
-            for b in range(batch):
-                n = int(lengths[b])
-                whole.append(attention(wide_q[b], keys[b], values[b], [n], np.float64(scale), absent[None, :n]))
-                scores = np.einsum('hid,gjd->hj', wide_q[b], keys[b]) * np.float64(scale) * LOG2_E + absent[None, :n]
-                for s in range(splits):
-                    part = scores[:, s * chunk:min(n, (s + 1) * chunk)]
-                    top = part.max(axis=1)
-                    weight = np.exp2(part - top[:, None])
-                    extents[b, :, s, 0], extents[b, :, s, 1] = top, weight.sum(axis=1)
-                    sums[b, :, s] = weight @ values[b][0, s * chunk:min(n, (s + 1) * chunk)]
-            if splits == 1:
-                out = output(q_kind, batch * heads_q * dim)
-                want, first, partial = np.stack(whole), out.data, np.uint64(0)
-            else:
-                out = Output('f32', count * (dim + 2))
-                want, first, partial = np.concatenate([sums.reshape(-1), extents.reshape(-1)]), np.uint64(0), out.data
-            args = [first, partial, q, k, v, table, lengths] + args_of(heads_q, 1, scale, q_kind, chunk, splits)
-            tiles = -(-group // together)
+            scale = f32(1 / np.sqrt(dim))
+            want = [attention(wide_q[b], keys[b], values[b], [lengths[b]], np.float64(scale), absent[None, :lengths[b]])
+                    for b in range(batch)]
+            out, tiles = output(q_kind, batch * heads_q * dim), -(-group // together)
+            partial, counters = np.uint64(0), np.uint64(0)
+            if splits > 1:
+                partial = misaligned(np.full(batch * heads_q * splits * (dim + 2), np.nan, f32), 0)
+                counters = misaligned(np.zeros(batch * heads_kv * tiles, u32), 0)
+            args = [out.data, partial, counters, q, k, v, table, lengths] + args_of(heads_q, 1, scale, q_kind, chunk, splits)
             yield ('%d heads d%d pages %dx%d%s splits %d keys %d, %d' % (heads_q, dim, width, page_rows, ' holes' * holes,
                                                                          splits, *lengths),
-                   (tiles * splits * heads_kv * batch, 1, 1), block, args, out, want, False,
-                   dict(more, tolerance=(1e-4 if kind in ('f32', 'f16') else 1e-3) if splits > 1 else TOLERANCE[q_kind]))
-
-    def combine(name, kind, random):
-        for heads, dim, splits in ((2, 64, 4), (3, 136, 35)):
-            sums = random.standard_normal((heads, splits, dim)).astype(f32)
-            extents = np.stack([random.standard_normal((heads, splits)), 1 + random.random((heads, splits))], axis=-1).astype(f32)
-            extents[0, 1] = -np.inf, 0.0  # a split without keys
-            sums[0, 1] = 0
-            partial = misaligned(np.concatenate([sums.reshape(-1), extents.reshape(-1)]), 0)
-            weight = np.exp2(extents[..., 0].astype(np.float64) - extents[..., 0].max(axis=1, keepdims=True))
-            want = np.einsum('hs,hsd->hd', weight, sums.astype(np.float64))
-            want /= (weight * extents[..., 1]).sum(axis=1, keepdims=True)
-            out = Output(kind, heads * dim)
-            strides = dense(heads, 1, dim)
-            args = [out.data, partial, struct_of(strides, strides, strides, strides, 1, heads, heads, 1, dim, 1, 1, 0, 0, f32(1),
-                                                 u32(0)),
-                    struct_of(u32(0), number[kind], u32(0), u32(splits))]
-            yield ('%d heads d%d splits %d' % (heads, dim, splits), (heads, 1, 1), (256, 1, 1), args, out, want, False,
-                   {'tolerance': max(1e-5, tools.TOLERANCE[kind])})
+                   (tiles * splits * heads_kv * batch, 1, 1), block, args, out, np.stack(want), False,
+                   dict(more, tolerance=max(TOLERANCE[q_kind], 1e-4 if kind in ('f32', 'f16') else 1e-3), zeros=counters))
 
     return (('flash_attention_matrix_', flash_matrix), ('flash_attention_', flash), ('qkt_matmul_', qkt),
             ('weighted_matmul_', weighted), ('causal_mask_', causal_mask), ('kv_replicate_', replicate),
             ('paged_attention_prefill_', prefill), ('paged_attention_matrix_', paged_matrix),
-            ('paged_attention_decode_', decode), ('paged_attention_combine_', combine))
+            ('paged_attention_decode_', decode))

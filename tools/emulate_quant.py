@@ -203,9 +203,66 @@ def families(main):
                  main.struct_of('<4QfI', k, n, 0, 0, 0.0, (2 if gated else 0) + (x_kind == 'q8'))], out, want, False, \
                 more
 
+    def packed_q8_0(values):
+        """Blocks of a Q8_0 cache; and whether a quotient is so near a half that it may round to its neighbour."""
+        blocks = values.astype(np.float32).reshape(-1, 32)
+        d = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
+        x = blocks * (np.float32(1) / d)
+        q = (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.int8)
+        near = (np.abs(np.abs(x) % 1 - 0.5) < 1e-3).any()
+        return np.concatenate([d.astype(np.float16).view(np.uint8), q.view(np.uint8)], axis=1).reshape(-1), near
+
+    def cases_qkv(kind, random):
+        """One output of each case is compared: queries, or a cache. The token is at row 1 of page 0."""
+        for which, q_heads, heads, dim, rotated, halves, cache, q_kind in (
+                ('q', 2, 1, 32, 32, 1, 'f16', 'f16'), ('k', 1, 2, 32, 16, 0, 'f16', 'f32'),
+                ('v', 1, 1, 64, 32, 1, 'f32', 'f16'), ('q', 3, 1, 32, 24, 0, 'q8_0', 'f32'),
+                ('k', 1, 1, 96, 64, 1, 'q8_0', 'f32'), ('v', 1, 2, 32, 32, 0, 'q8_0', 'f32')):
+            k = 512 if kind in FLOATS else 2048 if kind == 'q6_k' else 256  # rows of whole 16 bytes
+            positions, page_rows, pages = [5], 4, 3
+            table, steps, near = np.array([[2, 0], [1, 7]], np.uint32), main.rope_steps(rotated), True
+            while near:
+                x = random.standard_normal((1, k)).astype(np.float32)
+                y = x.astype(np.float64) if kind in FLOATS else quantize_q8(x)[1].reshape(1, k).astype(np.float64)
+                parts, scale = {}, 0
+                for name, count in (('k', heads), ('v', heads), ('q', q_heads)):
+                    data, values = weights_of(random, kind, count * dim, k)
+                    parts[name] = data, (y @ values.T).reshape(1, count, dim)
+                    scale = max(scale, float((np.abs(y) @ np.abs(values).T).max()))
+                want = parts[which][1]
+                if which != 'v':
+                    want = main.rotated_by(want, positions, rotated, halves, steps)
+                row, near = packed_q8_0(want) if cache == 'q8_0' and which != 'q' else (want.reshape(-1), False)
+            tolerance = max(main.TOLERANCE['f32'], 2e-6 * scale)
+            caches = {name: main.Output('u8' if cache == 'q8_0' else cache, pages * heads * page_rows * dim //
+                                        (32 if cache == 'q8_0' else 1) * (34 if cache == 'q8_0' else 1)) for name in 'kv'}
+            q_out, raw = main.Output(q_kind, q_heads * dim), [np.zeros(len(parts[n][0]) * 4, np.float32) for n in 'kvq']
+            out = q_out if which == 'q' else caches[which]
+            if which != 'q':
+                whole = np.full((pages, heads, page_rows, row.size // heads), 7, row.dtype)
+                whole[0, :, 1] = row.reshape(heads, -1)
+                row = whole
+                tolerance = max(tolerance, main.TOLERANCE.get(cache, 0))
+            else:
+                tolerance = max(tolerance, main.TOLERANCE[q_kind])
+            counters = np.zeros(2 * heads, np.uint32)
+            shape = 1, heads, dim, page_rows, pages, table
+            queries = q_heads * dim, q_heads * dim, q_heads, q_kind == 'f16'
+            yield '%s %d/%d heads of %d, %s cache, %d turned' % (which, q_heads, heads, dim, cache, rotated), (2, 1, 1), \
+                (64, 1, 1), [*raw, *(parts[n][0] for n in 'kvq'), aligned(x), null, null, caches['k'].data,
+                             caches['v'].data, q_out.data, np.array(positions, np.int32), np.zeros(1, np.uint32), table,
+                             np.array(steps, np.uint64), counters,
+                             main.struct_of('<4QfI', k, heads * dim, heads * dim, q_heads * dim, 0.0, 8),
+                             main.kv_append_args(*shape, (rotated, halves), queries, {'f32': 0, 'f16': 1, 'q8_0': 2}[cache])], \
+                out, row, out.kind == 'u8', \
+                {'shared': pairs_shared(kind, k), 'tolerance': tolerance, 'zeros': counters}
+
     def cases_matvec(name, kinds, random):
         if kinds.endswith('_pairs'):
             yield from cases_pairs(kinds[:-len('_pairs')], random)
+            return
+        if kinds.endswith('_qkv'):
+            yield from cases_qkv(kinds[:-len('_qkv')], random)
             return
         kind, x_kind, columns = kinds.rsplit('_', 2)
         columns = int(columns)
@@ -264,6 +321,20 @@ def families(main):
                 arguments + [matmul_args(m, n, k), matmul_split(64 if parts > 1 else 128, parts, 2)], out, want, \
                 False, more
 
+    def cases_matmul_gate(name, kinds, random):
+        # More columns than a wave has, of both matrices; then more than a block has.
+        unit, out_kind = kinds.rsplit('_', 1)
+        for m, n, k in ((5, 70, 40), (3, 2, 72), (2, 131, 24)):
+            weights, w_values = weights_of(random, unit, n, k)
+            gate, g_values = weights_of(random, unit, n, k)
+            bits = main.to_type(unit, random.standard_normal(m * k) / 4)
+            x = main.to_f64(unit, bits).reshape(m, k)
+            first, second = x @ w_values.T, x @ g_values.T
+            out = main.Output(out_kind, m * n)
+            yield '%dx%dx%d' % (m, n, k), (-(-n // 128), 1, 1), (256, 1, 1), \
+                [out.data, weights, gate, aligned(bits), matmul_args(m, n, k), matmul_split(128, 1, 2)], out, \
+                first / (1 + np.exp(-first)) * second, False, {'tolerance': max(2e-4, main.TOLERANCE[out_kind])}
+
     def cases_matmul_round(name, kind, random):
         for m, k, stride in ((1, 8, 8), (3, 40, 48)):
             x = random.standard_normal(m * stride).astype(np.float32)
@@ -283,5 +354,6 @@ def families(main):
                 [out.data, partial.reshape(-1), bias, residual, matmul_args(m, n, 0), matmul_split(0, parts, 0)], out, want, False
 
     return (('dequantize_', cases_dequantize), ('embedding_', cases_embedding), ('quantize_q8_', cases_quantize),
-            ('matvec_', cases_matvec), ('matmul_tile_', cases_matmul_units), ('matmul_wide_', cases_matmul_units),
+            ('matvec_', cases_matvec), ('matmul_wide_gate_', cases_matmul_gate), ('matmul_tile_', cases_matmul_units),
+            ('matmul_wide_', cases_matmul_units),
             ('matmul_round_', cases_matmul_round), ('matmul_join_', cases_matmul_join), ('matmul_', cases_matmul))

@@ -314,7 +314,7 @@ RF_API rf_status rf_kernel_find(struct rf_device *device, const char *name, cons
 RF_API rf_status rf_device_load_kernels(struct rf_device *device, const char *names);
 RF_API rf_status rf_kernel_get_info(const struct rf_kernel *kernel, struct rf_kernel_info *info);
 
-enum rf_arg_kind { RF_ARG_KIND_NONE, RF_ARG_KIND_BUFFER, RF_ARG_KIND_VALUE, RF_ARG_KIND_STRUCT };
+enum rf_arg_kind { RF_ARG_KIND_NONE, RF_ARG_KIND_BUFFER, RF_ARG_KIND_VALUE, RF_ARG_KIND_STRUCT, RF_ARG_KIND_MAP };
 /* One argument of a launch. Frozen. */
 struct rf_arg {
     enum rf_arg_kind kind;
@@ -328,7 +328,7 @@ struct rf_arg {
         uint64_t u64;
         float f32;
         unsigned char raw[32];
-        const void *data; /* of a struct: borrowed for the call */
+        const void *data; /* of a struct or a map: borrowed for the call */
     } value;
 };
 static inline struct rf_arg rf_arg_buffer_at(struct rf_buffer *buffer, uint64_t offset) {
@@ -526,6 +526,31 @@ RF_API const struct rf_tensor_desc *rf_smart_tensor_get_desc(const struct rf_sma
 RF_API struct rf_tensor *rf_smart_tensor_device(const struct rf_smart_tensor *tensor);
 RF_API void *rf_smart_tensor_host(const struct rf_smart_tensor *tensor);
 
+/* ---- tensor maps ---------------------------------------------------------------------------------- */
+
+#define RF_MAP_RANK 5
+/* Whether groups of 16 bytes are exchanged from row to row, and within how many bytes. */
+enum rf_map_swizzle { RF_MAP_PLAIN, RF_MAP_SWIZZLE_32, RF_MAP_SWIZZLE_64, RF_MAP_SWIZZLE_128 };
+/* What the bulk copies of a kernel (NVIDIA, from sm_90 on) see of a buffer. A copy takes a box of elements; those of
+ * the box that lie outside `sizes` are zeros in shared memory, and are not written to memory. Frozen. */
+struct rf_map {
+    enum rf_dtype dtype;           /* RF_F32, RF_F16, RF_BF16, RF_I32 or RF_U8 */
+    uint32_t rank;                 /* 1 to RF_MAP_RANK */
+    uint64_t sizes[RF_MAP_RANK];   /* elements, up to 2^32; those of the first dimension follow each other */
+    uint64_t strides[RF_MAP_RANK]; /* bytes from one to the next, multiples of 16; the first is not read */
+    uint32_t box[RF_MAP_RANK];     /* elements, up to 256; the first are whole 16 bytes and fit into the swizzle */
+    enum rf_map_swizzle swizzle;
+};
+/* An argument that the kernel takes by value, as 128 bytes. The map begins `offset` bytes into the buffer, at a
+ * multiple of 16, and lies within it. It is made at the launch (while recording: once, for all runs), and the buffer
+ * counts as used by the launch, like that of any argument. map: borrowed for the call. buffer NULL passes zeros,
+ * which the kernel must not use. RF_E_UNSUPPORTED: the driver has no tensor maps. */
+static inline struct rf_arg rf_arg_map(struct rf_buffer *buffer, uint64_t offset, const struct rf_map *map) {
+    struct rf_arg arg = {RF_ARG_KIND_MAP, 128, buffer, offset, {0}};
+    arg.value.data = map;
+    return arg;
+}
+
 /* ---- built-in kernels, without a device ------------------------------------------------------------ */
 
 /* One kernel of an image. Frozen: programs have tables of their own kernels. */
@@ -545,6 +570,9 @@ struct rf_builtin_kernel {
 };
 RF_API size_t rf_builtin_kernel_count(void);
 RF_API const struct rf_builtin_kernel *rf_builtin_kernel_at(size_t index);
+/* Whether a device of this architecture ("gfx1100", "sm_90") gets the kernel for this target: of the targets that a
+ * module was built for, the one that fits best. */
+RF_API bool rf_builtin_kernel_fits(const struct rf_builtin_kernel *kernel, const char *arch);
 /* One image of the library's own kernels. May grow at its end. The library holds its images compressed;
  * rf_builtin_image_at unpacks an image when it is first asked for, and keeps it as long as the process lives. NULL
  * past the last image, and where there is no memory for it (rf_error_text says so). Any thread may call it. For the

@@ -31,7 +31,8 @@ struct rf_engine_params {
                                if a given number does not fit */
     unsigned threads;       /* of the CPU; 0: RF_THREADS, else one per usable core */
     const char *simd;       /* of the CPU; NULL: the best */
-    uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512 */
+    uint32_t batch;         /* how many tokens of a prompt are evaluated at a time; 0: 512, or on a device up to 4096
+                               where there is room for it */
     bool no_replay;         /* submit each node anew instead of replaying a recording */
     /* How often, at most, the engine reads the device's free memory between runs, in nanoseconds; 0: every 20 ms; 1:
      * before each run; negative: never, and layers and KV caches stay where they were placed. */
@@ -73,7 +74,7 @@ struct rf_engine_info {
     uint32_t device_kv_layers;     /* how many of the layers on the device have their KV cache there too */
     uint64_t pinned_kv_bytes;      /* of host_kv_bytes: KV caches of layers that are, or were, on the device */
     uint64_t steps_down, steps_up; /* how many layers and KV caches were moved to the host, and back */
-    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time */
+    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time, at present */
     int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
     /* The host's budget, and what all objects of the runtime take of it now: everything larger than a page that the
      * library keeps in host memory. A run takes more, and keeps it for the next. The mapped file is not counted, and
@@ -94,7 +95,8 @@ RF_API rf_status rf_session_create(struct rf_engine *engine, struct rf_session *
 RF_API void rf_session_destroy(struct rf_session **session);
 /* How many tokens the session holds. */
 RF_API uint32_t rf_session_length(const struct rf_session *session);
-/* Forgets all but the first 'length' tokens. RF_E_INVALID: the session holds fewer. */
+/* Forgets all but the first 'length' tokens. RF_E_INVALID: the session holds fewer. RF_E_TIMEOUT: a generation ended
+ * because the device did not finish by the deadline, and it still has not. */
 RF_API rf_status rf_session_rewind(struct rf_session *session, uint32_t length);
 /* How many tokens at the start are the same in this array and in the session; for prefix reuse. */
 RF_API uint32_t rf_session_common(const struct rf_session *session, const int32_t *tokens, size_t count);
@@ -130,10 +132,8 @@ struct rf_sample_params {
 };
 /* Samples a token from the logits of the last token evaluated, on the device if they are there. The same logits,
  * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token.
- * RF_E_CORRUPT: the logits are not numbers, because the model is damaged or the device computes wrongly. That is
- * noticed where nothing is left to draw; in logits that are on the host, and in the first ones after several tokens
- * were evaluated at once, by a single one that is NaN or infinite. -inf alone is a number here: a token that is never
- * drawn.
+ * RF_E_CORRUPT: the logits are not numbers, because the model is damaged or the device computes wrongly: a single one
+ * that is NaN or +inf is enough. -inf is a number here, a token that is never drawn, unless all of them are -inf.
  */
 RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 
@@ -170,7 +170,10 @@ struct rf_generate_result {
  * sampled from the logits of the last one. The last token sampled is passed on, but the session does not hold it. On
  * failure the result counts the tokens that were passed on. Text may be held back: half a character, or what could be
  * the beginning of a stop text. It is passed on when the generation ends, also by RF_E_CANCELLED, but not after any
- * other failure: see rf_generate_params.said. */
+ * other failure: see rf_generate_params.said.
+ *
+ * On a GPU that has the whole model, up to two tokens are computed ahead of those that were passed on. They do not
+ * count: not in the result, not in the session, and what ends the generation drops them. */
 RF_API rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_generate_params *params,
                                            struct rf_generate_result *result);
 /* Programs call rf_session_generate. The library also exports a function of that name, for programs that were built

@@ -115,11 +115,34 @@ static void open_by_worker(const struct doctor *doctor, int index, struct opened
 
 /* ---- what is shown ---- */
 
-static size_t kernels_for(const char *target) {
+/* The number of kernels that the device gets; other: those of them for another target than most (sm_90a beside
+ * sm_90), and which one; NULL: none. */
+static size_t kernels_for(const struct rf_device_info *info, size_t *others, const char **other) {
     size_t count = 0;
-    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
-        count += strcmp(rf_builtin_kernel_at(i)->target, target) == 0;
+    *others = 0;
+    *other = NULL;
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+        const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
+        if (!rf_builtin_kernel_fits(row, info->arch)) continue;
+        count++;
+        if (strcmp(row->target, info->kernel_target) == 0) continue;
+        (*others)++;
+        *other = row->target;
+    }
     return count;
+}
+
+static void show_kernels_text(const struct rf_device_info *info) {
+    size_t others = 0;
+    const char *other = NULL;
+    size_t count = kernels_for(info, &others, &other);
+    if (!info->kernel_target[0]) {
+        printf("  %-13s none for this GPU\n", "kernels");
+        return;
+    }
+    printf("  %-13s %zu built for %s", "kernels", count - others, info->kernel_target);
+    if (other) printf(", %zu for %s", others, other);
+    putchar('\n');
 }
 
 static const char *display_text(enum rf_tristate display) {
@@ -144,10 +167,7 @@ static void show_device_text(const struct doctor *doctor, const struct rf_device
     printf("  %-13s %s, %d compute units, wave %d, %s\n", "architecture", info->arch, info->compute_units,
            info->wave_size, info->integrated ? "integrated: shares host memory" : "discrete");
     printf("  %-13s %s\n", "driver", info->driver);
-    if (info->kernel_target[0])
-        printf("  %-13s %zu built for %s\n", "kernels", kernels_for(info->kernel_target), info->kernel_target);
-    else
-        printf("  %-13s none for this GPU\n", "kernels");
+    show_kernels_text(info);
     struct opened opened = {0};
     if (info->usable) open_by_worker(doctor, info->index, &opened);
     uint64_t free_bytes = info->free_bytes ? info->free_bytes : opened.free0_bytes;
@@ -277,8 +297,12 @@ static void show_device_json(const struct doctor *doctor, struct rf_json *json, 
     rf_json_uint(json, "granularity", info->granularity_bytes);
     rf_json_bool(json, "usable", info->usable);
     rf_json_text(json, "reason", info->reason);
+    size_t others = 0;
+    const char *other = NULL;
+    size_t kernels = kernels_for(info, &others, &other);
     rf_json_text(json, "kernel_target", info->kernel_target);
-    rf_json_uint(json, "kernels", info->kernel_target[0] ? kernels_for(info->kernel_target) : 0);
+    rf_json_uint(json, "kernels", info->kernel_target[0] ? kernels : 0);
+    rf_json_text(json, "kernel_target_beside", other ? other : "");
     rf_json_close(json);
 }
 

@@ -257,7 +257,7 @@ static int ask_device(const char *which) {
         const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
         const struct rf_kernel *kernel;
         RF_PARAMS(struct rf_kernel_info, found);
-        if (strcmp(row->target, info.kernel_target) != 0) continue;
+        if (!rf_builtin_kernel_fits(row, info.arch)) continue;
         cli_at(CLI_LOADS, "asking about %s", row->name);
         status = rf_kernel_find(device, row->name, &kernel);
         if (!status) status = rf_kernel_get_info(kernel, &found);

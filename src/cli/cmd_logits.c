@@ -104,7 +104,7 @@ static int run(const struct model_options *options, const int32_t *tokens, size_
         size_t step = chunk > 0 ? (size_t)chunk : count;
         for (size_t at = 0; at < count && logits && !status; at += step) {
             size_t some = count - at < step ? count - at : step;
-            status = model_eval(session, &info, "evaluating the tokens", tokens + at, some, true,
+            status = model_eval(engine, session, "evaluating the tokens", tokens + at, some, true,
                                 logits + at * info.vocabulary);
         }
     }

@@ -75,17 +75,18 @@ int model_in_worker(int argc, char **argv, struct cli_job job) {
     return status ? cli_fail(CLI_FAILED, "%s: %s", argv[0], why) : code;
 }
 
-rf_status model_eval(struct rf_session *session, const struct rf_engine_info *info, const char *what,
+rf_status model_eval(const struct rf_engine *engine, struct rf_session *session, const char *what,
                      const int32_t *tokens, size_t count, bool all, float *logits) {
-    size_t most = info->batch ? info->batch : count;
-    if (count > info->context) most = count; /* refused as a whole */
     rf_status status = RF_OK;
-    for (size_t at = 0; at < count && !status; at += most) {
-        size_t some = count - at < most ? count - at : most;
+    for (size_t at = 0, some; at < count && !status; at += some) {
+        RF_PARAMS(struct rf_engine_info, info); /* each time: parts grow and shrink */
+        if ((status = rf_engine_get_info(engine, &info))) break;
+        size_t most = info.batch && count <= info.context ? info.batch : count; /* too many are refused as a whole */
+        some = count - at < most ? count - at : most;
         bool last = at + some == count;
-        cli_at(model_work(info), "%s, token %zu of %zu", what, at + 1, count);
+        cli_at(model_work(&info), "%s, token %zu of %zu", what, at + 1, count);
         status = rf_session_eval(session, tokens + at, some, all,
-                                 all && logits ? logits + at * info->vocabulary
+                                 all && logits ? logits + at * info.vocabulary
                                  : last        ? logits
                                                : NULL);
     }

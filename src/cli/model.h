@@ -27,7 +27,8 @@ struct model_options {
         {0, "gpu-layers", CLI_NUMBER, &(o).layers, "N", "run the last N layers on the GPU (default: all that fit)"}, \
         {0, "threads", CLI_NUMBER, &(o).threads, "N", "CPU threads (default: RF_THREADS, or one per core)"},         \
         {0, "simd", CLI_TEXT, &(o).simd, "LEVEL", "CPU instructions: auto, scalar, avx2 or avx512"},                 \
-        {0, "batch", CLI_NUMBER, &(o).batch, "N", "prompt tokens to evaluate at a time (default: 512)"},             \
+        {0,          "batch", CLI_NUMBER,                                                                            \
+         &(o).batch, "N",     "prompt tokens to evaluate at a time (default: 512; up to 4096 on a GPU)"},            \
         {0, "duty", CLI_NUMBER, &(o).duty_percent, "PERCENT", "share of time the GPU may be busy (default: 100)"},   \
         {0, "kernel-ms", CLI_NUMBER, &(o).kernel_ms, "MS", "longest kernel allowed (default: 8 with a display)"},    \
         {0, "no-replay", CLI_FLAG, &(o).no_replay, NULL, "launch kernels one by one, do not replay a recording"}, {  \
@@ -49,7 +50,7 @@ rf_status model_open(const struct model_options *options, struct rf_runtime **ru
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
 
 /* rf_session_eval, in the same parts that the engine would split the tokens into, with a sign of life before each. */
-rf_status model_eval(struct rf_session *session, const struct rf_engine_info *info, const char *what,
+rf_status model_eval(const struct rf_engine *engine, struct rf_session *session, const char *what,
                      const int32_t *tokens, size_t count, bool all, float *logits);
 /* For signs of life while the model works. */
 enum cli_work model_work(const struct rf_engine_info *info);

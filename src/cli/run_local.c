@@ -106,16 +106,18 @@ static rf_status encode(const struct run_local *local, const struct run_question
 /* Evaluates what the session does not hold yet. A stop that came after the end of the last answer is not meant for
  * this one, but the session may still remember it. */
 static rf_status evaluate(struct run_local *local, const int32_t *ids, size_t count,
-                          const struct rf_engine_info *info, const struct run_listener *listener,
-                          uint64_t *evaluated) {
-    size_t most = info->batch ? info->batch : 1;
+                          const struct run_listener *listener, uint64_t *evaluated) {
     uint32_t same = rf_session_common(local->session, ids, count);
     if (same == count) same--; /* the logits of the last token are needed */
     *evaluated = count - same;
-    if (count > info->context) most = count; /* refused as a whole */
     rf_status status = rf_session_rewind(local->session, same);
     if (listener->beat) listener->beat(listener->user);
     for (size_t at = same; at < count && !status;) {
+        RF_PARAMS(struct rf_engine_info, info); /* each time: parts grow and shrink */
+        if ((status = rf_engine_get_info(local->engine, &info))) break;
+        size_t most = count > info.context ? count
+                      : info.batch         ? info.batch
+                                           : 1; /* too many are refused as a whole */
         size_t part = count - at < most ? count - at : most;
         status = rf_session_eval(local->session, ids + at, part, false, NULL);
         if (status == RF_E_CANCELLED && !atomic_load(&local->stopped)) {
@@ -171,7 +173,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
 
     uint64_t start = now_ns();
     if (!listener->prompt(listener->user, all, count)) status = RF_E_CANCELLED;
-    if (!status && !over) status = evaluate(local, all, total, &info, listener, &stats->prompt_tokens);
+    if (!status && !over) status = evaluate(local, all, total, listener, &stats->prompt_tokens);
     stats->prompt_ns = now_ns() - start;
     if (!status) status = rf_session_generate(local->session, &generate, &result);
     stats->tokens = result.tokens;

@@ -65,7 +65,7 @@ enum selftest_mark selftest_kernels(struct selftest *test) {
         const struct rf_builtin_kernel *built = rf_builtin_kernel_at(i);
         const struct rf_kernel *kernel;
         RF_PARAMS(struct rf_kernel_info, info);
-        if (strcmp(built->target, test->info.kernel_target)) continue;
+        if (!rf_builtin_kernel_fits(built, test->info.arch)) continue;
         selftest_at(test, "loading %s of module %s", built->name, built->module);
         rf_status status = rf_kernel_find(test->device, built->name, &kernel);
         if (!status) status = rf_kernel_get_info(kernel, &info);

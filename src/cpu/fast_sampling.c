@@ -7,6 +7,7 @@ struct sample {
     const float *logits;
     const uint64_t *random;
     const int32_t *window;
+    const struct rf_sample_settings *settings; /* NULL: those of args */
     const struct rf_sample_args *args;
     uint64_t *scratch; /* `columns` elements for each thread */
 };
@@ -15,16 +16,18 @@ static void sample_rows(void *user, size_t begin, size_t end, unsigned thread) {
     struct sample *op = user;
     struct rf_sample_args part = *op->args;
     part.rows = end - begin;
-    rf_ref_sample(op->out + begin, op->logits + begin * part.row_stride, op->random ? op->random + 2 * begin : NULL,
-                  op->window ? op->window + begin * part.window_stride : NULL, &part,
-                  op->scratch + (size_t)thread * part.columns);
+    rf_ref_sample_by(op->out + begin, op->logits + begin * part.row_stride,
+                     op->random ? op->random + 2 * begin : NULL,
+                     op->window ? op->window + begin * part.window_stride : NULL,
+                     op->settings ? op->settings + begin : NULL, &part, op->scratch + (size_t)thread * part.columns);
 }
 
 rf_status rf_cpu_sample(struct rf_cpu *cpu, int32_t *out, const float *logits, const uint64_t *random,
-                        const int32_t *window, const struct rf_sample_args *args) {
+                        const int32_t *window, const struct rf_sample_settings *settings,
+                        const struct rf_sample_args *args) {
     if (!args->rows) return RF_OK;
     RF_TRY(rf_cpu_reserve(cpu, "sample", (uint64_t)cpu->threads * args->columns * sizeof(uint64_t)));
-    struct sample op = {out, logits, random, window, args, cpu->scratch};
+    struct sample op = {out, logits, random, window, settings, args, cpu->scratch};
     rf_cpu_run(cpu, args->rows, 1, sample_rows, &op);
     return RF_OK;
 }

@@ -10,7 +10,7 @@ _Static_assert(sizeof(struct rf_q8_block) == RF_Q8_BLOCK_BYTES, "the kernels and
 
 static double x_at(const struct rf_ref_matmul *op, size_t row, size_t k) {
     const struct rf_matmul_args *a = &op->args;
-    if (!a->x_q8) return rf_element_get(op->type, op->x, row * a->x_stride + k);
+    if (!a->x_q8) return rf_element_get(op->x_type ? op->x_type : op->type, op->x, row * a->x_stride + k);
     const struct rf_q8_block *block =
         (const struct rf_q8_block *)op->x + row * (a->k / RF_Q8_BLOCK) + k / RF_Q8_BLOCK;
     return (double)block->scale * block->quants[k % RF_Q8_BLOCK];

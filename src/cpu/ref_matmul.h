@@ -15,7 +15,8 @@
 struct rf_ref_matmul {
     struct rf_matmul_args args;
     enum rf_dtype weight_type;
-    enum rf_dtype type; /* of x (unless args.x_q8), residual and out */
+    enum rf_dtype type;   /* of x (unless args.x_q8), residual and out */
+    enum rf_dtype x_type; /* of x, if that is of 16 bits while 'type' is RF_F32; otherwise 0, which is RF_F32 */
     void *out;
     const void *weights;
     const void *gate;     /* of weight_type too, or NULL */

@@ -4,6 +4,7 @@
  * two roundings. */
 #include "cpu/ref_sampling.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,17 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_ar
     if (!isfinite(n.inverse)) return "the penalty is too small for a float's inverse";
     *args = n;
     return NULL;
+}
+
+struct rf_sample_settings rf_sampling_settings(const struct rf_sample_args *args) {
+    return (struct rf_sample_settings){.least_weight = args->least_weight,
+                                       .window_count = args->window_count,
+                                       .top_k = args->top_k,
+                                       .top_p = args->top_p,
+                                       .draw = args->draw,
+                                       .scale = args->scale,
+                                       .penalty = args->penalty,
+                                       .inverse = args->inverse};
 }
 
 /* 2^-f for the fraction f, as a polynomial with alternating signs in units of 2^-31; 2^-0 and 2^-1 are exact. */
@@ -92,6 +104,7 @@ static void penalize(const struct rf_sample_args *n, const float *logits, const 
         float logit = logits[i];
         uint32_t bits;
         if (scratch[i]) logit = logit > 0 ? logit * n->inverse : logit * n->penalty;
+        if (n->strict && logits[i] == -INFINITY) logit = NAN;
         memcpy(&bits, &logit, 4);
         scratch[i] = (uint64_t)bits << 32 | i;
     }
@@ -110,10 +123,20 @@ static uint32_t distance(float best, float logit, float scale) {
     return (uint32_t)(octaves * 0x1p24f);
 }
 
+static bool are_numbers(const float *logits, size_t count) {
+    bool finite = false;
+    for (size_t i = 0; i < count; i++) {
+        if (!(logits[i] <= FLT_MAX)) return false;
+        finite |= logits[i] >= -FLT_MAX;
+    }
+    return finite;
+}
+
 /* Samples the token of one row. */
 static int32_t sample_row(const struct rf_sample_args *n, const float *logits, const int32_t *window,
                           const uint64_t *random, uint64_t *scratch) {
     size_t count = n->columns;
+    if (n->strict && !are_numbers(logits, count)) return -1;
     penalize(n, logits, window, scratch);
     int64_t best = -1;
     for (size_t i = 0; i < count; i++) {
@@ -157,9 +180,42 @@ static int32_t sample_row(const struct rf_sample_args *n, const float *logits, c
     return -1; /* no candidate: all are -inf or NaN */
 }
 
+void rf_ref_sample_by(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
+                      const struct rf_sample_settings *settings, const struct rf_sample_args *args,
+                      uint64_t *scratch) {
+    for (size_t r = 0; r < args->rows; r++) {
+        struct rf_sample_args n = *args;
+        if (settings) {
+            n.least_weight = settings[r].least_weight;
+            if (settings[r].window_count < n.window_count) n.window_count = settings[r].window_count;
+            n.top_k = n.top_k ? settings[r].top_k : 0;
+            n.top_p = n.top_p ? settings[r].top_p : 0;
+            n.draw = settings[r].draw;
+            n.scale = settings[r].scale;
+            n.penalty = settings[r].penalty;
+            n.inverse = settings[r].inverse;
+        }
+        out[r] = sample_row(&n, logits + r * args->row_stride, window ? window + r * args->window_stride : NULL,
+                            random ? random + 2 * r : NULL, scratch);
+    }
+}
+
 void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
                    const struct rf_sample_args *args, uint64_t *scratch) {
-    for (size_t r = 0; r < args->rows; r++)
-        out[r] = sample_row(args, logits + r * args->row_stride, window ? window + r * args->window_stride : NULL,
-                            random ? random + 2 * r : NULL, scratch);
+    rf_ref_sample_by(out, logits, random, window, NULL, args, scratch);
+}
+
+void rf_ref_advance(const struct rf_ref_advance *on, const struct rf_advance_args *args) {
+    for (size_t r = 0; r < args->rows; r++) {
+        uint32_t length = (uint32_t)on->lengths[r], count = on->window ? on->settings[r].window_count : 0;
+        int32_t *slot = on->ring + 2 * (r * args->slots + length % args->slots);
+        slot[0] = (int32_t)length;
+        slot[1] = on->drawn[r];
+        if (count > args->window_columns) count = args->window_columns;
+        if (count) on->window[r * args->window_stride + length % count] = on->drawn[r];
+        on->tokens[r] = on->drawn[r];
+        on->positions[r] = (int32_t)((uint32_t)on->positions[r] + 1);
+        on->lengths[r] = (int32_t)(length + 1);
+        if (on->random) on->random[2 * r + 1]++;
+    }
 }

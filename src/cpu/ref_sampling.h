@@ -17,7 +17,9 @@
  *   8. One candidate is drawn with probability weight / sum. The point is the upper 64 bits of the product of the 64
  *      random bits of (seed, counter) and the sum. The token is the first candidate, by index, whose weight together
  *      with those before it exceeds the point.
- * Logits that differ by less than 2^-24 of an octave are ties; the lower index comes first. */
+ * With `strict`, a single NaN or +inf gives no token (-1), and so do logits of which none is finite; a logit of -inf
+ * is no candidate for the best either. Logits that differ by less than 2^-24 of an octave are ties; the lower index
+ * comes first. */
 #ifndef RF_CPU_REF_SAMPLING_H
 #define RF_CPU_REF_SAMPLING_H
 
@@ -42,6 +44,9 @@ struct rf_sampling {
  * 2^-8. */
 const char *rf_sampling_resolve(const struct rf_sampling *sampling, struct rf_sample_args *args);
 
+/* The settings that args got, for the device to read. */
+struct rf_sample_settings rf_sampling_settings(const struct rf_sample_args *args);
+
 uint64_t rf_sampling_weight(uint32_t y);
 
 /* Philox4x32-10: four words for a key and a counter. Words 0 and 1 of (seed, counter) are the 64 random bits. */
@@ -54,5 +59,20 @@ void rf_ref_argmax(int32_t *out, const float *values, const struct rf_argmax_arg
  * the sampler is greedy. scratch has `columns` elements. */
 void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
                    const struct rf_sample_args *args, uint64_t *scratch);
+/* The same with settings of each row, or NULL. */
+void rf_ref_sample_by(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
+                      const struct rf_sample_settings *settings, const struct rf_sample_args *args,
+                      uint64_t *scratch);
+
+/* Everything is changed in place but drawn and settings; random, and window with settings, may be NULL. */
+struct rf_ref_advance {
+    int32_t *tokens, *positions, *lengths;
+    uint64_t *random;
+    int32_t *window;
+    int32_t *ring; /* [rows][slots][2] */
+    const int32_t *drawn;
+    const struct rf_sample_settings *settings;
+};
+void rf_ref_advance(const struct rf_ref_advance *on, const struct rf_advance_args *args);
 
 #endif

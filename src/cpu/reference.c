@@ -154,12 +154,17 @@ static double activate(enum rf_activation kind, double x) {
 
 void rf_ref_activation(enum rf_dtype dtype, void *out, const void *gate, const void *up,
                        const struct rf_activation_args *args) {
-    if (!is_float(dtype)) return;
+    rf_ref_activation_to(dtype, out, dtype, gate, up, args);
+}
+
+void rf_ref_activation_to(enum rf_dtype to, void *out, enum rf_dtype from, const void *gate, const void *up,
+                          const struct rf_activation_args *args) {
+    if (!is_float(to) || !is_float(from)) return;
     for (size_t r = 0; r < args->rows; r++)
         for (size_t c = 0; c < args->columns; c++) {
-            double x = activate((enum rf_activation)args->kind, rf_element_get(dtype, gate, r * args->gate_row + c));
-            if (up) x *= rf_element_get(dtype, up, r * args->up_row + c);
-            rf_element_set(dtype, out, r * args->out_row + c, x);
+            double x = activate((enum rf_activation)args->kind, rf_element_get(from, gate, r * args->gate_row + c));
+            if (up) x *= rf_element_get(from, up, r * args->up_row + c);
+            rf_element_set(to, out, r * args->out_row + c, x);
         }
 }
 
@@ -167,18 +172,23 @@ void rf_ref_activation(enum rf_dtype dtype, void *out, const void *gate, const v
 
 void rf_ref_rms_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight,
                      const struct rf_norm_args *args) {
-    if (!is_float(dtype)) return;
+    rf_ref_rms_norm_to(dtype, out, dtype, in, weight, args);
+}
+
+void rf_ref_rms_norm_to(enum rf_dtype to, void *out, enum rf_dtype from, const void *in, const float *weight,
+                        const struct rf_norm_args *args) {
+    if (!is_float(to) || !is_float(from)) return;
     size_t columns = args->columns;
     for (size_t r = 0; r < args->rows; r++) {
         double sum = 0;
         for (size_t c = 0; c < columns; c++) {
-            double x = rf_element_get(dtype, in, r * columns + c);
+            double x = rf_element_get(from, in, r * columns + c);
             sum += x * x;
         }
         double factor = 1 / sqrt(sum / (double)columns + (double)args->eps);
         for (size_t c = 0; c < columns; c++) {
-            double x = rf_element_get(dtype, in, r * columns + c);
-            rf_element_set(dtype, out, r * columns + c, x * factor * (weight ? (double)weight[c] : 1));
+            double x = rf_element_get(from, in, r * columns + c);
+            rf_element_set(to, out, r * columns + c, x * factor * (weight ? (double)weight[c] : 1));
         }
     }
 }

@@ -45,11 +45,17 @@ void rf_ref_multiply(enum rf_dtype dtype, void *out, const void *a, const void *
 /* up may be NULL. out may be gate or up with the same stride. act(-inf) is 0. */
 void rf_ref_activation(enum rf_dtype dtype, void *out, const void *gate, const void *up,
                        const struct rf_activation_args *args);
+/* The same with an out of another type, apart from gate and up. */
+void rf_ref_activation_to(enum rf_dtype to, void *out, enum rf_dtype from, const void *gate, const void *up,
+                          const struct rf_activation_args *args);
 
 /* ---- norms and softmax; weight and bias may be NULL, out may be in ---- */
 
 void rf_ref_rms_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight,
                      const struct rf_norm_args *args);
+/* The same with an out of another type, apart from in. */
+void rf_ref_rms_norm_to(enum rf_dtype to, void *out, enum rf_dtype from, const void *in, const float *weight,
+                        const struct rf_norm_args *args);
 void rf_ref_layer_norm(enum rf_dtype dtype, void *out, const void *in, const float *weight, const float *bias,
                        const struct rf_norm_args *args);
 /* rf_ref_add, then rf_ref_rms_norm of the sum. sum may be a or b. */

@@ -10,9 +10,18 @@ struct rf_runtime *rf_device_runtime(const struct rf_device *device);
 /* While it is on, launches are fully checked but not made: the refusals of an op show, and nothing runs. */
 void rf_queue_rehearse(struct rf_queue *queue, bool on);
 
+/* A number for all that was submitted to a queue so far, and a wait for what such a number names: what was submitted
+ * later may still run. timeout_ns: as for rf_queue_wait. */
+uint64_t rf_queue_submitted(struct rf_queue *queue);
+rf_status rf_queue_wait_until(struct rf_queue *queue, uint64_t submitted, int64_t timeout_ns);
+
 /* As rf_kernel_find, but a kernel that is not loaded yet stays so: its first launch loads it, unless it is rehearsed.
  */
 rf_status rf_kernel_find_unloaded(struct rf_device *device, const char *name, const struct rf_kernel **out);
+/* Whether the device has the kernel: cheap, and says nothing where it has not. */
+bool rf_kernel_is_there(struct rf_device *device, const char *name);
+/* Whether launches may have tensor maps among their arguments. */
+bool rf_device_takes_maps(const struct rf_device *device);
 /* Loads the kernels whose launch was rehearsed and which are not loaded yet, all of them side by side. */
 rf_status rf_device_load_rehearsed(struct rf_device *device);
 

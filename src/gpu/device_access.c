@@ -6,8 +6,24 @@
 struct rf_runtime *rf_device_runtime(const struct rf_device *device) {
     return device->runtime;
 }
+bool rf_device_takes_maps(const struct rf_device *device) {
+    return device->driver->map_encode != NULL;
+}
 void rf_queue_rehearse(struct rf_queue *queue, bool on) {
     queue->rehearsing = on;
+}
+
+uint64_t rf_queue_submitted(struct rf_queue *queue) {
+    return rf_timeline_submitted(queue->line);
+}
+
+rf_status rf_queue_wait_until(struct rf_queue *queue, uint64_t submitted, int64_t timeout_ns) {
+    struct rf_entry entry;
+    rf_status status = rf_recording_refuses(queue, "rf_queue_wait_until");
+    if (status || (status = rf_enter(queue->object.device, &entry))) return status;
+    status = rf_timeline_wait(queue->line, submitted, rf_queue_deadline(queue, timeout_ns));
+    rf_leave(&entry);
+    return status;
 }
 
 rf_status rf_device_pressure(struct rf_device *device, struct rf_pressure *pressure) {

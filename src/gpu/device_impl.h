@@ -562,6 +562,17 @@ void rf_pinned_free_doomed(struct rf_device *device);
 rf_status rf_submit_fill(struct rf_timeline *line, rf_dptr to, unsigned char value, uint64_t bytes,
                          int64_t deadline_ns, uint64_t *ticket);
 
+/* ---- tensor maps (map.c) ---- */
+
+enum { RF_MAP_BYTES = 128 };
+struct rf_made_map { /* as a kernel takes it */
+    _Alignas(64) unsigned char bytes[RF_MAP_BYTES];
+};
+/* An argument of kind RF_ARG_KIND_MAP whose buffer and offset are checked. */
+rf_status rf_map_check(const struct rf_arg *arg, const struct rf_driver *driver);
+/* Of a checked argument; the driver's code. */
+int rf_map_make(const struct rf_driver *driver, const struct rf_arg *arg, struct rf_made_map *made);
+
 /* ---- recordings (recording.c) ---- */
 
 struct rf_driver_graph { /* outlives its recording until a quiet moment */

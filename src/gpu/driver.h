@@ -147,6 +147,11 @@ struct rf_driver {
     int (*graph_upload)(void *executable, void *stream); /* optional by itself: allocates before the first run */
     int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                   unsigned shared_bytes, void *stream, void **args, void **extra);
+    /* Optional: writes a tensor map, 128 bytes at a multiple of 64. Plain arithmetic on the host. HIP has none; the
+     * simulated driver has its own. type, swizzle, promotion: CUtensorMap…'s numbers in cuda.h, which are ABI. */
+    int (*map_encode)(void *map, int type, uint32_t rank, rf_dptr base, const uint64_t *sizes,
+                      const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                      int swizzle, int promotion, int outside);
     /* Optional: a launch with attributes. See rf_driver_launch. */
     int (*launch_with)(const struct rf_driver_launch *launch, void *function, void **args, void **extra);
 

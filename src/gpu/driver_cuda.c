@@ -54,7 +54,8 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("cuGraphDestroy", NULL, graph_destroy, false),
     RF_SYMBOL("cuGraphUpload", NULL, graph_upload, false),
     RF_SYMBOL("cuLaunchKernel", NULL, launch, true),
-    RF_SYMBOL("cuLaunchKernelEx", NULL, launch_with, false), /* since CUDA 11.8 */
+    RF_SYMBOL("cuTensorMapEncodeTiled", NULL, map_encode, false), /* since CUDA 12.0 */
+    RF_SYMBOL("cuLaunchKernelEx", NULL, launch_with, false),      /* since CUDA 11.8 */
     RF_SYMBOL("cuDevicePrimaryCtxRetain", NULL, v.cuda.context_retain, true),
     RF_SYMBOL("cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease", v.cuda.context_release, true),
     RF_SYMBOL("cuCtxSetCurrent", NULL, v.cuda.context_set, true),

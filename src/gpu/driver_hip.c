@@ -56,6 +56,7 @@ static const struct rf_driver_symbol symbols[] = {
     RF_SYMBOL("hipGraphDestroy", NULL, graph_destroy, false),
     RF_SYMBOL("hipGraphUpload", NULL, graph_upload, false), /* since HIP 5.3 */
     RF_SYMBOL("hipModuleLaunchKernel", NULL, launch, true),
+    RF_SYMBOL("rfsim_map_encode", NULL, map_encode, false), /* the simulated driver's; HIP has no tensor maps */
     RF_SYMBOL("hipSetDevice", NULL, v.hip.set_device, true),
     RF_SYMBOL("hipGetDevice", NULL, v.hip.get_device, true),
     RF_SYMBOL("hipDeviceGetAttribute", NULL, v.hip.get_attribute, true),
@@ -169,9 +170,15 @@ void rf_hip_find_properties(struct rf_driver *driver) {
     }
 }
 
-/* Turns "gfx90a:sramecc+:xnack-" into "gfx90a"; false for anything that is not an architecture. */
-static bool take_arch(const char *text, size_t text_size, char *arch, size_t size) {
+/* Turns "gfx90a:sramecc+:xnack-" into "gfx90a"; false for anything that is not an architecture. nvidia: "sm_90" is
+ * one too. */
+static bool take_arch(const char *text, size_t text_size, bool nvidia, char *arch, size_t size) {
     size_t length = strnlen(text, text_size), plain = length;
+    if (nvidia && length < size && length > 4 && length < 7 && strncmp(text, "sm_", 3) == 0 &&
+        strspn(text + 3, "0123456789") == length - 3) {
+        memcpy(arch, text, length + 1);
+        return true;
+    }
     if (length == text_size || length < 6 || strncmp(text, "gfx", 3) != 0) return false;
     for (size_t i = 0; i < length; i++) {
         char c = text[i];
@@ -194,7 +201,8 @@ static bool arch_from_properties(const struct rf_driver *driver, int device, cha
     memset(buffer + BUFFER_BYTES - CANARY_BYTES, CANARY, CANARY_BYTES);
     bool good = driver->v.hip.get_properties(buffer, device) == RF_DRV_OK;
     for (size_t i = BUFFER_BYTES - CANARY_BYTES; i < BUFFER_BYTES; i++) good = good && buffer[i] == CANARY;
-    good = good && take_arch((const char *)buffer + driver->v.hip.arch_offset, ARCH_BYTES, arch, size);
+    good = good && take_arch((const char *)buffer + driver->v.hip.arch_offset, ARCH_BYTES, driver->simulated, arch,
+                             size); /* the simulated driver may have a GPU that takes PTX */
     free(buffer);
     return good;
 }

@@ -68,24 +68,11 @@ static rf_status add_kernel(struct rf_device *device, const struct rf_builtin_ke
     return RF_OK;
 }
 
-/* Of a module's images, the one that fits the device best; NULL: none does. */
-static const struct rf_image *best_image(const struct rf_device *device, const char *module) {
-    const struct rf_image *best = NULL;
-    int rank, best_rank = -1;
-    for (size_t i = 0; i < rf_image_count(); i++) {
-        const struct rf_image *image = rf_image_at(i);
-        if (strcmp(image->module, module) || !rf_target_fits(device->info.arch, image->target, &rank)) continue;
-        if (rank <= best_rank) continue;
-        best_rank = rank;
-        best = image;
-    }
-    return best;
-}
-
 static rf_status list_builtin(struct rf_device *device, const char *list) {
     for (size_t i = 0; i < rf_image_count(); i++) {
         const struct rf_image *image = rf_image_at(i);
-        if (!rf_is_listed(list, image->module) || best_image(device, image->module) != image) continue;
+        if (!rf_is_listed(list, image->module) || rf_target_best_image(device->info.arch, image->module) != image)
+            continue;
         bool one_by_one = !strncmp(image->target, "sm_", 3);
         rf_status status = one_by_one ? RF_OK : add_code(device, image, NULL);
         for (size_t k = 0; k < rf_builtin_kernel_count() && !status; k++) {
@@ -198,15 +185,18 @@ static rf_status not_found(const struct rf_device *device, const char *name) {
     return rf_fail(RF_E_NOT_FOUND, "no kernel '%s' on this device; the closest is '%s'", name, closest);
 }
 
+static const struct rf_kernel *look_up(const struct rf_device *device, const char *name) {
+    struct rf_kernel key;
+    snprintf(key.name, sizeof key.name, "%s", name);
+    if (!device->kernel_count) return NULL;
+    return bsearch(&key, device->kernels, device->kernel_count, sizeof *device->kernels, compare_kernels);
+}
+
 static rf_status find(struct rf_device *device, const char *name, bool load, const struct rf_kernel **out) {
     struct rf_entry entry;
     rf_status status = rf_enter(device, &entry);
     if (status) return status;
-    struct rf_kernel key;
-    snprintf(key.name, sizeof key.name, "%s", name);
-    const struct rf_kernel *found = device->kernel_count ? bsearch(&key, device->kernels, device->kernel_count,
-                                                                   sizeof *device->kernels, compare_kernels)
-                                                         : NULL;
+    const struct rf_kernel *found = look_up(device, name);
     if (found) {
         rf_assert(found == device->kernels || compare_kernels(found - 1, found) < 0);
         rf_assert(found + 1 == device->kernels + device->kernel_count || compare_kernels(found, found + 1) < 0);
@@ -226,6 +216,14 @@ rf_status rf_kernel_find(struct rf_device *device, const char *name, const struc
 
 rf_status rf_kernel_find_unloaded(struct rf_device *device, const char *name, const struct rf_kernel **out) {
     return find(device, name, false, out);
+}
+
+bool rf_kernel_is_there(struct rf_device *device, const char *name) {
+    struct rf_entry entry;
+    if (rf_enter(device, &entry)) return false;
+    bool there = look_up(device, name) != NULL;
+    rf_leave(&entry);
+    return there;
 }
 
 rf_status rf_device_load_kernels(struct rf_device *device, const char *names) {

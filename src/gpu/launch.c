@@ -2,7 +2,7 @@
  * is asked; what goes wrong on the GPU shows at the wait. */
 #include "gpu/device_impl.h"
 
-enum { ARGS_MAX = 64 };
+enum { ARGS_MAX = 64, MAPS_MAX = 8 };
 
 static rf_status check_shape(const struct rf_launch *launch, const struct rf_device *device, uint32_t grid[3],
                              uint32_t block[3]) {
@@ -39,21 +39,28 @@ static rf_status check_shape(const struct rf_launch *launch, const struct rf_dev
     return RF_OK;
 }
 
+static bool has_buffer(const struct rf_arg *arg) {
+    return (arg->kind == RF_ARG_KIND_BUFFER || arg->kind == RF_ARG_KIND_MAP) && arg->buffer;
+}
+
 static rf_status check_arg(const struct rf_launch *launch, const struct rf_device *device, size_t index) {
     const struct rf_kernel *kernel = launch->kernel;
     const struct rf_arg *arg = &launch->args[index];
-    if (arg->kind != RF_ARG_KIND_BUFFER && arg->kind != RF_ARG_KIND_VALUE && arg->kind != RF_ARG_KIND_STRUCT)
+    if (arg->kind == RF_ARG_KIND_NONE || (unsigned)arg->kind > RF_ARG_KIND_MAP)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is empty", kernel->name, index);
-    uint32_t bytes = arg->kind == RF_ARG_KIND_BUFFER ? 8 : arg->bytes;
-    if (arg->kind == RF_ARG_KIND_STRUCT && !arg->value.data)
-        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is a struct without data", kernel->name, index);
+    uint32_t bytes = arg->kind == RF_ARG_KIND_BUFFER ? 8 : arg->kind == RF_ARG_KIND_MAP ? RF_MAP_BYTES : arg->bytes;
+    bool without_data =
+        (arg->kind == RF_ARG_KIND_STRUCT || (arg->kind == RF_ARG_KIND_MAP && arg->buffer)) && !arg->value.data;
+    if (without_data)
+        return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu is a %s without data", kernel->name, index,
+                       arg->kind == RF_ARG_KIND_MAP ? "map" : "struct");
     if (arg->kind == RF_ARG_KIND_VALUE && bytes > sizeof arg->value)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, a value has at most %zu",
                        kernel->name, index, bytes, sizeof arg->value);
     if (bytes != kernel->arg_bytes[index])
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu has %u bytes, the kernel takes %u", kernel->name,
                        index, bytes, kernel->arg_bytes[index]);
-    if (arg->kind != RF_ARG_KIND_BUFFER || !arg->buffer) return RF_OK;
+    if (!has_buffer(arg)) return RF_OK;
     rf_status status = rf_object_check(arg->buffer, RF_OBJECT_BUFFER, kernel->name);
     if (status) return rf_fail_within(status, "launch: argument %zu", index);
     if (arg->buffer->object.device != device)
@@ -62,6 +69,24 @@ static rf_status check_arg(const struct rf_launch *launch, const struct rf_devic
     if (arg->offset > arg->buffer->bytes)
         return rf_fail(RF_E_INVALID, "launch of '%s': argument %zu points %llu bytes into a buffer of %llu",
                        kernel->name, index, (unsigned long long)arg->offset, (unsigned long long)arg->buffer->bytes);
+    status = arg->kind == RF_ARG_KIND_MAP ? rf_map_check(arg, device->driver) : RF_OK;
+    return status ? rf_fail_within(status, "launch of '%s': argument %zu", kernel->name, index) : RF_OK;
+}
+
+/* Makes the maps among the arguments. */
+static rf_status make_maps(const struct rf_launch *launch, struct rf_device *device, struct rf_made_map *maps,
+                           void **args) {
+    size_t count = 0;
+    for (size_t i = 0; i < launch->arg_count; i++) {
+        if (launch->args[i].kind != RF_ARG_KIND_MAP) continue;
+        if (count == MAPS_MAX)
+            return rf_fail(RF_E_INVALID, "launch of '%s': more than %d maps", launch->kernel->name, MAPS_MAX);
+        struct rf_made_map *map = &maps[count++];
+        rf_status status = rf_device_result(device, rf_map_make(device->driver, &launch->args[i], map), "map_encode",
+                                            launch->kernel->name);
+        if (status) return status;
+        args[i] = map;
+    }
     return RF_OK;
 }
 
@@ -77,6 +102,7 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
     uint32_t grid[3], block[3];
     rf_dptr pointers[ARGS_MAX];
     void *args[ARGS_MAX];
+    struct rf_made_map maps[MAPS_MAX];
     struct rf_launch own;
     rf_status status = RF_PARAMS_READ(struct rf_launch, &own, launch, "rf_queue_launch");
     if (status) return status;
@@ -119,9 +145,9 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
         rf_leave(&entry);
         return status;
     }
+    status = make_maps(launch, device, maps, args);
     for (size_t i = 0; i < launch->arg_count && !status; i++)
-        if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
-            status = rf_recording_hold_block(queue, launch->args[i].buffer->block);
+        if (has_buffer(&launch->args[i])) status = rf_recording_hold_block(queue, launch->args[i].buffer->block);
     if (!status) status = rf_timeline_begin(queue->line, rf_queue_deadline(queue, RF_TIMEOUT_DEFAULT));
     if (!status) {
         uint64_t ticket = 0;
@@ -131,8 +157,7 @@ static rf_status submit(struct rf_queue *queue, const struct rf_launch *launch) 
                                    grid, block, launch->shared_bytes, queue->line->stream, args, early);
         status = rf_timeline_end(queue->line, code, "launch", kernel->name, &ticket);
         for (size_t i = 0; i < launch->arg_count && ticket; i++)
-            if (launch->args[i].kind == RF_ARG_KIND_BUFFER && launch->args[i].buffer)
-                rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
+            if (has_buffer(&launch->args[i])) rf_uses_note(&launch->args[i].buffer->block->uses, queue->line, ticket);
     }
     /* RF_CHECK=launch: launches run one at a time, so that a fault can have only one cause; none starts early either.
      */

@@ -308,9 +308,10 @@ static bool all_in(const char *text, const char *allowed) {
     return text[strspn(text, allowed)] == 0;
 }
 
+/* Of HIP's drivers only the simulated one says "sm_90" (driver_hip.c). */
 static bool is_arch(enum rf_driver_kind kind, const char *arch) {
     size_t length = strlen(arch);
-    if (kind == RF_DRIVER_CUDA)
+    if (kind == RF_DRIVER_CUDA || strncmp(arch, "sm_", 3) == 0)
         return strncmp(arch, "sm_", 3) == 0 && length >= 5 && length <= 7 && all_in(arch + 3, "0123456789");
     return strncmp(arch, "gfx", 3) == 0 && length >= 6 && length <= 8 && all_in(arch + 3, "0123456789abcdef");
 }

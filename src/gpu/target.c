@@ -1,10 +1,13 @@
 /* See target.h. AMD code objects run on exactly the architecture they were built for. PTX
  * runs on its architecture and every newer one, through the driver's compiler; PTX with an
- * architecture-specific suffix ('a') on exactly that one. */
+ * architecture-specific suffix ('a') on exactly that one. A module that has only such images
+ * is an addition: a device on which none of them runs does without its kernels. */
 #include "gpu/target.h"
 #include "gpu/image.h"
 
 #include <stdio.h>
+
+#include <rocmforge/gpu.h>
 
 /* Splits "sm_90a" into 90 and 'a'; false for any other form of name. */
 static bool parse_sm(const char *text, int *number, char *suffix) {
@@ -45,6 +48,37 @@ static bool seen_before(size_t index, bool by_module) {
     return false;
 }
 
+static bool is_own(const char *target) {
+    int number;
+    char suffix;
+    return parse_sm(target, &number, &suffix) && suffix;
+}
+
+/* True if no image of the module is for a target that newer devices run too, or for AMD. */
+static bool is_addition(const char *module) {
+    for (size_t i = 0; i < rf_image_count(); i++)
+        if (!strcmp(rf_image_at(i)->module, module) && !is_own(rf_image_at(i)->target)) return false;
+    return true;
+}
+
+const struct rf_image *rf_target_best_image(const char *device_arch, const char *module) {
+    const struct rf_image *best = NULL;
+    int rank, best_rank = -1;
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        const struct rf_image *image = rf_image_at(i);
+        if (strcmp(image->module, module) || !rf_target_fits(device_arch, image->target, &rank)) continue;
+        if (rank <= best_rank) continue;
+        best_rank = rank;
+        best = image;
+    }
+    return best;
+}
+
+bool rf_builtin_kernel_fits(const struct rf_builtin_kernel *kernel, const char *arch) {
+    const struct rf_image *image = kernel && arch ? rf_target_best_image(arch, kernel->module) : NULL;
+    return image && !strcmp(image->target, kernel->target);
+}
+
 /* Whether a build for every known target has code that runs on the device. */
 static bool can_be_built_for(const char *device_arch) {
     char target[16];
@@ -72,22 +106,15 @@ static rf_status refuse(const char *device_arch) {
 rf_status rf_target_best_builtin(const char *device_arch, char *target, size_t size) {
     const char *best = NULL;
     int best_rank = -1;
-    size_t count = rf_image_count();
-    for (size_t i = 0; i < count; i++) {
-        if (seen_before(i, true)) continue;
+    for (size_t i = 0; i < rf_image_count(); i++) {
+        int rank = 0;
         const char *module = rf_image_at(i)->module;
-        bool module_fits = false;
-        for (size_t j = i; j < count; j++) {
-            const struct rf_image *image = rf_image_at(j);
-            int rank = 0;
-            if (strcmp(image->module, module) != 0 || !rf_target_fits(device_arch, image->target, &rank)) continue;
-            module_fits = true;
-            if (rank > best_rank) {
-                best_rank = rank;
-                best = image->target;
-            }
-        }
-        if (!module_fits) return refuse(device_arch);
+        if (seen_before(i, true) || is_addition(module)) continue;
+        const struct rf_image *image = rf_target_best_image(device_arch, module);
+        if (!image) return refuse(device_arch);
+        if (!rf_target_fits(device_arch, image->target, &rank) || rank <= best_rank) continue;
+        best_rank = rank;
+        best = image->target;
     }
     if (!best || strlen(best) >= size) return refuse(device_arch);
     snprintf(target, size, "%s", best);

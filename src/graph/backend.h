@@ -23,6 +23,8 @@ struct rf_backend_table {
     rf_status (*supports)(struct rf_backend *backend, const struct rf_op_call *call);
     /* How many bytes of scratch memory a call needs besides its tensors. */
     rf_status (*workspace)(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes);
+    /* How many bytes of counters (ops/op.h) it needs. NULL: none. */
+    rf_status (*counters)(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes);
     /* The alignment of tensors within an arena. */
     uint64_t (*alignment)(struct rf_backend *backend);
     /* Allocates zeroed memory for tensors. The budget is charged before the memory is allocated; the ledger shows
@@ -59,6 +61,9 @@ struct rf_backend_table {
     rf_status (*mark)(struct rf_backend *backend, size_t index);
     rf_status (*marks_between)(struct rf_backend *backend, size_t first, size_t second, int64_t *elapsed_ns);
     rf_status (*wait)(struct rf_backend *backend, int64_t timeout_ns);
+    /* A number for all that was submitted so far, and a wait for that alone. NULL: the backend has no queue. */
+    uint64_t (*submitted)(struct rf_backend *backend);
+    rf_status (*wait_until)(struct rf_backend *backend, uint64_t submitted, int64_t timeout_ns);
     /* Recording: between record_begin and record_end, execute records instead of running; replay runs the
      * recording. NULL: the backend cannot record. */
     rf_status (*record_begin)(struct rf_backend *backend);

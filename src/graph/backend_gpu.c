@@ -60,6 +60,11 @@ static rf_status workspace(struct rf_backend *backend, const struct rf_op_call *
     *bytes = 0;
     return call->op->workspace ? call->op->workspace(call, bytes) : RF_OK;
 }
+static rf_status counters(struct rf_backend *backend, const struct rf_op_call *call, uint64_t *bytes) {
+    (void)backend;
+    *bytes = 0;
+    return call->op->counters ? call->op->counters(call, bytes) : RF_OK;
+}
 
 static uint64_t alignment(struct rf_backend *backend) {
     (void)backend;
@@ -101,6 +106,14 @@ static rf_status download(struct rf_backend *backend, struct rf_arena *arena, ui
 
 static rf_status wait(struct rf_backend *backend, int64_t timeout_ns) {
     return rf_queue_wait(self(backend)->queue, timeout_ns);
+}
+
+static uint64_t submitted(struct rf_backend *backend) {
+    return rf_queue_submitted(self(backend)->queue);
+}
+
+static rf_status wait_until(struct rf_backend *backend, uint64_t ticket, int64_t timeout_ns) {
+    return rf_queue_wait_until(self(backend)->queue, ticket, timeout_ns);
 }
 
 /* ---- downloads that do not wait ---- */
@@ -201,6 +214,7 @@ static const struct rf_backend_table table = {
     .kind = "gpu",
     .supports = supports,
     .workspace = workspace,
+    .counters = counters,
     .alignment = alignment,
     .arena_create = arena_create,
     .arena_destroy = arena_destroy,
@@ -217,6 +231,8 @@ static const struct rf_backend_table table = {
     .mark = mark,
     .marks_between = marks_between,
     .wait = wait,
+    .submitted = submitted,
+    .wait_until = wait_until,
     .record_begin = record_begin,
     .record_end = record_end,
     .replay = replay,

@@ -187,11 +187,35 @@ static rf_status no_assembly(const struct rf_executor *executor) {
                    executor->graph->name);
 }
 
+static rf_status within(const struct rf_executor *executor, rf_status status) {
+    return status ? rf_fail_within(status, "graph '%s'", executor->graph->name) : RF_OK;
+}
+
 rf_status rf_executor_run(struct rf_executor *executor) {
     if (!executor) return rf_fail(RF_E_INVALID, "rf_executor_run: executor is NULL");
     if (!has_assembly(executor)) return no_assembly(executor);
-    rf_status status = rf_assembly_run(executor, &executor->assembly);
-    return status ? rf_fail_within(status, "graph '%s'", executor->graph->name) : RF_OK;
+    return within(executor, rf_assembly_run(executor, &executor->assembly));
+}
+
+bool rf_executor_can_queue(const struct rf_executor *executor) {
+    const struct rf_assembly *assembly = &executor->assembly;
+    return has_assembly(executor) && assembly->action_count == 1 && assembly->actions[0].kind == RF_ACTION_REPLAY &&
+           rf_assembly_backend(assembly, assembly->actions[0].place)->table->wait_until;
+}
+
+rf_status rf_executor_submit(struct rf_executor *executor, uint64_t *ticket) {
+    rf_assert(rf_executor_can_queue(executor));
+    return within(executor, rf_assembly_submit(executor, &executor->assembly, ticket));
+}
+
+rf_status rf_executor_wait_for(struct rf_executor *executor, uint64_t ticket) {
+    rf_assert(rf_executor_can_queue(executor));
+    return within(executor, rf_assembly_wait_for(executor, &executor->assembly, ticket));
+}
+
+rf_status rf_executor_finish(struct rf_executor *executor) {
+    if (!has_assembly(executor)) return RF_OK;
+    return within(executor, rf_assembly_drain(executor, &executor->assembly));
 }
 
 rf_status rf_executor_time_nodes(struct rf_executor *executor) {

@@ -191,6 +191,23 @@ static rf_status find_places(struct rf_executor *executor, struct rf_assembly *a
 
 /* ---- plan, memory, calls ---- */
 
+/* Whether no node before this position writes a tensor of the caller's: until then it is as the run found it, so a
+ * kernel may read it before its turn. (Runs that are queued are recordings, and no part of one starts before the one
+ * before it is done.) */
+static bool is_settled(const struct rf_plan *plan, uint32_t root, uint32_t at) {
+    const struct rf_graph *graph = plan->graph;
+    const struct rf_tensor_row *tensor = &graph->tensors[root];
+    if (tensor->role != RF_ROLE_INPUT) return tensor->role == RF_ROLE_CONSTANT;
+    for (uint32_t before = 0; tensor->updated && before < at; before++) {
+        const struct rf_node_row *node = &graph->nodes[plan->order[before]];
+        for (int i = 0; i < node->op->inputs; i++)
+            if (node->op->updates >> i & 1 && node->tensors[i] != RF_NO_INDEX &&
+                graph->tensors[node->tensors[i]].root == root)
+                return false;
+    }
+    return true;
+}
+
 static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_call *call) {
     const struct rf_plan *plan = assembly->plan;
     const struct rf_graph *graph = plan->graph;
@@ -204,8 +221,8 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
         const struct rf_plan_home *home = rf_plan_home(plan, graph->tensors[index].root, place);
         struct rf_op_tensor *tensor = &call->tensors[i];
         tensor->bytes = graph->tensors[index].bytes;
-        const struct rf_tensor_row *root = &graph->tensors[graph->tensors[index].root];
-        tensor->constant = root->role == RF_ROLE_CONSTANT || (root->role == RF_ROLE_INPUT && !root->updated);
+        tensor->constant =
+            is_settled(plan, graph->tensors[index].root, at) && !(i < call->op->inputs && call->op->updates >> i & 1);
         if (home->bound) {
             tensor->desc.byte_offset += home->binding.offset_bytes;
             tensor->bytes += home->binding.offset_bytes;
@@ -225,6 +242,10 @@ static void bind(const struct rf_assembly *assembly, uint32_t at, struct rf_op_c
     if (plan->node_workspace[node]) {
         call->workspace = arena->buffer;
         call->workspace_offset = plan->workspace_at[node];
+    }
+    if (call->op->counters && plan->places[place].counter_bytes) {
+        call->counters = arena->buffer;
+        call->counters_offset = plan->places[place].counters_at;
     }
 }
 

@@ -80,7 +80,8 @@ struct rf_executor {
     struct rf_assembly assembly;
     uint64_t epoch;
     void **saved;    /* [tensor] contents of inputs and states while there is no assembly; NULL: zeros */
-    bool unfinished; /* a deadline passed, and work may still be under way */
+    bool unfinished; /* work may still be under way: a deadline passed, or a run was only submitted */
+    uint64_t newest; /* the ticket of the run that was submitted last */
 
     struct rf_trace *trace; /* NULL: none */
     bool timed;             /* nodes are timed, for longest_ns */
@@ -115,6 +116,9 @@ rf_status rf_assembly_make_marks(struct rf_executor *executor, struct rf_assembl
 
 /* executor_run.c */
 rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *assembly);
+/* The parts of a run that is one recording: submitting it, and waiting for it. */
+rf_status rf_assembly_submit(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t *ticket);
+rf_status rf_assembly_wait_for(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t ticket);
 /* Waits for what a run left unfinished. */
 rf_status rf_assembly_finish_run(struct rf_executor *executor, struct rf_assembly *assembly);
 static inline rf_status rf_assembly_drain(struct rf_executor *executor, struct rf_assembly *assembly) {

@@ -67,6 +67,26 @@ rf_status rf_assembly_run(struct rf_executor *executor, struct rf_assembly *asse
     return status;
 }
 
+/* ---- runs that are queued ---- */
+
+rf_status rf_assembly_submit(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t *ticket) {
+    struct deadline deadline = begin_deadline(executor);
+    struct rf_backend *backend = rf_assembly_backend(assembly, assembly->actions[0].place);
+    rf_status status = act(executor, assembly, &assembly->actions[0], &deadline);
+    if (status) return status;
+    executor->unfinished = true;
+    executor->newest = *ticket = backend->table->submitted(backend);
+    return RF_OK;
+}
+
+rf_status rf_assembly_wait_for(struct rf_executor *executor, struct rf_assembly *assembly, uint64_t ticket) {
+    struct deadline deadline = begin_deadline(executor);
+    struct rf_backend *backend = rf_assembly_backend(assembly, assembly->actions[0].place);
+    rf_status status = backend->table->wait_until(backend, ticket, time_left(&deadline));
+    if (!status && ticket == executor->newest) executor->unfinished = false;
+    return status;
+}
+
 /* ---- check: guard bands, bytes of a known value after each tensor ---- */
 
 static bool has_guard(const struct rf_plan *plan, uint32_t tensor, int place) {

@@ -10,6 +10,7 @@
  *   rms_norm of a row, matmul_gate or 3 matmuls of it  -> norm_gate, norm_qkv
  *   kv_append(rope(k))                                 -> kv_append with rotation steps
  *   rope(q) after the kv_append of its keys            -> rope_append
+ *   norm_qkv, rope_append of its products              -> norm_qkv_append
  *   copy to f32, matmul of it                          -> cast_matmul
  *   qkt_matmul, causal_mask, softmax, weighted_matmul  -> flash_attention; softmax_mask likewise
  *
@@ -46,7 +47,10 @@ enum {
     GATE_WEIGHTS = 1,
     GATE_GATE,
     GATE_OUT,
-    NORM_WEIGHTS = 2, /* the first one, of norm_qkv and norm_gate */
+    NORM_WEIGHTS = 2,  /* the first one, of norm_qkv and norm_gate */
+    NORM_PRODUCTS = 1, /* the first output of norm_qkv that is a product */
+    APPEND_TOKENS = 3, /* behind q, k and v of rope_append */
+    QKV_TOKENS = 5,    /* behind x, norm and weights of norm_qkv_append */
     KV_K = 0,
     KV_POSITIONS = 2,
     KV_SEQUENCES,
@@ -76,17 +80,28 @@ static struct rf_node_row *only_for_here(struct fusing *f, uint32_t tensor) {
     if (f->touched[made->producer]) return NULL;
     return &f->graph->nodes[made->producer];
 }
-/* Whether the first 'inputs' inputs of the node still have the same contents when they are read later. */
-static bool steady_but(struct fusing *f, const struct rf_node_row *node, int inputs) {
-    for (int i = 0; i < inputs; i++)
-        if (node->tensors[i] != RF_NO_INDEX && f->uses[rf_node_root(f->graph, node, i)].updated) return false;
-    return true;
-}
-static bool steady(struct fusing *f, const struct rf_node_row *node) {
-    return steady_but(f, node, node->op->inputs);
-}
 static size_t index_of(struct fusing *f, const struct rf_node_row *node) {
     return (size_t)(node - f->graph->nodes);
+}
+/* Whether a node behind the first one changes a storage, up to the last one. */
+static bool changed(struct fusing *f, uint32_t root, const struct rf_node_row *first,
+                    const struct rf_node_row *last) {
+    if (!f->uses[root].updated) return false;
+    for (const struct rf_node_row *node = first + 1; node <= last; node++)
+        for (int i = 0; i < node->op->inputs && !f->gone[index_of(f, node)]; i++)
+            if (node->op->updates >> i & 1 && rf_node_root(f->graph, node, i) == root) return true;
+    return false;
+}
+/* Whether the first 'inputs' inputs of the node have the same contents when 'reader' reads them instead. */
+static bool steady_but(struct fusing *f, const struct rf_node_row *node, int inputs,
+                       const struct rf_node_row *reader) {
+    for (int i = 0; i < inputs; i++)
+        if (node->tensors[i] != RF_NO_INDEX && changed(f, rf_node_root(f->graph, node, i), node, reader))
+            return false;
+    return true;
+}
+static bool steady(struct fusing *f, const struct rf_node_row *node, const struct rf_node_row *reader) {
+    return steady_but(f, node, node->op->inputs, reader);
 }
 /* A copy of this node with another op, without tensors and attributes. */
 static struct rf_node_row form(const struct rf_node_row *node, const char *op) {
@@ -125,7 +140,7 @@ static bool joined_scale(const struct rf_node_row *a, const struct rf_node_row *
 static bool fuse_scale(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "scale")) return false;
     struct rf_node_row *from = only_for_here(f, node->tensors[0]);
-    if (!from || !(is(from, "scale") || is(from, "qkt_matmul")) || !steady(f, from)) return false;
+    if (!from || !(is(from, "scale") || is(from, "qkt_matmul")) || !steady(f, from, node)) return false;
     /* A 16-bit intermediate may be infinite where the fused result is not. */
     if (f->graph->tensors[node->tensors[0]].desc.dtype != RF_F32) return false;
     struct rf_node_row fused = form(node, from->op->name);
@@ -137,7 +152,7 @@ static bool fuse_scale(struct fusing *f, struct rf_node_row *node) {
 static bool fuse_softmax_scale(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "softmax_mask")) return false;
     struct rf_node_row *scale = only_for_here(f, node->tensors[0]);
-    if (!scale || !is(scale, "scale") || !steady(f, scale)) return false;
+    if (!scale || !is(scale, "scale") || !steady(f, scale, node)) return false;
     struct rf_node_row fused = *node;
     fused.tensors[0] = scale->tensors[0];
     return joined_scale(scale, node, &fused.attributes.scale) && SETTLE(f, node, &fused, scale);
@@ -149,7 +164,7 @@ static bool fuse_residual(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "add")) return false;
     for (int side = 0; side < 2; side++) {
         struct rf_node_row *product = only_for_here(f, node->tensors[side]);
-        if (!product || !(is(product, "matmul") || is(product, "matmul_q8")) || !steady(f, product) ||
+        if (!product || !(is(product, "matmul") || is(product, "matmul_q8")) || !steady(f, product, node) ||
             product->tensors[MATMUL_RESIDUAL] != RF_NO_INDEX)
             continue;
         struct rf_node_row fused = form(node, product->op->name);
@@ -165,7 +180,7 @@ static bool fuse_multiply_add(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "add")) return false;
     for (int side = 0; side < 2; side++) {
         struct rf_node_row *product = only_for_here(f, node->tensors[side]);
-        if (!product || !is(product, "multiply") || product->tensors[2] != RF_NO_INDEX || !steady(f, product))
+        if (!product || !is(product, "multiply") || product->tensors[2] != RF_NO_INDEX || !steady(f, product, node))
             continue;
         struct rf_node_row fused = form(node, "multiply");
         fused.tensors[0] = product->tensors[0];
@@ -183,7 +198,7 @@ static bool fuse_activation(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "multiply") || node->tensors[2] != RF_NO_INDEX) return false;
     for (int side = 0; side < 2; side++) {
         struct rf_node_row *act = only_for_here(f, node->tensors[side]);
-        if (!act || !is(act, "activation") || act->tensors[1] != RF_NO_INDEX || !steady(f, act)) continue;
+        if (!act || !is(act, "activation") || act->tensors[1] != RF_NO_INDEX || !steady(f, act, node)) continue;
         const struct rf_tensor_desc *up = &f->graph->tensors[node->tensors[!side]].desc;
         if (up->shape[0] > 1 && !up->strides[0]) continue; /* a repeated row: only multiply supports it */
         struct rf_node_row fused = form(node, "activation");
@@ -205,8 +220,8 @@ static bool fuse_gate(struct fusing *f, struct rf_node_row *node) {
         f->graph->tensors[node->tensors[0]].desc.shape[0] > RF_MATVEC_ROWS)
         return false;
     struct rf_node_row *act = only_for_here(f, node->tensors[0]), *up = only_for_here(f, node->tensors[1]);
-    if (!act || !up || act == up || !plain_product(act) || !plain_product(up) || !steady(f, act) || !steady(f, up) ||
-        act->tensors[MATMUL_X] != up->tensors[MATMUL_X])
+    if (!act || !up || act == up || !plain_product(act) || !plain_product(up) || !steady(f, act, node) ||
+        !steady(f, up, node) || act->tensors[MATMUL_X] != up->tensors[MATMUL_X])
         return false;
     struct rf_node_row fused = form(node, "matmul_gate");
     fused.tensors[MATMUL_X] = act->tensors[MATMUL_X];
@@ -286,7 +301,7 @@ static bool fuse_norm_products(struct fusing *f, struct rf_node_row *node) {
 static bool fuse_rope(struct fusing *f, struct rf_node_row *node) {
     if (!is(node, "kv_append") || node->tensors[KV_STEPS] != RF_NO_INDEX) return false;
     struct rf_node_row *rope = only_for_here(f, node->tensors[KV_K]);
-    if (!rope || !is(rope, "rope") || rope->tensors[1] != node->tensors[KV_POSITIONS] || !steady(f, rope))
+    if (!rope || !is(rope, "rope") || rope->tensors[1] != node->tensors[KV_POSITIONS] || !steady(f, rope, node))
         return false;
     struct rf_node_row fused = *node;
     fused.attributes = rope->attributes;
@@ -317,7 +332,7 @@ static bool fuse_rope_append(struct fusing *f, struct rf_node_row *node) {
     enum { TOKENS_MAX = 16 };
     if (!is(node, "rope") || f->graph->tensors[node->tensors[0]].desc.shape[0] > TOKENS_MAX) return false;
     struct rf_node_row *append = append_for(f, node);
-    if (!append || !steady_but(f, append, KV_K_CACHE) || append->attributes.halves != node->attributes.halves ||
+    if (!append || !steady_but(f, append, KV_K_CACHE, node) || append->attributes.halves != node->attributes.halves ||
         append->attributes.magnitude != node->attributes.magnitude)
         return false;
     struct rf_node_row fused = form(node, "rope_append");
@@ -334,7 +349,7 @@ static bool fuse_cast(struct fusing *f, struct rf_node_row *node) {
         f->graph->tensors[node->tensors[MATMUL_X]].desc.shape[0] != 1 || !early_weight(f, node, MATMUL_WEIGHTS))
         return false;
     struct rf_node_row *cast = only_for_here(f, node->tensors[MATMUL_X]);
-    if (!cast || !is(cast, "copy") || !steady(f, cast)) return false;
+    if (!cast || !is(cast, "copy") || !steady(f, cast, node)) return false;
     struct rf_node_row fused = form(node, "cast_matmul");
     fused.tensors[0] = cast->tensors[0];
     fused.tensors[CAST_WEIGHTS] = node->tensors[MATMUL_WEIGHTS];
@@ -392,7 +407,7 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     uint32_t scores = rf_node_root(graph, softmax, 0);
     bool causal = f->uses[scores].updated, scaled = is(softmax, "softmax_mask");
     struct rf_node_row *qkt = maker(f, softmax->tensors[0], causal ? 2 : 1);
-    if (!qkt || !is(qkt, "qkt_matmul") || !steady(f, qkt)) return false;
+    if (!qkt || !is(qkt, "qkt_matmul") || !steady(f, qkt, node)) return false;
     const struct rf_tensor_desc *shape = &graph->tensors[scores].desc,
                                 *in = &graph->tensors[softmax->tensors[0]].desc;
     if (causal) {
@@ -425,6 +440,43 @@ static bool fuse_attention(struct fusing *f, struct rf_node_row *node) {
     return SETTLE(f, node, &fused, qkt, mask, softmax);
 }
 
+/* ---- the begin of a layer ---- */
+
+/* Which product of this norm_qkv becomes a tensor of rope_append, the only reader of all of it; -1: none. */
+static int product_of(struct fusing *f, const struct rf_node_row *norm, uint32_t heads) {
+    for (int i = 0; i < 3; i++)
+        if (f->graph->tensors[heads].root == rf_node_out(norm, NORM_PRODUCTS + i) && maker(f, heads, 1) == norm)
+            return i;
+    return -1;
+}
+/* For one token, of which norm_qkv is already. Nothing else may read the products or the normalized row: one kernel
+ * keeps them to itself. */
+static bool fuse_qkv_append(struct fusing *f, struct rf_node_row *node) {
+    struct rf_graph *graph = f->graph;
+    if (!is(node, "rope_append")) return false;
+    struct rf_node_row *norm = maker(f, node->tensors[0], 1);
+    if (!norm || !is(norm, "norm_qkv") || !steady(f, norm, node)) return false;
+    uint32_t normed = rf_node_out(norm, 0);
+    if (f->uses[graph->tensors[normed].root].reads || graph->tensors[graph->tensors[normed].root].output)
+        return false;
+    struct rf_node_row fused = form(node, "norm_qkv_append");
+    fused.attributes = node->attributes;
+    fused.attributes.eps = norm->attributes.eps;
+    fused.tensors[0] = norm->tensors[0];
+    fused.tensors[1] = norm->tensors[1];
+    fused.tensors[fused.op->inputs] = normed;
+    for (int i = 0; i < 3; i++) {
+        int product = product_of(f, norm, node->tensors[i]);
+        if (product < 0) return false;
+        fused.tensors[NORM_WEIGHTS + i] = norm->tensors[NORM_WEIGHTS + product];
+        fused.tensors[fused.op->inputs + NORM_PRODUCTS + i] = rf_node_out(norm, NORM_PRODUCTS + product);
+    }
+    memcpy(fused.tensors + QKV_TOKENS, node->tensors + APPEND_TOKENS,
+           (size_t)(node->op->inputs - APPEND_TOKENS) * sizeof *fused.tensors);
+    fused.tensors[fused.op->inputs + NORM_PRODUCTS + 3] = rf_node_out(node, 0);
+    return SETTLE(f, node, &fused, norm);
+}
+
 /* ---- rounds ---- */
 
 typedef bool (*pattern)(struct fusing *f, struct rf_node_row *node);
@@ -450,7 +502,8 @@ static rf_status round_of(struct rf_graph *graph, pattern try, size_t *changes) 
 rf_status rf_pass_fuse(struct rf_graph *graph, size_t *changes) {
     static const pattern patterns[] = {fuse_scale, fuse_softmax_scale, fuse_attention,    fuse_activation,
                                        fuse_gate,  fuse_residual,      fuse_multiply_add, fuse_add_norm,
-                                       fuse_rope,  fuse_norm_products, fuse_rope_append,  fuse_cast};
+                                       fuse_rope,  fuse_norm_products, fuse_rope_append,  fuse_qkv_append,
+                                       fuse_cast};
     for (size_t i = 0; i < RF_COUNT(patterns); i++)
         for (size_t found = 1; found;) {
             found = 0;

@@ -2,11 +2,11 @@
  * each place's arena. It is made from a finished graph, descriptors and limits alone; planning allocates nothing on a
  * device.
  *
- * A place is a backend and has one arena. The arena holds first what is kept (constants, inputs, states) and then
- * computed tensors, which give their storage to others when they are no longer used. Constants, inputs and states
- * have a home on each place that reads them; on the CPU a constant is read where the graph has it. A tensor that is
- * read on another place than the one that made it is copied there once. A tensor that some node updates lives on one
- * place, and all nodes that use it are placed there with it.
+ * A place is a backend and has one arena. The arena holds first what is kept (constants, inputs, states, and
+ * counters, which all nodes of the place use in turn) and then computed tensors, which give their storage to others
+ * when they are no longer used. Constants, inputs and states have a home on each place that reads them; on the CPU a
+ * constant is read where the graph has it. A tensor that is read on another place than the one that made it is copied
+ * there once. A tensor that some node updates lives on one place, and all nodes that use it are placed there with it.
  *
  * "node" is an index into the graph's nodes; "position" is when it runs. A node on a device that needs nothing from
  * another place goes before one that must wait for a copy, and devices before the CPU, so that the CPU computes while
@@ -37,6 +37,8 @@ struct rf_plan_place {
     int64_t launch_ns;        /* per node */
     /* Filled in by the plan: */
     uint64_t kept_bytes;      /* the arena's first part */
+    uint64_t counter_bytes;   /* the most counters of a node; they lie at the end of the first part */
+    uint64_t counters_at;     /* their offset in the arena */
     uint64_t result_bytes;    /* its second part */
     uint64_t workspace_bytes; /* the largest workspace of a node; it lies among the tensors while the node runs */
     uint64_t live_bytes;      /* the largest sum of tensors and workspace alive at once, rounded to the alignment */

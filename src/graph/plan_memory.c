@@ -312,6 +312,26 @@ static rf_status add_item(struct work *work, int place, uint64_t bytes, uint32_t
     return RF_OK;
 }
 
+/* Adds the counters of the place's nodes, one after the other in time, to the end of what is kept. */
+static rf_status lay_out_counters(struct rf_plan *plan, int p, uint64_t *kept) {
+    struct rf_plan_place *place = &plan->places[p];
+    uint64_t bytes = 0;
+    place->counter_bytes = 0;
+    place->counters_at = *kept;
+    for (uint32_t node = 0; node < plan->graph->node_count && place->backend->table->counters; node++) {
+        struct rf_op_call call;
+        if (plan->node_place[node] != p) continue;
+        rf_graph_call(plan->graph, &plan->graph->nodes[node], &call);
+        rf_status status = place->backend->table->counters(place->backend, &call, &bytes);
+        if (status) return rf_fail_within(status, "node '%s'", plan->graph->nodes[node].name);
+        place->counter_bytes = RF_MAX(place->counter_bytes, bytes);
+    }
+    if (!place->counter_bytes) return RF_OK;
+    if (!padded(plan, p, place->counter_bytes, &bytes) || rf_add_overflows(*kept, bytes, kept))
+        return too_large(plan);
+    return RF_OK;
+}
+
 static rf_status lay_out(struct work *work, int p) {
     struct rf_plan *plan = work->plan;
     struct rf_plan_place *place = &plan->places[p];
@@ -328,6 +348,8 @@ static rf_status lay_out(struct work *work, int p) {
         home->offset = kept;
         if (rf_add_overflows(kept, bytes, &kept) || kept > UINT64_MAX / 4) return too_large(plan);
     }
+    status = lay_out_counters(plan, p, &kept);
+    if (status) return status;
     place->kept_bytes = kept;
     /* Tensors are visited in the order they are made, so that an input which a node takes in place already has its
      * item. */

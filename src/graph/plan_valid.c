@@ -73,7 +73,13 @@ static bool kept_is_valid(const struct rf_plan *plan, int place, const char **wh
         RF_INVALID_UNLESS(home->offset >= end, "two kept tensors overlap in an arena");
         end = home->offset + padded(plan, place, plan->graph->tensors[v].bytes);
     }
-    RF_INVALID_UNLESS(end <= plan->places[place].kept_bytes, "a kept tensor lies outside the arena's first part");
+    const struct rf_plan_place *row = &plan->places[place];
+    if (row->counter_bytes) {
+        RF_INVALID_UNLESS(row->counters_at >= end, "a kept tensor and the counters overlap in an arena");
+        RF_INVALID_UNLESS(row->counters_at % row->alignment == 0, "an offset is no multiple of the alignment");
+        end = row->counters_at + padded(plan, place, row->counter_bytes);
+    }
+    RF_INVALID_UNLESS(end <= row->kept_bytes, "what is kept lies outside the arena's first part");
     return true;
 }
 

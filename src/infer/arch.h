@@ -9,9 +9,11 @@
  * width] (pages of each sequence), lengths [s] (tokens held, including these). A graph has all five. A token with
  * a negative position is not added to the caches; neither is one without a sequence (-1). The constant
  * "rope_steps" (u64 values as pairs of I32) already includes the file's frequency factors, if it has any. The
- * output is "logits", f32 [rows, vocabulary]. The result of layer N is "blk.N"; the last layer's has the wanted
- * rows only. Groups: 1 is the embedding, 2 + N is layer N, 2 + layers is the output. A group is placed on one
- * backend. */
+ * output is "logits", f32 [rows, vocabulary]. A graph may also draw a token for each sequence and then make its own
+ * inputs into those of the next token; it has four inputs more, settings [s, 10], random [s, 4] and window [s,
+ * RF_WINDOW_MAX] (ops/op_sampling.c says what they hold) and the state "ring" [s, RF_RING_SLOTS, 2]. The result of
+ * layer N is "blk.N"; the last layer's has the wanted rows only. Groups: 1 is the embedding, 2 + N is layer N, 2 +
+ * layers is the output. A group is placed on one backend. */
 #ifndef RF_INFER_ARCH_H
 #define RF_INFER_ARCH_H
 
@@ -21,6 +23,11 @@
 #include "gguf/gguf.h"
 
 enum { RF_ROPE_PAIRS_MAX = 128 }; /* attention supports heads of up to twice this */
+enum { RF_WINDOW_MAX = 4096 };    /* tokens that a penalty applies to */
+enum { RF_RING_SLOTS = 8 };       /* draws that a ring holds */
+
+/* Bits of rf_graph_shape.draws: a token is drawn, at temperature 0 or with these steps. */
+enum { RF_DRAWS = 1, RF_DRAWS_BEST = 2, RF_DRAWS_TOP_K = 4, RF_DRAWS_TOP_P = 8 };
 
 struct rf_hparams {
     const struct rf_arch *arch;
@@ -49,6 +56,11 @@ struct rf_graph_shape {
     uint32_t table_width;   /* pages a sequence can have */
     uint32_t longest;       /* no sequence is longer than this; decides how attention is split */
     enum rf_dtype kv_dtype; /* RF_F16, RF_F32, RF_Q8_0 */
+    unsigned draws;         /* RF_DRAWS_*; 0: no token is drawn. Only where each sequence has one token */
+    /* From this group on, products of many rows are made on matrix units, which round x to 16 bits: what makes x then
+     * writes it that way, for the same bits with less memory. 0: no group. */
+    int units_from;
+    bool gates; /* these units also have a product with a gate, for many rows */
 };
 
 /* The size that a dimension of a weight must have. */
@@ -90,19 +102,21 @@ extern const size_t rf_arch_table_count;
  * wrong, RF_E_NOT_FOUND one that is missing. hparams is untouched on failure. */
 rf_status rf_arch_read(const struct rf_gguf *gguf, struct rf_hparams *hparams);
 
-/* What a tensor of a graph stands for, so that it can be bound to memory: a weight of the file, or a layer's
- * cache. */
+/* What a tensor of a graph stands for, so that it can be bound to memory: a weight of the file, a layer's cache, or
+ * the ring. */
 struct rf_bound_tensor {
     const struct rf_gguf_tensor *weight; /* NULL: it is not a weight */
     bool cache, values;                  /* it is a cache; of values, otherwise of keys */
+    bool ring;                           /* it is the ring that draws are reported in */
     uint32_t layer;                      /* the layer of the cache */
 };
 /* A graph of a model, and the tensors through which it is used. */
 struct rf_model_graph {
     struct rf_graph *graph;
     rf_tensor_id tokens, positions, sequences, table, lengths;
-    rf_tensor_id logits;           /* 0: none were asked for */
-    struct rf_bound_tensor *bound; /* [id] */
+    rf_tensor_id logits;                   /* 0: none were asked for */
+    rf_tensor_id settings, random, window; /* 0: no token is drawn */
+    struct rf_bound_tensor *bound;         /* [id] */
     size_t bound_count;
     struct rf_account account; /* for the table above; the graph has its own */
 };

@@ -14,8 +14,10 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "cpu/ref_sampling.h"
 #include "cpu/reference.h"
 #include "graph/executor.h"
+#include "ops/gpu_matmul.h"
 
 enum { NAME_BYTES = 96 };
 
@@ -34,6 +36,12 @@ static const char *full_name(const struct rf_builder *builder, const char *name,
     else
         snprintf(text, NAME_BYTES, "%s%s", name, end);
     return text;
+}
+
+/* NULL: the file has no such tensor. */
+static const struct rf_gguf_tensor *find(const struct rf_builder *builder, const char *name, const char *end) {
+    char text[NAME_BYTES];
+    return rf_gguf_find_tensor(builder->gguf, full_name(builder, name, end, text));
 }
 
 /* ---- tensors ---- */
@@ -149,7 +157,7 @@ static rf_tensor_id add_cache(struct rf_builder *builder, bool values) {
 /* An op with its attributes; in a layer, "blk.N." is put before the name. */
 struct node {
     const char *op, *name;
-    struct rf_attribute attributes[3];
+    struct rf_attribute attributes[4];
     size_t attribute_count;
 };
 
@@ -180,17 +188,33 @@ static rf_tensor_id add_result(struct rf_builder *builder, struct node what, con
     return builder->status ? 0 : out;
 }
 
-static rf_tensor_id norm_rows(struct rf_builder *builder, rf_tensor_id x, const char *name, uint64_t rows) {
+/* The type for rows that only these products read (names as for rf_build_product, ended by NULL): the 16 bits that
+ * they round it to, or f32. */
+static enum rf_dtype type_for(const struct rf_builder *builder, const char *const *products) {
+    enum rf_dtype type = RF_F32;
+    if (!builder->shape->units_from || builder->group < builder->shape->units_from || builder->rows <= RF_MATVEC_ROWS)
+        return RF_F32;
+    for (size_t i = 0; products[i]; i++) {
+        const struct rf_gguf_tensor *weight = find(builder, products[i], ".weight");
+        enum rf_dtype unit = weight ? rf_gpu_matmul_unit(weight->dtype) : RF_F32;
+        if (unit == RF_F32 || weight->shape[weight->rank - 1] % 8 || (i && unit != type)) return RF_F32;
+        type = unit;
+    }
+    return type;
+}
+
+static rf_tensor_id norm_rows(struct rf_builder *builder, rf_tensor_id x, const char *name, uint64_t rows,
+                              enum rf_dtype type) {
     char text[NAME_BYTES];
     if (!x) return 0;
     rf_tensor_id weight = add_weight(builder, full_name(builder, name, ".weight", text), 1, NULL);
     if (!weight) return 0;
     uint64_t columns = rf_gguf_find_tensor(builder->gguf, text)->elements;
     struct node norm = {"rms_norm", name, {{"eps", .f = (double)builder->hparams->norm_epsilon}}, 1};
-    return add_result(builder, norm, (rf_tensor_id[]){x, weight}, 2, matrix(RF_F32, rows, columns), NULL);
+    return add_result(builder, norm, (rf_tensor_id[]){x, weight}, 2, matrix(type, rows, columns), NULL);
 }
 rf_tensor_id rf_build_norm(struct rf_builder *builder, rf_tensor_id x, const char *name) {
-    return norm_rows(builder, x, name, builder->rows);
+    return norm_rows(builder, x, name, builder->rows, RF_F32);
 }
 
 /* The product with a weight, given by its full name. */
@@ -221,7 +245,7 @@ rf_tensor_id rf_build_sum(struct rf_builder *builder, rf_tensor_id a, rf_tensor_
 static rf_tensor_id norm_heads(struct rf_builder *builder, rf_tensor_id x, const char *name, uint32_t heads) {
     uint64_t width = builder->hparams->head_width, rows = (uint64_t)builder->rows * heads;
     if (!builder->hparams->qk_norm) return x;
-    rf_tensor_id normed = norm_rows(builder, add_view(builder, x, matrix(RF_F32, rows, width)), name, rows);
+    rf_tensor_id normed = norm_rows(builder, add_view(builder, x, matrix(RF_F32, rows, width)), name, rows, RF_F32);
     return add_view(builder, normed, matrix(RF_F32, builder->rows, heads * width));
 }
 
@@ -266,7 +290,7 @@ static void append(struct rf_builder *builder, rf_tensor_id k, rf_tensor_id v, c
     add_node(builder, (struct node){.op = "kv_append", .name = "kv_append"}, inputs, RF_COUNT(inputs), NULL, 0);
 }
 
-/* Computes attention from rotated queries. The result has f32 rows. */
+/* Computes attention from rotated queries. The result has f32 rows, or those that its product takes. */
 static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, const rf_tensor_id caches[2]) {
     const struct rf_hparams *hparams = builder->hparams;
     uint64_t columns = (uint64_t)hparams->heads * hparams->head_width;
@@ -282,7 +306,7 @@ static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, const rf_
         add_result(builder, attention, (rf_tensor_id[]){q, caches[0], caches[1], builder->table, builder->lengths}, 5,
                    describe_heads(builder, dtype), NULL);
     out = add_view(builder, out, matrix(dtype, builder->rows, columns));
-    if (dtype == RF_F32) return out;
+    if (dtype == RF_F32 || dtype == type_for(builder, (const char *const[]){"attn_output", NULL})) return out;
     return add_result(builder, (struct node){.op = "copy", .name = "attention_cast"}, &out, 1,
                       matrix(RF_F32, builder->rows, columns), NULL);
 }
@@ -290,13 +314,17 @@ static rf_tensor_id attend(struct rf_builder *builder, rf_tensor_id q, const rf_
 rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
     const struct rf_hparams *hparams = builder->hparams;
     const struct rf_graph_shape *shape = builder->shape;
-    bool last = last_layer(builder);
-    rf_tensor_id normed = rf_build_norm(builder, x, "attn_norm");
+    bool last = last_layer(builder), fewer = last && !shape->all_logits && shape->sequences < builder->rows;
+    /* In the last layer a single row may be multiplied too, which matrix units do not do. */
+    enum rf_dtype type = fewer && !shape->no_logits
+                             ? RF_F32
+                             : type_for(builder, (const char *const[]){"attn_k", "attn_v", "attn_q", NULL});
+    rf_tensor_id normed = norm_rows(builder, x, "attn_norm", builder->rows, type);
     rf_tensor_id k = rf_build_product(builder, normed, "attn_k"), v = rf_build_product(builder, normed, "attn_v");
     rf_tensor_id caches[] = {add_cache(builder, false), add_cache(builder, true)};
     append(builder, k, v, caches);
     if (last && shape->no_logits) return 0;
-    if (last && !shape->all_logits && shape->sequences < builder->rows) {
+    if (fewer) {
         normed = view_last(builder, normed, hparams->width, shape->sequences);
         x = view_last(builder, x, hparams->width, shape->sequences);
         builder->rows = shape->sequences;
@@ -310,15 +338,38 @@ rf_tensor_id rf_build_attention(struct rf_builder *builder, rf_tensor_id x) {
 
 /* ---- feed-forward ---- */
 
-rf_tensor_id rf_build_feed_forward(struct rf_builder *builder, rf_tensor_id x) {
-    struct rf_tensor_desc desc = matrix(RF_F32, builder->rows, builder->hparams->feed_forward);
-    rf_tensor_id normed = rf_build_norm(builder, x, "ffn_norm");
-    rf_tensor_id gate = rf_build_product(builder, normed, "ffn_gate"),
-                 up = rf_build_product(builder, normed, "ffn_up");
+/* Whether one product with a gate does for both products, with a result of this type. */
+static bool gate_fits(const struct rf_builder *builder, enum rf_dtype type) {
+    const struct rf_gguf_tensor *gate = find(builder, "ffn_gate", ".weight"),
+                                *up = find(builder, "ffn_up", ".weight");
+    return builder->shape->gates && type != RF_F32 && gate && up && gate->dtype == up->dtype &&
+           !find(builder, "ffn_gate", ".bias") && !find(builder, "ffn_up", ".bias") &&
+           rf_gpu_matmul_gate_pays(builder->rows, builder->hparams->feed_forward);
+}
+
+/* silu(gate(x)) * up(x), as rows of this type. */
+static rf_tensor_id gated_rows(struct rf_builder *builder, rf_tensor_id x, enum rf_dtype x_type, enum rf_dtype type) {
+    struct rf_tensor_desc desc = matrix(type, builder->rows, builder->hparams->feed_forward);
     struct node silu = {"activation", "ffn_act", {{"kind", .i = RF_ACTIVATION_SILU}}, 1};
+    if (type == x_type && gate_fits(builder, type)) {
+        char text[2][NAME_BYTES];
+        rf_tensor_id inputs[] = {x, add_weight(builder, full_name(builder, "ffn_gate", ".weight", text[0]), 2, NULL),
+                                 add_weight(builder, full_name(builder, "ffn_up", ".weight", text[1]), 2, NULL)};
+        return add_result(builder, (struct node){.op = "matmul_gate", .name = "ffn_gated"}, inputs, 3, desc, NULL);
+    }
+    rf_tensor_id gate = rf_build_product(builder, x, "ffn_gate"), up = rf_build_product(builder, x, "ffn_up");
+    /* In one node if the result is rounded: its parts would be, too. */
+    if (type != RF_F32) return add_result(builder, silu, (rf_tensor_id[]){gate, up}, 2, desc, NULL);
     rf_tensor_id hidden = add_result(builder, silu, &gate, 1, desc, NULL);
-    hidden = add_result(builder, (struct node){.op = "multiply", .name = "ffn_gated"}, (rf_tensor_id[]){hidden, up},
-                        2, desc, NULL);
+    return add_result(builder, (struct node){.op = "multiply", .name = "ffn_gated"}, (rf_tensor_id[]){hidden, up}, 2,
+                      desc, NULL);
+}
+
+rf_tensor_id rf_build_feed_forward(struct rf_builder *builder, rf_tensor_id x) {
+    enum rf_dtype type = type_for(builder, (const char *const[]){"ffn_gate", "ffn_up", NULL});
+    rf_tensor_id normed = norm_rows(builder, x, "ffn_norm", builder->rows, type);
+    rf_tensor_id hidden =
+        gated_rows(builder, normed, type, type_for(builder, (const char *const[]){"ffn_down", NULL}));
     return rf_build_sum(builder, rf_build_product(builder, hidden, "ffn_down"), x, "ffn_residual", "");
 }
 
@@ -335,6 +386,8 @@ static rf_status check_shape(const struct rf_hparams *hparams, const struct rf_g
     if (shape->sequences != 1 && shape->sequences != shape->tokens)
         return rf_fail(RF_E_INVALID, "a graph of %u tokens in %u sequences: one, or one token each", shape->tokens,
                        shape->sequences);
+    if (shape->draws && (shape->sequences != shape->tokens || shape->no_logits))
+        return rf_fail(RF_E_INVALID, "a graph that draws has one token for each sequence, and logits");
     if (shape->all_logits && shape->no_logits)
         return rf_fail(RF_E_INVALID, "a graph with all logits and with none: choose one");
     if (!shape->page_rows || (shape->page_rows & (shape->page_rows - 1)) || !shape->page_count || !shape->table_width)
@@ -381,11 +434,45 @@ static rf_tensor_id embed(struct rf_builder *builder) {
 static void add_logits(struct rf_builder *builder, rf_tensor_id x) {
     builder->group = rf_group_output(builder->hparams);
     if (!x) return;
-    const char *weight = builder->hparams->tied_output ? "token_embd.weight" : "output.weight";
-    rf_tensor_id normed = rf_build_norm(builder, x, "output_norm");
+    const char *name = builder->hparams->tied_output ? "token_embd" : "output";
+    char weight[NAME_BYTES];
+    enum rf_dtype type = type_for(builder, (const char *const[]){name, NULL});
+    rf_tensor_id normed = norm_rows(builder, x, "output_norm", builder->rows, type);
+    snprintf(weight, sizeof weight, "%s.weight", name);
     rf_tensor_id logits = multiply(builder, normed, weight, "output", add_bias(builder, "output"), "logits");
     if (!builder->status) builder->status = rf_graph_add_output(builder->graph, logits);
     builder->model->logits = logits;
+}
+
+/* Draws a token from each row of logits and makes the graph's inputs into those of the next token. */
+static void add_draw(struct rf_builder *builder) {
+    struct rf_model_graph *model = builder->model;
+    unsigned draws = builder->shape->draws;
+    uint64_t rows = builder->shape->sequences;
+    if (!draws || !model->logits) return;
+    model->settings = add_input(builder, "settings", 2, (uint64_t[]){rows, sizeof(struct rf_sample_settings) / 4});
+    model->random = add_input(builder, "random", 2, (uint64_t[]){rows, 4});
+    model->window = add_input(builder, "window", 2, (uint64_t[]){rows, RF_WINDOW_MAX});
+    struct rf_tensor_desc of_ring = describe(RF_I32, 3, (uint64_t[]){rows, RF_RING_SLOTS, 2});
+    rf_tensor_id ring = add_tensor(
+        builder,
+        (struct rf_graph_tensor){.name = "ring", .role = RF_ROLE_STATE, .desc = of_ring, .group = builder->group});
+    bind(builder, ring, (struct rf_bound_tensor){.ring = true});
+    /* The settings say how: the attributes only say which steps there are. */
+    struct node sample = {"sample",
+                          "sample",
+                          {{"temperature", .f = draws & RF_DRAWS_BEST ? 0 : 1},
+                           {"top_k", .i = draws & RF_DRAWS_TOP_K ? 1 : 0},
+                           {"top_p", .f = draws & RF_DRAWS_TOP_P ? 0.5 : 0},
+                           {"strict", .i = 1}},
+                          4};
+    rf_tensor_id drawn =
+        add_result(builder, sample, (rf_tensor_id[]){model->logits, model->random, model->window, model->settings}, 4,
+                   describe(RF_I32, 1, &rows), "drawn");
+    add_node(builder, (struct node){.op = "advance", .name = "advance"},
+             (rf_tensor_id[]){drawn, model->settings, model->tokens, model->positions, model->lengths, model->random,
+                              model->window, ring},
+             8, NULL, 0);
 }
 
 rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hparams,
@@ -407,6 +494,7 @@ rf_status rf_arch_build(const struct rf_gguf *gguf, const struct rf_hparams *hpa
         x = hparams->arch->block(&builder, x);
     }
     add_logits(&builder, x);
+    add_draw(&builder);
     if (!builder.status) builder.status = rf_graph_finish(model.graph);
     if (builder.status) {
         struct rf_saved_error saved;

@@ -2,7 +2,8 @@
  *
  * A builder keeps the first failure. Every function takes and returns tensors by id; it returns 0 after a failure and
  * if it was given 0, so a caller can chain calls and check the status at the end. Tensors are f32 [rows, columns];
- * only attention's inputs and output are f16 if the caches are f16. Ops are plain: the passes fuse them.
+ * only attention's inputs and output are f16 if the caches are f16, and rows that matrix units multiply are of 16
+ * bits (shape->units_from). Ops are plain: the passes fuse them.
  *
  * The last layer computes queries, attention and feed-forward for the wanted rows only. Where no logits are
  * wanted, it ends with its caches: rf_build_attention then returns 0 without a failure. */

@@ -4,16 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ops/gpu_matmul.h"
 #include "runtime/budget_spec.h"
 #include "runtime/runtime.h"
 #include "tokenizer/tokenizer.h"
 
-/* KERNEL_MS: the limit for kernels on a GPU with a display, which must stay smooth. CONTEXT_WANTED: this much
- * context is granted even if it costs layers on the device. */
-enum { SESSIONS_MAX = 1 << 16, KERNEL_MS = 8, FIRST_CHUNK = 64, LEAST_CHUNK = 2, CONTEXT_WANTED = 4096 };
+/* CONTEXT_WANTED: this much context is granted even if it costs layers on the device. */
+enum { SESSIONS_MAX = 1 << 16, CONTEXT_WANTED = 4096 };
 
 static rf_status open_device(struct rf_engine *engine, const struct rf_engine_params *params);
-static void set_pace(struct rf_engine *engine, const struct rf_engine_params *params);
 static rf_status choose_context(struct rf_engine *engine, const struct rf_engine_params *params);
 static rf_status choose_layers(struct rf_engine *engine, const struct rf_engine_params *params);
 static rf_status plan_layers(struct rf_engine *engine, const struct rf_engine_params *params);
@@ -55,7 +54,7 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
     engine->kv_dtype = dtypes[params->kv];
     engine->threads = params->threads;
     engine->batch = params->batch ? params->batch : RF_BATCH_DEFAULT;
-    engine->replay = !params->no_replay;
+    engine->replay = !params->no_replay && strcmp(rf_options_get(params->runtime->options, "RF_REPLAY"), "off") != 0;
     engine->slot_count = params->sessions ? params->sessions : 1;
     engine->duty_percent = params->duty_percent ? params->duty_percent : 100;
     if (engine->slot_count > SESSIONS_MAX)
@@ -89,7 +88,7 @@ rf_status rf_engine_open(const struct rf_engine_params *params, struct rf_engine
         engine->sessions = sessions;
         engine->sessions_bytes = sessions_bytes(engine);
     }
-    if (!status) set_pace(engine, params);
+    if (!status) rf_chunk_init(engine, params);
     if (!status) status = params->plan_only ? plan_layers(engine, params) : choose_layers(engine, params);
     rf_host_trim(); /* what was needed only for opening */
     if (status) {
@@ -158,19 +157,9 @@ static rf_status open_device(struct rf_engine *engine, const struct rf_engine_pa
     if (status) return status;
     snprintf(engine->device_name, sizeof engine->device_name, "%s", info.name);
     engine->integrated = info.integrated;
+    engine->has_units = rf_gpu_matmul_has_units(engine->device);
+    engine->has_gates = rf_gpu_matmul_has_gates(engine->device);
     return RF_OK;
-}
-
-/* Sets how long kernels may take. Where that is limited, a prompt begins with small chunks, which grow as they are
- * measured. */
-static void set_pace(struct rf_engine *engine, const struct rf_engine_params *params) {
-    RF_PARAMS(struct rf_device_info, info);
-    bool display = engine->device && !rf_device_get_info(engine->device, &info) && info.display == RF_YES;
-    int32_t milliseconds = params->kernel_ms ? params->kernel_ms : display ? KERNEL_MS : 0;
-    engine->kernel_ns = engine->device && milliseconds > 0 ? RF_MS(milliseconds) : 0;
-    atomic_store(&engine->pace.chunk,
-                 engine->kernel_ns ? RF_MIN(engine->batch, (uint32_t)FIRST_CHUNK) : engine->batch);
-    atomic_store(&engine->pace.least, RF_MIN(engine->batch, (uint32_t)LEAST_CHUNK));
 }
 
 /* Positions, pages and rows are counted in signed 32-bit integers. */
@@ -223,14 +212,6 @@ static rf_status choose_context(struct rf_engine *engine, const struct rf_engine
     return status;
 }
 
-/* Roughly what a run of a prompt's chunk needs besides weights and caches. The plan itself is exact, and
- * try_runners tries it. */
-uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine) {
-    const struct rf_hparams *hparams = &engine->hparams;
-    uint64_t row = 6 * (uint64_t)hparams->width + 3 * (uint64_t)hparams->feed_forward;
-    return (engine->batch * row + 2 * (uint64_t)hparams->vocabulary) * sizeof(float) + ((uint64_t)16 << 20);
-}
-
 static uint32_t layers_that_fit(const struct rf_engine *engine, uint64_t room) {
     const struct rf_hparams *hparams = &engine->hparams;
     uint64_t cache = rf_engine_cache_bytes(engine, (uint64_t)engine->page_count * RF_PAGE_ROWS);
@@ -256,7 +237,10 @@ static rf_status try_runner(struct rf_engine *engine, uint32_t tokens) {
                                    .longest = engine->context,
                                    .kv_dtype = engine->kv_dtype};
     struct rf_runner runner = {0};
+    RF_PARAMS(struct rf_plan_info, plan);
     rf_status status = rf_runner_create(engine, NULL, &shape, &runner);
+    if (!status) status = rf_executor_plan_info(runner.executor, &plan);
+    engine->run_bytes = !status && engine->device_layers == engine->hparams.layers ? plan.peak_bytes : 0;
     rf_runner_destroy(&runner);
     return status;
 }
@@ -294,6 +278,7 @@ static rf_status try_runners(struct rf_engine *engine) {
     if (status) {
         engine->batch = wanted; /* with fewer layers on the device it may be another */
     } else if (engine->batch < wanted) {
+        engine->longest = engine->batch;
         size_t said = strlen(engine->notice);
         snprintf(engine->notice + said, sizeof engine->notice - said,
                  "%sprompts are read %u tokens at a time instead of %u: the host budget of %s has no room for more",
@@ -435,7 +420,8 @@ rf_status rf_engine_get_info(const struct rf_engine *engine, struct rf_engine_in
                                     .pinned_kv_bytes = engine->pinned_kv_bytes,
                                     .steps_down = engine->ladder.down,
                                     .steps_up = engine->ladder.up,
-                                    .batch = RF_MIN(atomic_load(&engine->pace.chunk), engine->batch),
+                                    .batch =
+                                        rf_chunk_most(changing, engine->longest, atomic_load(&engine->long_tokens)),
                                     .idle_ns = atomic_load(&engine->idle_ns),
                                     .host_budget_bytes = host->limit_bytes,
                                     .host_used_bytes = rf_sub_saturate(rf_host_used(host), engine->plan_bytes)};

@@ -27,7 +27,9 @@
 #include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 
-enum { RF_PAGE_ROWS = 256, RF_BATCH_DEFAULT = 512, RF_RUNNERS_MAX = 6 };
+/* RF_BATCH_DEFAULT: tokens of a prompt that any engine evaluates at a time if memory allows; RF_BATCH_LONGEST: where
+ * there is room for it on a device. */
+enum { RF_PAGE_ROWS = 256, RF_BATCH_DEFAULT = 512, RF_BATCH_LONGEST = 4096, RF_RUNNERS_MAX = 6 };
 
 /* A weight on the device. */
 struct rf_weight_home {
@@ -53,10 +55,14 @@ struct rf_engine {
     uint64_t chat_template_bytes;       /* with the zero at its end */
     struct rf_device *device;           /* NULL: the model runs on the CPU alone */
     bool integrated;                    /* the device's memory is the host's */
+    bool has_units, has_gates;          /* the device has matrix units that products of many rows use, with a gate */
     char device_name[160], notice[640]; /* the notice is about opening the engine */
     bool refused;                       /* there was a device, but it had no room for anything */
 
-    uint32_t context, batch, table_width, page_count;
+    uint32_t context, table_width, page_count;
+    uint32_t batch;     /* tokens of a prompt that fit into one run beside everything else */
+    uint32_t longest;   /* tokens of one run where there is room for more (chunk.c); batch: never more */
+    uint64_t run_bytes; /* of a run of 'batch' tokens, when it was tried; 0: not all of it was on the device */
     enum rf_kv_type kv;
     enum rf_dtype kv_dtype;
     unsigned threads;
@@ -87,9 +93,11 @@ struct rf_engine {
         uint64_t down, up;         /* steps so far */
     } ladder;
 
-    /* Limits for prompts on a device that must stay responsive for something else, such as a display. */
+    /* How long a prompt's chunks may take (chunk.c). A device that must stay responsive for something else, such as a
+     * display, has a limit for kernels. */
     int64_t kernel_ns; /* no kernel should take longer; 0: no limit */
     struct rf_pace {
+        int64_t run_ns;                /* no run should take longer, where no kernel has a limit */
         _Atomic uint32_t chunk, least; /* tokens per chunk, as measured; fewer than 'least' do not help */
         _Atomic uint32_t long_count;   /* the last chunk that took too long, and its time */
         _Atomic int64_t long_ns;
@@ -102,6 +110,7 @@ struct rf_engine {
     uint64_t sessions_bytes;
     uint64_t plan_bytes; /* plan_only: the tables of the file, which the figures of a plan leave out; else 0 */
     uint32_t slot_count, open_sessions;
+    _Atomic uint64_t long_tokens; /* the sum over all runners for more than 'batch' tokens */
 };
 
 /* ---- placement in memory (engine_memory.c) ---- */
@@ -118,8 +127,6 @@ uint64_t rf_engine_group_bytes(const struct rf_engine *engine, int group);
 uint64_t rf_engine_cache_bytes(const struct rf_engine *engine, uint64_t tokens);
 uint64_t rf_engine_layer_cache_bytes(const struct rf_engine *engine);
 bool rf_engine_on_device(const struct rf_engine *engine, int group);
-/* Roughly what a run of a prompt's chunk needs besides weights and caches. */
-uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine);
 static inline uint32_t rf_engine_first_device_layer(const struct rf_engine *engine) {
     return engine->hparams.layers - engine->device_layers;
 }
@@ -136,6 +143,21 @@ rf_status rf_engine_lower_layer(struct rf_engine *engine);
 rf_status rf_engine_lower_cache(struct rf_engine *engine, uint32_t layer);
 rf_status rf_engine_raise_cache(struct rf_engine *engine, uint32_t layer);
 
+/* ---- chunks of prompts (chunk.c) ---- */
+
+/* Decides what limits chunks, after the context was chosen. */
+void rf_chunk_init(struct rf_engine *engine, const struct rf_engine_params *params);
+/* How many of the wanted tokens should run at once now. held_tokens: of the runners of long chunks that make room for
+ * this run. The gate is held. */
+uint32_t rf_chunk_most(struct rf_engine *engine, uint32_t wanted, uint64_t held_tokens);
+/* After a run of a chunk: how long it and its longest node took; longest_ns is negative if nodes were not timed. */
+void rf_chunk_learn(struct rf_engine *engine, uint32_t count, int64_t run_ns, int64_t longest_ns);
+/* Roughly what a run of this many tokens needs besides weights and caches. */
+uint64_t rf_chunk_bytes(const struct rf_engine *engine, uint64_t tokens);
+static inline uint64_t rf_engine_scratch_bytes(const struct rf_engine *engine) {
+    return rf_chunk_bytes(engine, engine->batch);
+}
+
 /* ---- the ladder (ladder.c) ---- */
 
 rf_status rf_ladder_init(struct rf_engine *engine, const struct rf_engine_params *params);
@@ -151,6 +173,8 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch);
 /* The same for the host budget: gives back the runners that no session used last. False: the budget has no more room
  * than before. */
 bool rf_ladder_relieve_host(struct rf_engine *engine);
+/* Gives back the runners of long chunks, of all sessions. False: there are none. */
+bool rf_ladder_relieve_long(struct rf_engine *engine);
 
 /* The budget, or the GPU itself, has no room: something smaller may fit. A plan that does not fit the host budget
  * ends with RF_E_BUDGET too. */
@@ -164,17 +188,36 @@ static inline bool rf_is_short(rf_status status) {
 
 /* A graph of one shape and its executor. */
 struct rf_runner {
+    struct rf_engine *engine;
     struct rf_graph_shape shape;
     struct rf_model_graph model;
     struct rf_binder *binder; /* runner.c */
     struct rf_executor *executor;
-    uint64_t used; /* the session's clock at its last use: the runner used longest ago is replaced */
-    bool timed;    /* its runs measure the time of their nodes */
+    uint64_t used;        /* the session's clock at its last use: the runner used longest ago is replaced */
+    uint32_t long_tokens; /* of a long chunk, counted in the engine's; otherwise 0 */
+    bool timed;           /* its runs measure the time of their nodes */
 };
 /* session: cancelling it ends the runner's runs; NULL: nothing cancels them. */
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out);
 void rf_runner_destroy(struct rf_runner *runner);
+
+/* Generating ahead of the host (ahead.c): runs that each draw the next one's token are queued behind each other. */
+enum { RF_AHEAD_MAX = 2 };
+struct rf_ahead {
+    struct rf_pinned
+        *pinned; /* the ring that runs report their tokens in, and a buffer over it; NULL: not yet made */
+    struct rf_buffer *ring;
+    struct rf_runner
+        *runner;     /* whose inputs on the device are those of the session's next run; NULL: none is ready */
+    uint32_t queued; /* its runs that were submitted and whose tokens the session does not hold yet */
+    uint64_t tickets[RF_AHEAD_MAX]; /* of those, by the length after the run, modulo */
+    uint32_t started;               /* the session's length when the runner's inputs were written */
+    bool stuck;                     /* one of the runs missed its deadline */
+    bool refused;                   /* there was no room for such a runner in this generation, */
+    bool unable;                    /* or it is no single recording, in this epoch of the placement: */
+    uint64_t epoch;
+};
 
 struct rf_session {
     struct rf_engine *engine;
@@ -203,13 +246,18 @@ struct rf_session {
      * session takes them when they are first needed. */
     float *host_logits;
     uint64_t *host_scratch;
-    bool has_host_logits;  /* host_logits are the last token's, and 'last' is NULL */
-    bool looked_at_logits; /* all logits of a token since the last prompt were seen to be numbers */
+    bool has_host_logits; /* host_logits are the last token's, and 'last' is NULL */
+    /* There are none of these logits, because runs that were queued wrote over them; evaluating the last token once
+     * more, by itself as it was evaluated, gives the same ones. */
+    bool evaluate_again;
+    struct rf_ahead ahead;
 };
 
-/* Destroys all runners, or all but the one used last. The last token's logits are copied to the host if they lie
- * in a runner that is destroyed. The gate is held exclusively, or shared by the session's own thread. */
-void rf_session_retire(struct rf_session *session, bool all);
+/* Destroys runners: all but the one used last, those of long chunks, or all. The last token's logits are copied to
+ * the host if they lie in a runner that is destroyed. The gate is held exclusively, or shared by the session's own
+ * thread. */
+enum rf_retire { RF_RETIRE_UNUSED, RF_RETIRE_LONG, RF_RETIRE_ALL };
+void rf_session_retire(struct rf_session *session, enum rf_retire which);
 /* Copies the last token's logits to the host, if they are not there. RF_OK if there are none. */
 rf_status rf_session_keep_logits(struct rf_session *session);
 /* Makes host_logits and host_scratch, if they are not there. */
@@ -218,6 +266,27 @@ rf_status rf_session_make_rows(struct rf_session *session);
 uint64_t rf_session_host_bytes(const struct rf_engine *engine);
 /* rf_session_sample with parameters that were read already. */
 rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
+/* The sampler's arguments for one row of logits; the window has as many tokens as the parameters ask for, at most
+ * RF_WINDOW_MAX. RF_E_INVALID: the parameters make no sense. */
+struct rf_sample_args;
+rf_status rf_session_sample_args(const struct rf_session *session, const struct rf_sample_params *params,
+                                 struct rf_sample_args *args);
+/* RF_E_CORRUPT for the logits of the last token. */
+rf_status rf_session_refuse_logits(const struct rf_session *session, const char *what);
+
+/* Evaluates *token and draws the token after it into *token, as rf_session_eval and rf_session_draw do. Where it can,
+ * it submits runs for the tokens after that one too, but never more than 'room' runs that are not needed yet, this
+ * one included: the session's length tells nothing of them. */
+rf_status rf_session_next(struct rf_session *session, const struct rf_sample_params *params, uint32_t room,
+                          int32_t *token);
+/* Waits for the runs that were submitted ahead, and drops their tokens: at the beginning of every function that
+ * changes the session or needs its logits. RF_E_TIMEOUT: they are stuck. settle is called without the gate, the
+ * others with it. */
+rf_status rf_ahead_settle(struct rf_session *session);
+rf_status rf_ahead_drop(struct rf_session *session);
+/* The same where the runners are about to be destroyed: what is stuck is left to itself. */
+void rf_ahead_abandon(struct rf_session *session);
+void rf_ahead_destroy(struct rf_session *session);
 /* RF_E_CANCELLED if the session was cancelled; this also clears the cancellation. */
 rf_status rf_session_take_cancel(struct rf_session *session);
 /* Whether the run that is under way should end. Used as rf_executor_params.stop, with the session that owns the
@@ -225,5 +294,19 @@ rf_status rf_session_take_cancel(struct rf_session *session);
 bool rf_session_stops(void *session);
 /* Finds the runner for a shape, or makes it. It is borrowed until the next call. */
 rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out);
+/* Destroys a runner that is no use after all. */
+void rf_session_remove_runner(struct rf_session *session, struct rf_runner *runner);
+/* The shape of a run of this many tokens after those that the session holds. */
+struct rf_graph_shape rf_session_shape(const struct rf_session *session, uint32_t count);
+/* Writes the five inputs of such a run. */
+rf_status rf_session_write_inputs(struct rf_session *session, struct rf_runner *runner, const int32_t *tokens,
+                                  uint32_t count);
+/* The last token has no logits any more. */
+void rf_session_forget_logits(struct rf_session *session);
+/* After a run: if it was stopped it was cancelled, and this consumes the cancellation. */
+rf_status rf_session_take_cancels(struct rf_session *const *sessions, size_t count, rf_status status);
+/* After the device was busy for busy_ns, leaves it idle for the rest of its duty cycle. A cancelled session does not
+ * wait. */
+void rf_session_rest(const struct rf_session *session, int64_t busy_ns);
 
 #endif

@@ -1,4 +1,5 @@
-/* Generating text: sample, show, evaluate, and repeat until something ends the generation.
+/* Generating text: sample, show, evaluate, and repeat until something ends the generation. Evaluating and sampling
+ * may be ahead of what is shown (ahead.c): whatever ends the generation then drops what came after it.
  *
  * Stop texts are found in the generated text, across tokens: as much of its end is held back as could be the
  * beginning of a stop text. Invariants:
@@ -148,17 +149,24 @@ static rf_status replay_tokens(struct generation *generation, bool *ended) {
     return RF_OK;
 }
 
+/* How many more tokens may be sampled at most. */
+static uint32_t room_for_more(const struct generation *generation) {
+    const struct rf_generate_params *params = generation->params;
+    const struct rf_session *session = generation->session;
+    uint32_t room = session->engine->context - session->length;
+    size_t sampled = params->said_count + generation->result->tokens;
+    return params->max_tokens ? (uint32_t)RF_MIN((size_t)room, params->max_tokens - sampled) : room;
+}
+
 static rf_status generate_tokens(struct generation *generation) {
     struct rf_session *session = generation->session;
     const struct rf_generate_params *params = generation->params;
     struct rf_generate_result *result = generation->result;
     int64_t start = rf_now_ns();
-    rf_status status = RF_OK;
-    for (;;) {
-        int32_t token;
+    int32_t token;
+    rf_status status = rf_session_draw(session, params->sampling, &token);
+    while (!status) {
         bool ended;
-        status = rf_session_draw(session, params->sampling, &token);
-        if (status) break;
         if (!result->tokens) result->first_ns = rf_now_ns() - start;
         if (!params->ignore_end && rf_tokenizer_ends_text(session->engine->tokenizer, token)) {
             result->end = RF_END_TOKEN;
@@ -179,9 +187,14 @@ static rf_status generate_tokens(struct generation *generation) {
             result->end = RF_END_CONTEXT;
             break;
         }
-        status = rf_session_eval(session, &token, 1, false, NULL);
-        if (status) break;
+        status = rf_session_next(session, params->sampling, room_for_more(generation), &token);
     }
+    /* What was computed ahead and is not needed. If it is stuck, that is the next call's failure, not this one's; and
+     * after a run that missed its deadline, waiting for it would take as long again. */
+    struct rf_saved_error saved;
+    rf_error_save(&saved);
+    if (status != RF_E_TIMEOUT) rf_ahead_settle(session);
+    rf_error_restore(&saved);
     result->rest_ns = rf_now_ns() - start - result->first_ns;
     return status;
 }
@@ -237,9 +250,10 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
                                     .tail.account = rf_host_account(&session->engine->runtime->host),
                                     .shown_before = params->said_bytes,
                                     .result = result};
-    rf_status status = RF_OK;
     bool ended;
-    if (session->engine->tokenizer) {
+    rf_status status = rf_ahead_settle(session); /* a callback may have called it */
+    session->ahead.refused = false;
+    if (!status && session->engine->tokenizer) {
         RF_PARAMS(struct rf_decode_params, decode);
         decode.continues = true;
         decode.replace_invalid = true;

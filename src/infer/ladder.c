@@ -2,7 +2,7 @@
  * room again.
  *
  * Down, until free memory is above the floor:
- *   1. the pool's idle memory, and the scratch memory of shapes that were not used last
+ *   1. the pool's idle memory, the scratch memory of shapes that were not used last, then that of long chunks
  *   2. KV caches, layer by layer, to pinned host memory: kernels can reach it there, so results are the same bits
  *   3. layers, the first on the device first: their weights are dropped (the file has them), and the CPU computes
  * Up, in the reverse order: layers, then caches; only if a margin is left, and not soon after another step, so that a
@@ -137,12 +137,12 @@ static void log_moves(struct rf_engine *engine, const struct notes *notes) {
     if (notes->trouble[0]) rf_logf(log, RF_LOG_WARN, "%s: %s", notes->why, notes->trouble);
 }
 
-/* Destroys the runners of all sessions, or those that were not used last, then returns their memory to the driver.
+/* Destroys runners of all sessions, then returns their memory to the driver.
  * False: the driver cannot take it back, because something on the device does not finish. */
-static bool retire_runners(struct rf_engine *engine, bool all) {
+static bool retire_runners(struct rf_engine *engine, enum rf_retire which) {
     pthread_mutex_lock(&engine->mutex);
     for (uint32_t slot = 0; slot < engine->slot_count; slot++)
-        if (engine->sessions[slot]) rf_session_retire(engine->sessions[slot], all);
+        if (engine->sessions[slot]) rf_session_retire(engine->sessions[slot], which);
     pthread_mutex_unlock(&engine->mutex);
     return !engine->device || rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK;
 }
@@ -201,11 +201,12 @@ static void step_down(struct rf_engine *engine, struct rf_pressure pressure, str
     char size[32];
     snprintf(notes->why, sizeof notes->why, "the GPU's free memory fell under the floor by %s",
              rf_format_bytes(missing(&pressure), size, sizeof size));
-    if (retire_runners(engine, false) && look(engine, &pressure) && !missing(&pressure))
+    if (retire_runners(engine, RF_RETIRE_UNUSED) && look(engine, &pressure) && !missing(&pressure))
         return; /* the pool's memory and old scratch memory were enough */
+    if (retire_runners(engine, RF_RETIRE_LONG) && look(engine, &pressure) && !missing(&pressure)) return;
     uint64_t held = pressure.held_bytes, runners = 0;
     bool moved = false, pinned_full = engine->integrated; /* an integrated GPU's memory is the host's */
-    if (engine->device_layers && retire_runners(engine, true) && look(engine, &pressure)) {
+    if (engine->device_layers && retire_runners(engine, RF_RETIRE_ALL) && look(engine, &pressure)) {
         runners = rf_sub_saturate(held, pressure.held_bytes);
         while (pressure.free_bytes < pressure.floor_bytes + runners && lower(engine, &pinned_full, notes)) {
             moved = true;
@@ -224,7 +225,7 @@ static void step_up(struct rf_engine *engine, const struct rf_pressure *pressure
     bool moved = false;
     snprintf(notes->why, sizeof notes->why, "the GPU has room again");
     if (!bytes || bytes > spare) return;
-    retire_runners(engine, true);
+    retire_runners(engine, RF_RETIRE_ALL);
     for (; bytes && bytes <= spare && !status; bytes = bytes_up(engine)) {
         rf_assert_valid(runners_are_gone, engine);
         bool whole = engine->device_layers < engine->target_layers;
@@ -295,11 +296,13 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch) {
     pthread_rwlock_wrlock(&engine->gate);
     bool gained = engine->epoch != epoch;
     if (!gained && engine->device_layers && look(engine, &before)) {
-        retire_runners(engine, false);
+        retire_runners(engine, RF_RETIRE_UNUSED);
         gained = look(engine, &after) && after.held_bytes < before.held_bytes;
+        if (!gained && retire_runners(engine, RF_RETIRE_LONG))
+            gained = look(engine, &after) && after.held_bytes < before.held_bytes;
         if (!gained) {
             bool pinned_full = engine->integrated;
-            retire_runners(engine, true);
+            retire_runners(engine, RF_RETIRE_ALL);
             gained = lower(engine, &pinned_full, &notes);
             if (gained) {
                 rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT);
@@ -319,8 +322,20 @@ bool rf_ladder_relieve_host(struct rf_engine *engine) {
     uint64_t before = rf_host_used(host);
     rf_error_save(&saved);
     pthread_rwlock_wrlock(&engine->gate);
-    retire_runners(engine, false);
+    retire_runners(engine, RF_RETIRE_UNUSED);
     pthread_rwlock_unlock(&engine->gate);
     rf_error_restore(&saved);
     return rf_host_used(host) < before;
+}
+
+bool rf_ladder_relieve_long(struct rf_engine *engine) {
+    struct rf_saved_error saved;
+    uint64_t before = atomic_load(&engine->long_tokens);
+    if (!before) return false;
+    rf_error_save(&saved);
+    pthread_rwlock_wrlock(&engine->gate);
+    retire_runners(engine, RF_RETIRE_LONG);
+    pthread_rwlock_unlock(&engine->gate);
+    rf_error_restore(&saved);
+    return atomic_load(&engine->long_tokens) < before;
 }

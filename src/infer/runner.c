@@ -11,6 +11,8 @@ struct rf_binder {
     const struct rf_engine *engine;
     const struct rf_bound_tensor *bound; /* the model graph's */
     size_t bound_count;
+    struct rf_pinned *pinned; /* the session's ring, and the buffer over it; NULL: its graphs draw nothing */
+    struct rf_buffer *ring;
 };
 
 static int place_group(void *user, int group) {
@@ -50,19 +52,31 @@ static bool bind_tensor(void *user, rf_tensor_id id, const char *name, int place
     *binding = (struct rf_binding){0};
     if (id >= binder->bound_count) return false;
     const struct rf_bound_tensor *bound = &binder->bound[id];
+    if (bound->ring) {
+        binding->buffer = place < 0 ? NULL : binder->ring;
+        binding->host = place < 0 && binder->pinned ? rf_pinned_data(binder->pinned) : NULL;
+        return binding->host || binding->buffer;
+    }
     if (bound->cache) return bind_cache(binder->engine, bound, place, binding);
     return bound->weight && bind_weight(binder->engine, bound->weight, place, binding);
 }
 
 rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session, const struct rf_graph_shape *shape,
                            struct rf_runner *out) {
-    struct rf_runner runner = {.shape = *shape};
+    struct rf_runner runner = {.engine = engine, .shape = *shape};
     struct rf_account account = rf_host_account(&engine->runtime->host);
-    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, shape, &account, &runner.model);
+    if (engine->has_units && engine->device_layers)
+        runner.shape.units_from = RF_GROUP_LAYER + (int)rf_engine_first_device_layer(engine);
+    runner.shape.gates = engine->has_gates;
+    rf_status status = rf_arch_build(engine->gguf, &engine->hparams, &runner.shape, &account, &runner.model);
     if (!status && !(runner.binder = malloc(sizeof *runner.binder)))
         status = rf_fail(RF_E_NO_MEMORY, "no host memory for the graph of a model");
     if (!status) {
-        *runner.binder = (struct rf_binder){engine, runner.model.bound, runner.model.bound_count};
+        *runner.binder = (struct rf_binder){.engine = engine,
+                                            .bound = runner.model.bound,
+                                            .bound_count = runner.model.bound_count,
+                                            .pinned = session ? session->ahead.pinned : NULL,
+                                            .ring = session ? session->ahead.ring : NULL};
         RF_PARAMS(struct rf_executor_params, params);
         params.graph = runner.model.graph;
         params.runtime = engine->runtime;
@@ -88,11 +102,15 @@ rf_status rf_runner_create(struct rf_engine *engine, struct rf_session *session,
         rf_error_restore(&saved);
         return status;
     }
+    if (shape->tokens > engine->batch && shape->sequences == 1) runner.long_tokens = shape->tokens;
+    atomic_fetch_add(&engine->long_tokens, runner.long_tokens);
     *out = runner;
     return RF_OK;
 }
 
 void rf_runner_destroy(struct rf_runner *runner) {
+    if (runner->long_tokens) atomic_fetch_sub(&runner->engine->long_tokens, runner->long_tokens);
+    runner->long_tokens = 0;
     rf_executor_destroy(&runner->executor);
     rf_model_graph_finish(&runner->model);
     free(runner->binder);

@@ -11,23 +11,24 @@
 #include "graph/executor.h"
 #include "ops/gpu_sampling.h"
 
-enum { WINDOW_MAX = 4096 };
 /* Offsets in the session's one buffer: the token, seed and counter, the window, the workspace. */
-enum { AT_TOKEN = 0, AT_RANDOM = 256, AT_WINDOW = 512, AT_WORKSPACE = AT_WINDOW + WINDOW_MAX * 4 };
+enum { AT_TOKEN = 0, AT_RANDOM = 256, AT_WINDOW = 512, AT_WORKSPACE = AT_WINDOW + RF_WINDOW_MAX * 4 };
 
-/* The sampler's arguments for one row; the window is the session's last tokens. */
-static rf_status args_of(const struct rf_session *session, const struct rf_sample_params *params,
-                         struct rf_sample_args *args) {
+rf_status rf_session_sample_args(const struct rf_session *session, const struct rf_sample_params *params,
+                                 struct rf_sample_args *args) {
     const struct rf_sampling sampling = {.temperature = params->temperature,
                                          .top_k = params->top_k,
                                          .top_p = params->top_p,
                                          .min_p = params->min_p,
                                          .penalty = params->penalty == 0 ? 1 : params->penalty};
-    uint32_t window = sampling.penalty == 1 ? 0 : RF_MIN(params->penalty_window, (uint32_t)WINDOW_MAX);
+    uint32_t window = sampling.penalty == 1 ? 0 : RF_MIN(params->penalty_window, (uint32_t)RF_WINDOW_MAX);
     uint32_t columns = session->engine->hparams.vocabulary;
-    window = RF_MIN(window, session->length);
-    *args = (struct rf_sample_args){
-        .rows = 1, .row_stride = columns, .window_stride = window, .columns = columns, .window_count = window};
+    *args = (struct rf_sample_args){.rows = 1,
+                                    .row_stride = columns,
+                                    .window_stride = window,
+                                    .columns = columns,
+                                    .window_count = window,
+                                    .strict = 1};
     const char *why = rf_sampling_resolve(&sampling, args);
     return why ? rf_fail(RF_E_INVALID, "sampling: %s", why) : RF_OK;
 }
@@ -73,7 +74,7 @@ static rf_status sample_on_cpu(struct rf_session *session, const float *logits, 
     return RF_OK;
 }
 
-static rf_status refuse_logits(const struct rf_session *session, const char *what) {
+rf_status rf_session_refuse_logits(const struct rf_session *session, const char *what) {
     return rf_fail(RF_E_CORRUPT,
                    "the logits after token %u are not numbers: %s; the model file is damaged, or the device computes "
                    "wrongly: get the file again, or try rocmforge selftest and --device cpu",
@@ -90,28 +91,25 @@ static rf_status check_logits(const struct rf_session *session, const float *log
     }
     if (!wrong && finite) return RF_OK;
     snprintf(what, sizeof what, "%zu of %zu are NaN or infinite", wrong ? wrong : columns, columns);
-    return refuse_logits(session, what);
+    return rf_session_refuse_logits(session, what);
 }
 
-/* Looks at all logits of a row on the device: once after a prompt, because copying them takes longer than sampling.
- */
-static rf_status check_device_logits(struct rf_session *session, struct rf_device *device, struct rf_operand logits,
-                                     size_t columns) {
-    if (session->looked_at_logits) return RF_OK;
-    size_t bytes = columns * sizeof(float);
+/* The device drew nothing: counts what is wrong. */
+static rf_status refuse_device_logits(struct rf_session *session, struct rf_operand logits, size_t columns) {
     RF_TRY(rf_session_make_rows(session));
-    if (!session->queue) RF_TRY(rf_queue_create(device, NULL, &session->queue));
-    RF_TRY(rf_copy_from_device_safe(session->queue, session->host_logits, logits.buffer, logits.offset_bytes, bytes));
+    RF_TRY(rf_copy_from_device_safe(session->queue, session->host_logits, logits.buffer, logits.offset_bytes,
+                                    columns * sizeof(float)));
     RF_TRY(check_logits(session, session->host_logits, columns));
-    session->looked_at_logits = true;
-    return RF_OK;
+    return rf_session_refuse_logits(session, "the device found some that are NaN or infinite");
 }
 
 static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
     if (!session->last && !session->has_host_logits)
         return rf_fail(RF_E_INVALID, "rf_session_sample: no logits; evaluate a token first (after a rewind, too)");
     struct rf_sample_args args;
-    RF_TRY(args_of(session, params, &args));
+    RF_TRY(rf_session_sample_args(session, params, &args));
+    args.window_count = RF_MIN(args.window_count, session->length);
+    args.window_stride = args.window_count;
     size_t columns = session->engine->hparams.vocabulary;
     struct rf_device *device = NULL;
     struct rf_binding at = {.host = session->host_logits};
@@ -123,8 +121,8 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
     int32_t drawn = -1;
     if (device) {
         struct rf_operand logits = {at.buffer, at.offset_bytes + row};
-        status = check_device_logits(session, device, logits, columns);
-        if (!status) status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
+        status = sample_on_device(session, device, logits, &args, params->seed, &drawn);
+        if (!status && drawn < 0) return refuse_device_logits(session, logits, columns);
         if (rf_is_full(status)) { /* no room for its few buffers: the host can sample too */
             status = rf_session_keep_logits(session);
             if (!status) status = check_logits(session, session->host_logits, columns);
@@ -136,12 +134,27 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
         if (!status) status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
     }
     if (status) return status;
-    if (drawn < 0) return refuse_logits(session, "every one is NaN or -inf");
+    if (drawn < 0) return rf_session_refuse_logits(session, "every one is NaN or -inf");
     *token = drawn;
     return RF_OK;
 }
 
+/* Gets the last token's logits once more. */
+static rf_status evaluate_again(struct rf_session *session) {
+    uint32_t length = session->length--;
+    rf_status status = rf_session_eval(session, &session->tokens[length - 1], 1, false, NULL);
+    if (status) {
+        session->length = length;
+        session->evaluate_again = true;
+    }
+    return status;
+}
+
 rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
+    rf_ladder_enter_quietly(session->engine);
+    bool again = session->evaluate_again;
+    rf_ladder_leave(session->engine);
+    if (again) RF_TRY(evaluate_again(session));
     rf_ladder_enter_quietly(session->engine);
     rf_status status = sample(session, params, token);
     rf_ladder_leave(session->engine);
@@ -152,6 +165,7 @@ rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_p
     RF_PARAMS(struct rf_sample_params, own); /* its default: the most likely token */
     if (!session || !token) return rf_fail(RF_E_INVALID, "rf_session_sample: session or token is NULL");
     rf_status status = params ? RF_PARAMS_READ(struct rf_sample_params, &own, params, "rf_session_sample") : RF_OK;
+    if (!status) status = rf_ahead_settle(session);
     return status ? status : rf_session_draw(session, &own, token);
 }
 

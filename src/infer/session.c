@@ -14,11 +14,10 @@ enum { FEW_TOKENS = 32 };
 
 static bool same_shape(const struct rf_graph_shape *a, const struct rf_graph_shape *b) {
     return a->tokens == b->tokens && a->sequences == b->sequences && a->all_logits == b->all_logits &&
-           a->no_logits == b->no_logits && a->longest == b->longest;
+           a->no_logits == b->no_logits && a->longest == b->longest && a->draws == b->draws;
 }
 
 rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_shape *shape, struct rf_runner **out) {
-    struct rf_runner *oldest = &session->runners[0];
     for (size_t i = 0; i < session->runner_count; i++) {
         struct rf_runner *runner = &session->runners[i];
         if (same_shape(&runner->shape, shape)) {
@@ -26,19 +25,23 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
             *out = runner;
             return RF_OK;
         }
-        if (runner->used < oldest->used) oldest = runner;
     }
     struct rf_runner made;
+    /* A session keeps the memory of one long chunk at most. */
+    if (shape->tokens > session->engine->batch) rf_session_retire(session, RF_RETIRE_LONG);
     rf_status status = rf_runner_create(session->engine, session, shape, &made);
     if (rf_is_short(status) && session->runner_count) {
-        rf_session_retire(session, true); /* the existing runners make room */
+        rf_session_retire(session, RF_RETIRE_ALL); /* the existing runners make room */
         status = rf_runner_create(session->engine, session, shape, &made);
     }
     if (status) return status;
     made.used = ++session->clock;
+    struct rf_runner *oldest = &session->runners[0];
     if (session->runner_count < RF_RUNNERS_MAX) {
         oldest = &session->runners[session->runner_count++];
     } else {
+        for (size_t i = 1; i < session->runner_count; i++)
+            if (session->runners[i].used < oldest->used) oldest = &session->runners[i];
         if (session->last == oldest) session->last = NULL;
         rf_runner_destroy(oldest);
     }
@@ -47,30 +50,48 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     return RF_OK;
 }
 
-void rf_session_retire(struct rf_session *session, bool all) {
-    struct rf_runner *newest = NULL;
-    for (size_t i = 0; i < session->runner_count; i++)
-        if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
-    /* If the logits cannot be copied (the device is lost, or the host has no room), there is nothing to sample from.
-     */
-    if (session->last && (all || session->last != newest) && rf_session_keep_logits(session)) session->last = NULL;
-    struct rf_runner kept = newest && !all ? *newest : (struct rf_runner){0};
-    for (size_t i = 0; i < session->runner_count; i++)
-        if (all || &session->runners[i] != newest) rf_runner_destroy(&session->runners[i]);
-    if (session->last) session->last = &session->runners[0];
-    session->runner_count = kept.executor ? 1 : 0;
-    session->runners[0] = kept;
-    if (all) rf_buffer_destroy(&session->sample);
+void rf_session_remove_runner(struct rf_session *session, struct rf_runner *runner) {
+    struct rf_runner *end = &session->runners[--session->runner_count];
+    rf_assert(session->last != runner);
+    rf_runner_destroy(runner);
+    if (runner == end) return;
+    *runner = *end;
+    if (session->last == end) session->last = runner;
 }
 
-static void forget_logits(struct rf_session *session) {
+void rf_session_retire(struct rf_session *session, enum rf_retire which) {
+    struct rf_runner *newest = NULL, *last;
+    size_t kept = 0;
+    rf_ahead_abandon(session);
+    last = session->last;
+    for (size_t i = 0; i < session->runner_count; i++)
+        if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
+    for (size_t i = 0; i < session->runner_count; i++) {
+        struct rf_runner *runner = &session->runners[i];
+        bool keep = which == RF_RETIRE_LONG ? !runner->long_tokens : which == RF_RETIRE_UNUSED && runner == newest;
+        /* If the logits cannot be copied (the device is lost, or the host has no room), there is nothing to sample
+         * from. */
+        if (!keep && runner == last && rf_session_keep_logits(session)) session->last = NULL;
+        if (!keep) {
+            rf_runner_destroy(runner);
+            continue;
+        }
+        if (runner == last) session->last = &session->runners[kept];
+        session->runners[kept++] = *runner;
+    }
+    session->runner_count = kept;
+    if (which == RF_RETIRE_ALL) rf_buffer_destroy(&session->sample);
+}
+
+void rf_session_forget_logits(struct rf_session *session) {
     session->last = NULL;
     session->has_host_logits = false;
+    session->evaluate_again = false;
 }
 
 /* Positions, sequences and lengths of the largest run, and a table row for each of its sequences. */
 static uint64_t scratch_bytes(const struct rf_engine *engine) {
-    uint64_t rows = RF_MAX(engine->batch, engine->slot_count);
+    uint64_t rows = RF_MAX(engine->longest, engine->slot_count);
     return (3 * rows + (uint64_t)engine->slot_count * engine->table_width) * sizeof(int32_t);
 }
 static uint64_t tokens_bytes(const struct rf_engine *engine) {
@@ -154,7 +175,9 @@ void rf_session_destroy(struct rf_session **pointer) {
     struct rf_session *session = *pointer;
     struct rf_engine *engine = session->engine;
     rf_ladder_enter_quietly(engine);
+    rf_ahead_abandon(session);
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
+    rf_ahead_destroy(session);
     rf_queue_destroy(&session->queue);
     rf_buffer_destroy(&session->sample);
     free_memory(session);
@@ -176,8 +199,9 @@ rf_status rf_session_rewind(struct rf_session *session, uint32_t length) {
         return rf_fail(RF_E_INVALID, "rf_session_rewind: to %u tokens, it holds %u", length,
                        rf_session_length(session));
     if (length == session->length) return RF_OK;
+    RF_TRY(rf_ahead_settle(session));
     rf_ladder_enter_quietly(session->engine);
-    forget_logits(session); /* they belong to a token that is gone */
+    rf_session_forget_logits(session); /* they belong to a token that is gone */
     rf_ladder_leave(session->engine);
     session->length = length;
     return RF_OK;
@@ -219,37 +243,7 @@ static void fill_table_row(const struct rf_session *session, int32_t *row) {
     for (uint32_t page = 0; page < width; page++) row[page] = (int32_t)(session->slot * width + page);
 }
 
-/* ---- a device that must stay responsive for something else ---- */
-
-/* Halves the chunk if a kernel took too long, unless halving did not help before: then the time does not depend on
- * the number of tokens. Doubles it if twice as many tokens would be well within the limit. A single token is not
- * measured. */
-static void adapt_chunk(struct rf_engine *engine, uint32_t count, int64_t longest_ns) {
-    struct rf_pace *pace = &engine->pace;
-    uint32_t chunk = atomic_load(&pace->chunk), least = atomic_load(&pace->least);
-    if (longest_ns > engine->kernel_ns && count > least) {
-        bool helped = count * 2 > atomic_load(&pace->long_count) || longest_ns < atomic_load(&pace->long_ns) / 10 * 9;
-        if (helped) {
-            atomic_store(&pace->long_count, count);
-            atomic_store(&pace->long_ns, longest_ns);
-        } else {
-            least = atomic_load(&pace->long_count);
-            atomic_store(&pace->least, least);
-        }
-        atomic_store(&pace->chunk, helped ? RF_MAX(count / 2, least) : least);
-    } else if (longest_ns < engine->kernel_ns / 4 && count == chunk) {
-        atomic_store(&pace->chunk, RF_MIN(2 * chunk, engine->batch));
-    }
-}
-
-static uint32_t most_tokens(const struct rf_engine *engine) {
-    return engine->kernel_ns && engine->device_layers ? RF_MIN(atomic_load(&engine->pace.chunk), engine->batch)
-                                                      : engine->batch;
-}
-
-/* After the device was busy for busy_ns, leaves it idle for the rest of its duty cycle. A cancelled session does
- * not wait. */
-static void rest(const struct rf_session *session, int64_t busy_ns) {
+void rf_session_rest(const struct rf_session *session, int64_t busy_ns) {
     struct rf_engine *engine = session->engine;
     if (!busy_ns || engine->duty_percent >= 100) return;
     int64_t idle = busy_ns / engine->duty_percent * (100 - engine->duty_percent), end = rf_now_ns() + idle;
@@ -260,22 +254,19 @@ static void rest(const struct rf_session *session, int64_t busy_ns) {
 
 /* ---- runs ---- */
 
-/* Runs tokens that follow those of one session. */
-static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
-                           struct rf_runner **out) {
-    struct rf_engine *engine = session->engine;
-    struct rf_graph_shape shape = {.tokens = count,
+struct rf_graph_shape rf_session_shape(const struct rf_session *session, uint32_t count) {
+    const struct rf_engine *engine = session->engine;
+    return (struct rf_graph_shape){.tokens = count,
                                    .sequences = 1,
-                                   .all_logits = all,
-                                   .no_logits = none,
                                    .page_rows = RF_PAGE_ROWS,
                                    .page_count = engine->page_count,
                                    .table_width = engine->table_width,
                                    .longest = length_bucket(engine, session->length + count),
                                    .kv_dtype = engine->kv_dtype};
-    struct rf_runner *runner;
-    rf_status status = rf_session_runner(session, &shape, &runner);
-    if (status) return status;
+}
+
+rf_status rf_session_write_inputs(struct rf_session *session, struct rf_runner *runner, const int32_t *tokens,
+                                  uint32_t count) {
     int32_t *positions = session->scratch, *sequences = positions + count, *row = sequences + count;
     int32_t length = (int32_t)(session->length + count);
     for (uint32_t i = 0; i < count; i++) {
@@ -283,14 +274,29 @@ static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, ui
         sequences[i] = 0;
     }
     fill_table_row(session, row);
-    forget_logits(session); /* they may lie in this runner */
-    status = write_numbers(runner, runner->model.tokens, tokens, count);
-    if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
-    if (!status) status = write_numbers(runner, runner->model.sequences, sequences, count);
-    if (!status) status = write_numbers(runner, runner->model.table, row, engine->table_width);
-    if (!status) status = write_numbers(runner, runner->model.lengths, &length, 1);
+    RF_TRY(write_numbers(runner, runner->model.tokens, tokens, count));
+    RF_TRY(write_numbers(runner, runner->model.positions, positions, count));
+    RF_TRY(write_numbers(runner, runner->model.sequences, sequences, count));
+    RF_TRY(write_numbers(runner, runner->model.table, row, session->engine->table_width));
+    return write_numbers(runner, runner->model.lengths, &length, 1);
+}
+
+/* Runs tokens that follow those of one session. */
+static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
+                           struct rf_runner **out) {
+    struct rf_graph_shape shape = rf_session_shape(session, count);
+    shape.all_logits = all;
+    shape.no_logits = none;
+    struct rf_runner *runner;
+    rf_status status = rf_session_runner(session, &shape, &runner);
+    if (status) return status;
+    rf_session_forget_logits(session); /* they may lie in this runner */
+    status = rf_session_write_inputs(session, runner, tokens, count);
+    int64_t began = rf_now_ns();
     if (!status) status = rf_executor_run(runner->executor);
-    if (!status && runner->timed) adapt_chunk(engine, count, rf_executor_longest_ns(runner->executor));
+    if (!status)
+        rf_chunk_learn(session->engine, count, rf_now_ns() - began,
+                       runner->timed ? rf_executor_longest_ns(runner->executor) : -1);
     *out = runner;
     return status;
 }
@@ -309,8 +315,7 @@ bool rf_session_stops(void *user) {
     return stops;
 }
 
-/* After a run: a run that was stopped was cancelled, and this consumes the cancellation. */
-static rf_status take_cancels(struct rf_session *const *sessions, size_t count, rf_status status) {
+rf_status rf_session_take_cancels(struct rf_session *const *sessions, size_t count, rf_status status) {
     for (size_t i = 0; i < count && status == RF_E_CANCELLED; i++)
         if (rf_session_take_cancel(sessions[i])) break;
     return status;
@@ -334,6 +339,14 @@ static rf_status eval_chunk(struct rf_session *session, const int32_t *tokens, s
     return rf_executor_read(runner->executor, runner->model.logits, to, (all ? chunk : 1) * vocabulary * sizeof *to);
 }
 
+/* How many of the tokens that are left run next. A long chunk's logits would take more memory than its run. */
+static uint32_t next_chunk(const struct rf_session *session, size_t left, bool all) {
+    struct rf_engine *engine = session->engine;
+    uint32_t wanted = (uint32_t)RF_MIN(left, (size_t)(all ? engine->batch : engine->longest)), held = 0;
+    for (size_t i = 0; i < session->runner_count; i++) held += session->runners[i].long_tokens;
+    return rf_chunk_most(engine, wanted, held);
+}
+
 rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, size_t count, bool all, float *logits) {
     if (!session || !tokens || !count) return rf_fail(RF_E_INVALID, "rf_session_eval: no session, or no tokens");
     struct rf_engine *engine = session->engine;
@@ -342,16 +355,16 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
                        "%zu tokens after %u: the context holds %u; use a shorter prompt or a larger context", count,
                        session->length, engine->context);
     rf_status status = check_tokens(engine, tokens, count);
-    if (count > 1) session->looked_at_logits = false;
-    size_t most = engine->batch;
+    if (!status) status = rf_ahead_settle(session);
+    size_t most = engine->longest;
     bool relieved_host = false;
     for (size_t at = 0; at < count && !status;) {
         status = rf_session_take_cancel(session);
         if (status) break;
         rf_ladder_enter(engine);
-        uint32_t chunk = (uint32_t)RF_MIN(RF_MIN(count - at, most), most_tokens(engine));
+        uint32_t chunk = next_chunk(session, RF_MIN(count - at, most), all && logits);
         int64_t began = rf_now_ns();
-        status = take_cancels(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
+        status = rf_session_take_cancels(&session, 1, eval_chunk(session, tokens, count, at, chunk, all, logits));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
@@ -359,14 +372,15 @@ rf_status rf_session_eval(struct rf_session *session, const int32_t *tokens, siz
             /* There is no room for this many rows at once, beside other sessions or with all logits. Smaller
              * chunks are slower, but run. Very small ones are slower than giving something else up. */
             bool few = chunk <= FEW_TOKENS, relieved = few && rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+            if (!relieved && chunk <= engine->batch && rf_is_full(status)) relieved = rf_ladder_relieve_long(engine);
             if (few && !relieved && !relieved_host) relieved = relieved_host = rf_ladder_relieve_host(engine);
             if (!relieved && chunk == 1) break;
-            if (!relieved) most = chunk / 2;
+            if (!relieved) most = chunk > engine->batch ? RF_MAX(chunk / 2, engine->batch) : chunk / 2;
             status = RF_OK;
             continue;
         }
         if (!status) at += chunk;
-        rest(session, busy);
+        rf_session_rest(session, busy);
     }
     return status;
 }
@@ -383,7 +397,7 @@ static rf_status run_batch(struct rf_session *const *sessions, const int32_t *to
         sequences[i] = (int32_t)i;
         lengths[i] = (int32_t)sessions[i]->length + 1;
         fill_table_row(sessions[i], table + i * width);
-        forget_logits(sessions[i]);
+        rf_session_forget_logits(sessions[i]);
     }
     rf_status status = write_numbers(runner, runner->model.tokens, tokens, count);
     if (!status) status = write_numbers(runner, runner->model.positions, positions, count);
@@ -459,6 +473,7 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
                                    .table_width = engine->table_width,
                                    .longest = length_bucket(engine, longest),
                                    .kv_dtype = engine->kv_dtype};
+    for (size_t i = 0; i < count; i++) RF_TRY(rf_ahead_settle(sessions[i]));
     for (size_t i = 0; i < count; i++)
         if ((status = rf_session_take_cancel(sessions[i]))) return status;
     if (!logits && (status = grow_rows(first, count))) return status;
@@ -467,13 +482,13 @@ rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *to
     do {
         rf_ladder_enter(engine);
         int64_t began = rf_now_ns();
-        status = take_cancels(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
+        status = rf_session_take_cancels(sessions, count, eval_together(sessions, tokens, count, &shape, rows));
         int64_t busy = engine->device_layers && !status ? rf_now_ns() - began : 0;
         uint64_t epoch = engine->epoch;
         rf_ladder_leave(engine);
-        again = rf_is_full(status) && rf_ladder_relieve(engine, epoch);
+        again = rf_is_full(status) && (rf_ladder_relieve(engine, epoch) || rf_ladder_relieve_long(engine));
         if (!again && rf_is_short(status) && !relieved) again = relieved = rf_ladder_relieve_host(engine);
-        rest(first, busy);
+        rf_session_rest(first, busy);
     } while (again);
     return status;
 }

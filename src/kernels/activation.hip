@@ -6,7 +6,8 @@
  *
  * The arithmetic is in f32 and rounded once; act(-inf) is 0, the limit. The three arrays have one type, and row
  * strides of their own (gate and up may be the halves of one matrix): see elementwise_args.h. out may be gate or up
- * with the same stride; it may not overlap them otherwise. Launched as sheet.h says. */
+ * with the same stride; it may not overlap them otherwise. <act>_gate_f32_<type> has gate and up of f32 and out,
+ * apart from them, of a type of 16 bits. Launched as sheet.h says. */
 #include "kernels/sheet.h"
 
 /* 1 / (1 + exp(-x)); for large |x| this is 0 or 1. */
@@ -49,11 +50,11 @@ RF_DEVICE float activation_unpack(enum rf_type type, rf_u32x4 raw, uint32_t k) {
     return rf_f32_of_16(type, (uint16_t)(raw[k / 2] >> k % 2 * 16));
 }
 
-RF_DEVICE void activation_row(enum rf_activation kind, enum rf_type type, bool gated, void *out, const void *gate,
-                              const void *up, uint64_t columns) {
+RF_DEVICE void activation_row(enum rf_activation kind, enum rf_type type, enum rf_type to_type, bool gated, void *out,
+                              const void *gate, const void *up, uint64_t columns) {
     enum { most = 8 };
     uint32_t group = rf_group_of(type, type);
-    struct rf_span span = rf_span_of(columns, group, type, out, type, gate, type, gated ? up : gate);
+    struct rf_span span = rf_span_of(columns, group, to_type, out, type, gate, type, gated ? up : gate);
     /* Kept as loaded and unpacked one group at a time: unpacked, they would take the registers of half the threads.
      */
     rf_u32x4 x[RF_GROUPS], y[RF_GROUPS];
@@ -70,40 +71,42 @@ RF_DEVICE void activation_row(enum rf_activation kind, enum rf_type type, bool g
                 value[k] = activation_of(kind, activation_unpack(type, x[slot], k));
                 if (gated) value[k] *= activation_unpack(type, y[slot], k);
             }
-            rf_store_many(type, group, out, at, value);
+            rf_store_many(to_type, group, out, at, value);
         });
     RF_NO_UNROLL
     for (uint64_t i = rf_global_x(); i < span.single; i += rf_global_count_x()) {
         uint64_t at = rf_span_single(span, group, i);
         float value = activation_of(kind, rf_load(type, gate, at));
         if (gated) value *= rf_load(type, up, at);
-        rf_store(type, out, at, value);
+        rf_store(to_type, out, at, value);
     }
 }
 
-RF_DEVICE void activation_body(enum rf_activation kind, enum rf_type type, void *out, const void *gate,
-                               const void *up, struct rf_activation_args args) {
+RF_DEVICE void activation_body(enum rf_activation kind, enum rf_type type, enum rf_type to_type, void *out,
+                               const void *gate, const void *up, struct rf_activation_args args) {
     RF_FOR_ROWS(args.rows) {
-        void *to = rf_at_mutable(type, out, row * args.out_row);
+        void *to = rf_at_mutable(to_type, out, row * args.out_row);
         const void *from = rf_at(type, gate, row * args.gate_row);
         if (up) {
-            activation_row(kind, type, true, to, from, rf_at(type, up, row * args.up_row), args.columns);
+            activation_row(kind, type, to_type, true, to, from, rf_at(type, up, row * args.up_row), args.columns);
         } else {
-            activation_row(kind, type, false, to, from, from, args.columns);
+            activation_row(kind, type, to_type, false, to, from, from, args.columns);
         }
     }
 }
 
-#define ACTIVATION(name, kind, type_name, type, element)                                                             \
-    RF_KERNEL(name##_gate_##type_name, 256, (element *, out), (const element *, gate), (const element *, up),        \
+#define ACTIVATION(name, kind, type_name, type, element, to_type, to_element)                                        \
+    RF_KERNEL(name##_gate_##type_name, 256, (to_element *, out), (const element *, gate), (const element *, up),     \
               (struct rf_activation_args, args)) {                                                                   \
-        activation_body(kind, type, out, gate, up, args);                                                            \
+        activation_body(kind, type, to_type, out, gate, up, args);                                                   \
     }
-#define ACTIVATIONS(type_name, type, element)                                                                        \
-    ACTIVATION(silu, RF_ACTIVATION_SILU, type_name, type, element)                                                   \
-    ACTIVATION(gelu, RF_ACTIVATION_GELU, type_name, type, element)                                                   \
-    ACTIVATION(gelu_erf, RF_ACTIVATION_GELU_ERF, type_name, type, element)
+#define ACTIVATIONS(type_name, type, element, to_type, to_element)                                                   \
+    ACTIVATION(silu, RF_ACTIVATION_SILU, type_name, type, element, to_type, to_element)                              \
+    ACTIVATION(gelu, RF_ACTIVATION_GELU, type_name, type, element, to_type, to_element)                              \
+    ACTIVATION(gelu_erf, RF_ACTIVATION_GELU_ERF, type_name, type, element, to_type, to_element)
 
-ACTIVATIONS(f32, RF_TYPE_F32, float)
-ACTIVATIONS(f16, RF_TYPE_F16, rf_f16)
-ACTIVATIONS(bf16, RF_TYPE_BF16, rf_bf16)
+ACTIVATIONS(f32, RF_TYPE_F32, float, RF_TYPE_F32, float)
+ACTIVATIONS(f16, RF_TYPE_F16, rf_f16, RF_TYPE_F16, rf_f16)
+ACTIVATIONS(bf16, RF_TYPE_BF16, rf_bf16, RF_TYPE_BF16, rf_bf16)
+ACTIVATIONS(f32_f16, RF_TYPE_F32, float, RF_TYPE_F16, rf_f16)
+ACTIVATIONS(f32_bf16, RF_TYPE_F32, float, RF_TYPE_BF16, rf_bf16)

@@ -2,8 +2,8 @@
  *
  * argmax_chunks_f32: block (c, r) takes chunk c of row r and leaves its best in best[r * best_row + c]. Grid: the
  * chunks of a row in x (at most RF_SAMPLING_CHUNKS_MAX), the rows in y; any number of y blocks is right.
- * argmax_rows: writes the best of each row's chunks, as an index, to out[r]; any grid in x is right. Blocks have
- * RF_SAMPLING_THREADS threads. A row's values are dense; nothing overlaps. */
+ * argmax_rows: writes the best of each row's chunks, as an index, to out[r], or -1 if there is none or its key is
+ * SAMPLING_KEY_WRONG; any grid in x is right. Blocks have RF_SAMPLING_THREADS threads. A row's values are dense; nothing overlaps. */
 #include "kernels/sampling.h"
 
 /* The best value that a thread has seen; it sees them in the order of their indices. */
@@ -77,6 +77,8 @@ RF_KERNEL(argmax_rows, RF_SAMPLING_THREADS, (int32_t *, out), (const uint64_t *,
         for (uint32_t i = rf_thread_x(); i < args.chunks; i += RF_SAMPLING_THREADS)
             mine = sampling_max(mine, best[row * args.best_row + i]);
         mine = sampling_block_max(mine, scratch);
-        if (rf_thread_x() == 0) out[row] = mine >> 32 ? (int32_t)~(uint32_t)mine : -1;
+        uint32_t key = (uint32_t)(mine >> 32);
+        bool none = key == 0 || key == SAMPLING_KEY_WRONG;
+        if (rf_thread_x() == 0) out[row] = none ? -1 : (int32_t)~(uint32_t)mine;
     }
 }

@@ -168,7 +168,4 @@ enum {
      ((packed) ? RF_DECODE_TILE_BYTES(dim) + (stages) * RF_DECODE_RAW_BYTES(dim)                                     \
                : (stages) * RF_DECODE_TILE_BYTES(dim)))
 
-/* Adding up the splits: a block for each batch and head. */
-enum { RF_COMBINE_THREADS = 256 };
-
 #endif

@@ -12,10 +12,13 @@
  * Packed keys and values (Q8_0) arrive as they lie in memory; their elements become f16 in shared memory, exactly,
  * and the scale of a block of 32 multiplies what its keys have summed, and the weights of its values.
  *
- * Nothing here depends on timing: waves are brought together in their order. */
+ * The keys of a long sequence are split among blocks. Whichever of them comes last joins their results.
+ *
+ * Nothing here depends on timing: waves, and splits, are brought together in their order. */
 #ifndef RF_KERNELS_ATTENTION_DECODE_H
 #define RF_KERNELS_ATTENTION_DECODE_H
 
+#include "kernels/atomic.h"
 #include "kernels/attention.h"
 #include "kernels/tile.h"
 
@@ -25,15 +28,19 @@
 #define RF_DECODE_STAGES RF_DECODE_STAGES_OF(0)
 #endif
 
-/* Where the result of a block goes. */
+/* Where the result of a block goes. A sequence whose keys are split among several blocks has a place for the results
+ * of each head and split; the last of its blocks to come there joins them. */
 struct rf_decode_out {
-    bool direct;       /* to out; else to sums and extents, for the kernel that combines the splits */
+    bool direct;       /* there is one block: the result goes to out */
     enum rf_type type; /* of out */
     void *out;         /* of the first head */
     uint64_t head;     /* stride of out */
-    float *sums;       /* of the first head and this split */
-    float *extents;    /* of the same: maximum and sum */
-    uint32_t splits;
+    float *sums;       /* of the first head's first split: dim of each */
+    float *extents;    /* of the same: maximum and sum of each */
+    uint32_t splits;   /* places of a head */
+    uint32_t split;    /* this block's */
+    uint32_t used;     /* splits that have keys: blocks that come */
+    uint32_t *counter; /* of those blocks */
 };
 /* Stores element d of head g. */
 RF_DEVICE void rf_decode_put(const struct rf_decode_out *to, uint32_t g, uint32_t d, uint32_t dim, float total,
@@ -41,13 +48,100 @@ RF_DEVICE void rf_decode_put(const struct rf_decode_out *to, uint32_t g, uint32_
     if (to->direct) {
         rf_store(to->type, to->out, g * to->head + d, total * rf_softmax_inverse(sum));
     } else {
-        to->sums[(uint64_t)g * to->splits * dim + d] = total;
+        to->sums[((uint64_t)g * to->splits + to->split) * dim + d] = total;
     }
 }
 RF_DEVICE void rf_decode_put_extent(const struct rf_decode_out *to, uint32_t g, float max, float sum) {
     if (to->direct) return;
-    to->extents[(uint64_t)g * to->splits * 2] = max;
-    to->extents[(uint64_t)g * to->splits * 2 + 1] = sum;
+    float *extent = to->extents + ((uint64_t)g * to->splits + to->split) * 2;
+    extent[0] = max;
+    extent[1] = sum;
+}
+
+/* The splits are added up in parts, part p having the splits p, p + parts, and so on, and then the parts: an order
+ * that depends on the sizes alone. */
+RF_DEVICE uint32_t rf_decode_parts(uint32_t dim) {
+    return dim <= 64 ? 16 : dim <= 128 ? 8 : 4;
+}
+/* Loads that are under way at once, if a kernel has the registers: the other blocks' results are far away. */
+#define RF_DECODE_LOADS 8
+#if defined(RF_NVIDIA)
+#define RF_DECODE_MATRIX_LOADS 16
+#else
+#define RF_DECODE_MATRIX_LOADS 8
+#endif
+
+/* From a split to the one that is added after it. next: the first split of the next part. True: there it begins. */
+RF_DEVICE bool rf_decode_next(uint32_t *split, uint32_t *next, uint32_t parts, uint32_t used) {
+    bool ends = *split + parts >= used;
+    *split = ends ? *next : *split + parts;
+    *next += ends;
+    return ends;
+}
+
+/* Four elements of head g, from d on. shift: of the head's maximum; inverse: of its sum. loads: a constant. */
+RF_DEVICE void rf_decode_join_four(uint32_t loads, const struct rf_decode_out *to, uint32_t g, uint32_t d,
+                                   uint32_t dim, float shift, float inverse) {
+    uint32_t parts = rf_decode_parts(dim), used = to->used, split = 0, next = 1, added = 0, next_added = 1;
+    const float *sums = to->sums + (uint64_t)g * to->splits * dim + d;
+    const float *extents = to->extents + (uint64_t)g * to->splits * 2;
+    float total[4] = {0.0f, 0.0f, 0.0f, 0.0f}, of_part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    RF_NO_UNROLL
+    for (uint32_t first = 0; first < used; first += loads) {
+        float values[RF_DECODE_MATRIX_LOADS][4], maximum[RF_DECODE_MATRIX_LOADS];
+        RF_UNROLL
+        for (uint32_t i = 0; i < loads; i++) {
+            uint32_t from = first + i < used ? split : 0;
+            rf_load_many(RF_TYPE_F32, 4, sums, (uint64_t)from * dim, values[i]);
+            maximum[i] = extents[2 * from];
+            rf_decode_next(&split, &next, parts, used);
+        }
+        RF_UNROLL
+        for (uint32_t i = 0; i < loads; i++) {
+            float shrink = rf_exp2(maximum[i] - shift);
+            bool there = first + i < used, ends = rf_decode_next(&added, &next_added, parts, used);
+            RF_UNROLL
+            for (uint32_t k = 0; k < 4; k++) {
+                of_part[k] = there ? rf_fma(values[i][k], shrink, of_part[k]) : of_part[k];
+                total[k] = there && ends ? total[k] + of_part[k] : total[k];
+                of_part[k] = ends ? 0.0f : of_part[k];
+            }
+        }
+    }
+    RF_UNROLL
+    for (uint32_t k = 0; k < 4; k++) total[k] *= inverse;
+    rf_store_many(to->type, 4, to->out, g * to->head + d, total);
+}
+
+/* Behind the last rf_decode_put: the last block of the splits writes out, the others are done. Every thread makes the
+ * call; notes are RF_DECODE_JOIN_NOTES words of shared memory that nobody uses any more. */
+#define RF_DECODE_JOIN_NOTES (1 + 2 * RF_DECODE_HEADS)
+RF_DEVICE void rf_decode_join(uint32_t loads, const struct rf_decode_out *to, uint32_t heads, uint32_t dim,
+                              float *notes) {
+    if (to->direct) return;
+    if (!rf_last_block(to->counter, to->used, (uint32_t *)notes)) return;
+    RF_NO_UNROLL
+    for (uint32_t g = rf_thread_x() / RF_WAVE; g < heads; g += rf_block_dim_x() / RF_WAVE) {
+        const float *extents = to->extents + (uint64_t)g * to->splits * 2;
+        float max = -RF_INFINITY, sum = 0.0f;
+        RF_NO_UNROLL
+        for (uint32_t s = rf_lane(); s < to->used; s += RF_WAVE) max = rf_max(max, extents[2 * s]);
+        float shift = rf_softmax_shift(rf_wave_max(max));
+        RF_NO_UNROLL
+        for (uint32_t s = rf_lane(); s < to->used; s += RF_WAVE)
+            sum = rf_fma(extents[2 * s + 1], rf_exp2(extents[2 * s] - shift), sum);
+        float inverse = rf_softmax_inverse(rf_wave_sum(sum));
+        if (rf_lane() == 0) {
+            notes[1 + 2 * g] = shift;
+            notes[2 + 2 * g] = inverse;
+        }
+    }
+    rf_barrier();
+    RF_NO_UNROLL
+    for (uint32_t item = rf_thread_x(); item < heads * (dim / 4); item += rf_block_dim_x()) {
+        uint32_t g = item / (dim / 4), d = item % (dim / 4) * 4;
+        rf_decode_join_four(loads, to, g, d, dim, notes[1 + 2 * g], notes[2 + 2 * g]);
+    }
 }
 
 #ifndef RF_TILE_ABSENT
@@ -454,6 +548,7 @@ RF_DEVICE void rf_decode_block(enum rf_type type, struct rf_decode_shape shape, 
     rf_copied(0);
     rf_barrier();
     rf_decode_merge(shape, rf_decode_lift(type, shape), (float *)room.tiles, heads, dim, &state, to);
+    rf_decode_join(RF_DECODE_MATRIX_LOADS, to, heads, dim, (float *)room.present);
 }
 #endif /* RF_TILE_ABSENT */
 

@@ -1,5 +1,5 @@
-/* Arguments of rope, kv_append and rope_append, for kernel, launcher, reference and fast CPU op alike: sizes, strides
- * and scalars. Strides are in elements. Pointers and element types are passed beside them.
+/* Arguments of rope, kv_append and rope_append, and of ops that do more, for kernel, launcher, reference and fast CPU
+ * op alike: sizes, strides and scalars. Strides are in elements. Pointers and element types are passed beside them.
  *
  * A rotation turns pairs of elements of a head by an angle that grows with the token's position. The table `steps`,
  * u64 [rotated / 2], holds for each pair the turns per position as a fraction of 2^64 (rf_rope_steps makes it), so
@@ -51,7 +51,8 @@ struct rf_kv_append_args {
     float magnitude;
     uint32_t q_heads; /* 0: there are no queries */
     uint32_t q_half;  /* 1: q_out is f16; 0: f32 */
-    uint32_t unused;  /* the size is a multiple of 8 */
+    uint32_t cache;   /* enum rf_cache_type: for the kernels that have no type in their name (matvec_qkv.hip) */
 };
+enum rf_cache_type { RF_CACHE_F32, RF_CACHE_F16, RF_CACHE_Q8_0 };
 
 #endif

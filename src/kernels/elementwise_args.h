@@ -47,7 +47,7 @@ enum rf_activation {
 };
 
 /* activation: out[r][c] = act(gate[r][c]), times up[r][c] where there is an up. Elements of a row are side by side.
- */
+ * gate and up of f32 may give an out of f16 or bf16, for products that take these. */
 struct rf_activation_args {
     uint64_t rows, columns;
     uint64_t out_row, gate_row, up_row; /* up_row counts only where there is an up */

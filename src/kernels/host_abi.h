@@ -9,7 +9,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RFK_ABI 1
+#define RFK_ABI 2
+
+/* A tensor map of the simulated driver, where a GPU's has its own form: what bulk copies see of memory. The argument
+ * of a kernel, by value. */
+#define RFK_MAP_RANK 5
+struct rfk_map {
+    uint32_t magic; /* RFK_MAP_MAGIC; 0: a map of no buffer */
+    uint16_t rank, element_bytes;
+    uint32_t swizzle_bytes; /* within which groups of 16 bytes are exchanged from row to row; 0: they are not */
+    uint32_t box[RFK_MAP_RANK];
+    uint64_t base;
+    uint64_t sizes[RFK_MAP_RANK];       /* in elements */
+    uint64_t strides[RFK_MAP_RANK - 1]; /* in bytes, of the dimensions behind the first */
+    uint64_t unused;
+} __attribute__((aligned(64)));
+#define RFK_MAP_MAGIC 0x524d4150u
 
 struct rfk_dim {
     uint32_t x, y, z;
@@ -31,7 +46,8 @@ struct rfk_services {
                            size_t align); /* one per block and site; poisoned at block start */
     void *(*shared_dynamic)(void);
     uint64_t (*clock_ns)(void);
-    void (*relax)(void); /* inside a spin: lets other lanes, streams and shutdown proceed */
+    void (*relax)(void);           /* inside a spin: lets other lanes, streams and shutdown proceed */
+    void (*fail)(const char *why); /* ends the launch with an error; does not return */
 };
 
 struct rfk_kernel {

@@ -322,6 +322,17 @@ RF_DEVICE void rf_relax(void) {
 #endif
 }
 
+/* Ends the launch with an error, which the caller sees at its next wait; the device is lost then. why: a constant,
+ * shown where kernels run on the host. */
+RF_DEVICE void rf_fail_launch(const char *why) {
+#if defined(RF_HOST)
+    rfk_services->fail(why);
+#else
+    (void)why;
+    __builtin_trap();
+#endif
+}
+
 /* ---- waves: all lanes of the wave call ---------------------------------------------------- */
 
 /* The value of another lane of the wave. */

@@ -7,7 +7,8 @@
  * may be NULL; residual may be out; otherwise out overlaps nothing.
  * Launch: RF_MATMUL_THREADS threads; a grid of n / 64 by m / 64 blocks, rounded up.
  *
- * matmul_tile_…, matmul_wide_…: the same on the matrix units, where there are any; see matmul_tile.h. With them
+ * matmul_tile_…, matmul_wide_…: the same on the matrix units, where there are any, and matmul_wide_gate_…:
+ *   out[r][c] = silu(weights[c] . x[r]) * (gate[c] . x[r]); see matmul_tile.h. With them
  *   matmul_round_<type>   out [m, k], dense, = x rounded to that type; k and x_stride are multiples of 8,
  *                         out and x at multiples of 16 bytes
  *   matmul_join_<type>    out = the sum of partial's planes, f32 [parts, m, n], in their order, + bias + residual
@@ -140,8 +141,8 @@ RF_EACH_QUANT_WEIGHT(MATMUL_QUANT)
               (const uint16_t *, x), (const float *, bias), (const element *, residual), (float *, partial),         \
               (struct rf_matmul_args, args), (struct rf_matmul_split, split)) {                                      \
         MATMUL_STAGES(width);                                                                                        \
-        struct tile_launch launch = {out, weights, x, bias, residual, partial, args, split};                         \
-        tile_kernel(unit, type, width, &launch, tiles);                                                              \
+        struct tile_launch launch = {out, weights, (const uint16_t *)0, x, bias, residual, partial, args, split};    \
+        tile_kernel(unit, type, width, false, &launch, tiles);                                                       \
     }
 #define MATMUL_MATRIX_EACH(kind, width)                                                                              \
     MATMUL_MATRIX(kind##_f16_f16, width, RF_TYPE_F16, RF_TYPE_F16, rf_f16)                                           \
@@ -151,6 +152,20 @@ RF_EACH_QUANT_WEIGHT(MATMUL_QUANT)
 
 MATMUL_MATRIX_EACH(tile, RF_MATMUL_TILE_NARROW)
 MATMUL_MATRIX_EACH(wide, RF_MATMUL_TILE_WIDE)
+
+#define MATMUL_GATED(name, unit, type, element)                                                                      \
+    RF_KERNEL(matmul_wide_gate_##name, RF_MATMUL_THREADS, (element *, out), (const uint16_t *, weights),             \
+              (const uint16_t *, gate), (const uint16_t *, x), (struct rf_matmul_args, args),                        \
+              (struct rf_matmul_split, split)) {                                                                     \
+        MATMUL_STAGES(RF_MATMUL_TILE_WIDE);                                                                          \
+        struct tile_launch launch = {out,        weights, gate, x, (const float *)0, (const void *)0,                \
+                                     (float *)0, args,    split};                                                    \
+        tile_kernel(unit, type, RF_MATMUL_TILE_WIDE, true, &launch, tiles);                                          \
+    }
+MATMUL_GATED(f16_f16, RF_TYPE_F16, RF_TYPE_F16, rf_f16)
+MATMUL_GATED(f16_f32, RF_TYPE_F16, RF_TYPE_F32, float)
+MATMUL_GATED(bf16_bf16, RF_TYPE_BF16, RF_TYPE_BF16, rf_bf16)
+MATMUL_GATED(bf16_f32, RF_TYPE_BF16, RF_TYPE_F32, float)
 
 RF_DEVICE void matmul_round_body(enum rf_type type, uint16_t *out, const float *x, struct rf_matmul_args args) {
     uint64_t m = args.m, k = args.k, x_stride = args.x_stride;

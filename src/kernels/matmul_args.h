@@ -81,5 +81,6 @@ struct rf_norm_products_args {
 #define RF_DOTS_NOTES_BYTES_Q6_K 32
 /* Of float weights, matvec_pairs.hip: a lane has this many elements of a slice, and x is f32. */
 #define RF_PAIRS_LANE 16
+#define RF_PAIRS_NOTES 128 /* bytes of shared memory before x; less would turn the copies behind them slow */
 
 #endif

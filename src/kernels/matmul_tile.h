@@ -1,4 +1,5 @@
-/* matmul_tile, matmul_wide: matmul (matmul.hip says what it computes) on the matrix units.
+/* matmul_tile, matmul_wide: matmul (matmul.hip says what it computes) on the matrix units. matmul_wide_gate:
+ * matmul_gate.
  *
  * The units take 16-bit operands: weights and x are f16 or bf16 here, both of one type. Other types are rounded or
  * decoded to that first (matmul_round, dequantize): once, instead of in every tile. Products are exact, sums are f32.
@@ -11,6 +12,10 @@
  * the planes in their order. Without it there is one part.
  * Shared memory: on NVIDIA `stages` times RF_MATMUL_TILE_ROWS + 128 or 256 rows of RF_MATMUL_TILE_LINE_BYTES come
  * with the launch; elsewhere it is the kernel's own and stages is not read.
+ *
+ * matmul_wide_gate is matmul_wide with half of a wave's columns from the weights and half from the gate: one pass
+ * over x, and a wave has both sums of an output. It takes neither bias nor residual, its k has one part, and its grid
+ * in x is n / 128.
  *
  * A block computes 128 by 128 or 256 outputs, a wave 64 rows of some of them. Where copies are asynchronous, some
  * stages of k are on their way while one is multiplied, and a wave loads its operands one turn ahead of their
@@ -60,6 +65,8 @@ struct tile_op {
     uint32_t rows, columns; /* of the block that exist */
     bool whole;             /* all of the block's outputs exist and four neighbours may be written at once */
     bool part;              /* out is f32 whatever the kernel's type */
+    bool gated;             /* a constant */
+    int64_t gate;           /* elements from the weights to the gate */
 };
 struct tile_wave {
     uint32_t row, column, slice; /* of the tile */
@@ -71,19 +78,43 @@ struct tile_operands {
 
 /* ---- memory to shared memory ---- */
 
+/* With a gate the columns of a wave are TILE_HALF of the weights', then as many of the gate's. A thread brings the
+ * row `thread` of each sweep, below TILE_SWEEP; sweep number `sweep`, a constant, is of the tile's weights. Whether
+ * that row is one of the gate, and which: a part that depends on the thread, and a constant. */
+#define TILE_HALF(width) (tile_rights(width) * 8)
+RF_DEVICE bool tile_of_gate(uint32_t width, uint32_t thread, uint32_t sweep) {
+    const uint32_t half = TILE_HALF(width);
+    return TILE_SWEEP <= half ? sweep / (half / TILE_SWEEP) % 2 : thread / half % 2;
+}
+RF_DEVICE uint32_t tile_gated_row(uint32_t width, uint32_t thread) {
+    const uint32_t half = TILE_HALF(width);
+    return TILE_SWEEP <= half ? thread : thread / (2 * half) * half + thread % half;
+}
+RF_DEVICE uint32_t tile_gated_step(uint32_t width, uint32_t sweep) {
+    const uint32_t half = TILE_HALF(width);
+    if (TILE_SWEEP > half) return sweep * (TILE_SWEEP / 2);
+    return sweep / (2 * half / TILE_SWEEP) * half + sweep % (half / TILE_SWEEP) * TILE_SWEEP;
+}
+#define TILE_X_SWEEPS (RF_MATMUL_TILE_ROWS / TILE_SWEEP)
+
 /* A thread copies groups of 8 elements. Number i of them, a constant: whether it exists, where it lies in memory and
  * in its stage. In a stage the rows of x come first, then those of the weights. */
 RF_DEVICE bool tile_there(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP;
-    return k < op->depth &&
-           (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP ? row < op->rows : row - RF_MATMUL_TILE_ROWS < op->columns);
+    if (op->gated && i >= TILE_X_SWEEPS)
+        return k < op->depth && tile_gated_row(RF_MATMUL_TILE_WIDE, rf_thread_x() / TILE_GROUPS) +
+                                        tile_gated_step(RF_MATMUL_TILE_WIDE, i - TILE_X_SWEEPS) <
+                                    op->columns;
+    return k < op->depth && (i < TILE_X_SWEEPS ? row < op->rows : row - RF_MATMUL_TILE_ROWS < op->columns);
 }
 RF_DEVICE const uint16_t *tile_from(const struct tile_op *op, uint32_t i, uint32_t k) {
     uint32_t row = rf_thread_x() / TILE_GROUPS;
-    if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP)
-        return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
-    return op->weights + (row * op->weight_stride + k) +
-           (i - RF_MATMUL_TILE_ROWS / TILE_SWEEP) * (TILE_SWEEP * op->weight_stride);
+    if (i < TILE_X_SWEEPS) return op->x + (row * op->x_stride + k) + i * (TILE_SWEEP * op->x_stride);
+    if (op->gated)
+        return op->weights + (tile_gated_row(RF_MATMUL_TILE_WIDE, row) * op->weight_stride + k) +
+               tile_gated_step(RF_MATMUL_TILE_WIDE, i - TILE_X_SWEEPS) * op->weight_stride +
+               (tile_of_gate(RF_MATMUL_TILE_WIDE, row, i - TILE_X_SWEEPS) ? op->gate : 0);
+    return op->weights + (row * op->weight_stride + k) + (i - TILE_X_SWEEPS) * (TILE_SWEEP * op->weight_stride);
 }
 RF_DEVICE uint32_t tile_to(uint32_t i) {
     return rf_line_at(rf_thread_x() / TILE_GROUPS, rf_thread_x() % TILE_GROUPS) + i * (TILE_SWEEP * RF_LINE_PITCH);
@@ -164,9 +195,15 @@ RF_DEVICE void tile_fetch(uint32_t width, const struct tile_op *op, uint32_t ste
     RF_UNROLL
     for (uint32_t i = 0; i < TILE_ROUNDS(width); i++) {
         uint32_t row = rf_thread_x() / TILE_GROUPS + i * TILE_SWEEP, last;
-        if (i < RF_MATMUL_TILE_ROWS / TILE_SWEEP) {
+        if (i < TILE_X_SWEEPS) {
             last = op->rows - 1;
             groups[i] = rf_load_16(op->x + ((row < last ? row : last) * op->x_stride + k));
+        } else if (op->gated) {
+            uint32_t thread = rf_thread_x() / TILE_GROUPS, sweep = i - TILE_X_SWEEPS;
+            const uint16_t *from = op->weights + (tile_of_gate(width, thread, sweep) ? op->gate : 0);
+            row = tile_gated_row(width, thread) + tile_gated_step(width, sweep);
+            last = op->columns - 1;
+            groups[i] = rf_load_16(from + ((row < last ? row : last) * op->weight_stride + k));
         } else {
             row -= RF_MATMUL_TILE_ROWS;
             last = op->columns - 1;
@@ -263,10 +300,36 @@ RF_DEVICE void tile_rows(enum rf_type type, uint32_t width, const struct tile_op
     else
         tile_rows_some(type, width, op, from, row, column, bias);
 }
+/* As activation.hip computes it. */
+RF_DEVICE float tile_silu(float x) {
+    float y = x * rf_rcp(1.0f + rf_exp(-x));
+    return x == -RF_INFINITY ? 0.0f : y;
+}
+/* With a gate: column is that of the output. */
+RF_DEVICE void tile_rows_gated(enum rf_type type, uint32_t width, const struct tile_op *op, const float *from,
+                               uint32_t row, uint32_t column) {
+    const uint32_t step = RF_WAVE / (TILE_HALF(width) / 4);
+    RF_UNROLL
+    for (uint32_t t = 0; t < 16; t += step) {
+        float values[4], gate[4];
+        uint64_t at = (op->r0 + row + t) * op->out_stride + op->c0 + column;
+        rf_load_many(RF_TYPE_F32, 4, from, t * TILE_PITCH(width), values);
+        rf_load_many(RF_TYPE_F32, 4, from, t * TILE_PITCH(width) + TILE_HALF(width), gate);
+        RF_UNROLL
+        for (uint32_t e = 0; e < 4; e++) values[e] = tile_silu(values[e]) * gate[e];
+        if (op->whole) {
+            rf_store_many(type, 4, op->out, at, values);
+        } else {
+            RF_UNROLL
+            for (uint32_t e = 0; e < 4; e++)
+                if (row + t < op->rows && column + e < op->columns) rf_store(type, op->out, at + e, values[e]);
+        }
+    }
+}
 /* The first `count` of a wave's lefts, a constant. scratch: 16 rows for each wave. */
 RF_DEVICE void tile_finish(enum rf_type type, uint32_t width, const struct tile_op *op, const struct tile_wave *wave,
                            const struct rf_sums (*sums)[TILE_RIGHTS_MAX], uint32_t count, float *scratch) {
-    const uint32_t lanes = tile_rights(width) * 4;
+    const uint32_t lanes = op->gated ? TILE_HALF(width) / 4 : tile_rights(width) * 4;
     uint32_t row = rf_lane() / lanes, column = rf_lane() % lanes * 4;
     float bias[4], *mine = scratch + rf_thread_x() / RF_WAVE * (16 * TILE_PITCH(width));
     RF_UNROLL
@@ -292,7 +355,9 @@ RF_DEVICE void tile_finish(enum rf_type type, uint32_t width, const struct tile_
         }
         rf_barrier();
         const float *from = mine + row * TILE_PITCH(width) + column;
-        if (type != RF_TYPE_F32 && op->part)
+        if (op->gated)
+            tile_rows_gated(type, width, op, from, wave->row + 16 * i + row, wave->column / 2 + column);
+        else if (type != RF_TYPE_F32 && op->part)
             tile_rows(RF_TYPE_F32, width, op, from, wave->row + 16 * i + row, wave->column + column, bias);
         else
             tile_rows(type, width, op, from, wave->row + 16 * i + row, wave->column + column, bias);
@@ -358,7 +423,7 @@ RF_DEVICE void tile_body(enum rf_type unit, enum rf_type type, uint32_t width, c
 /* What a kernel is given. */
 struct tile_launch {
     void *out;
-    const uint16_t *weights, *x;
+    const uint16_t *weights, *gate, *x; /* gate: NULL, but for a kernel with one */
     const float *bias;
     const void *residual;
     float *partial;
@@ -368,17 +433,18 @@ struct tile_launch {
 
 /* Blocks go down a band of TILE_BAND rows of them before they go on to the next columns: those that run together
  * share rows of x and of the weights. */
-RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width, const struct tile_launch *launch,
-                           uint16_t *tiles) {
+RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width, bool gated,
+                           const struct tile_launch *launch, uint16_t *tiles) {
+    const uint32_t wide = gated ? width / 2 : width; /* outputs of a block in a row */
     uint32_t across = rf_grid_dim_x(), down = rf_grid_dim_y(), block = rf_block_y() * across + rf_block_x();
     uint32_t top = block / (TILE_BAND * across) * TILE_BAND, within = block % (TILE_BAND * across);
     uint32_t band = down - top < TILE_BAND ? down - top : TILE_BAND;
     uint64_t first = rf_block_z() * launch->split.depth;
     struct tile_op op;
     op.r0 = (uint64_t)(top + within % band) * RF_MATMUL_TILE_ROWS;
-    op.c0 = (uint64_t)(within / band) * width;
+    op.c0 = (uint64_t)(within / band) * wide;
     op.rows = (uint32_t)rf_min_u64(launch->args.m - op.r0, RF_MATMUL_TILE_ROWS);
-    op.columns = (uint32_t)rf_min_u64(launch->args.n - op.c0, width);
+    op.columns = (uint32_t)rf_min_u64(launch->args.n - op.c0, wide);
     op.depth = (uint32_t)(first < launch->args.k ? rf_min_u64(launch->args.k - first, launch->split.depth) : 0);
     op.weights = launch->weights;
     op.x = launch->x;
@@ -388,13 +454,15 @@ RF_DEVICE void tile_kernel(enum rf_type unit, enum rf_type type, uint32_t width,
         op.weights += op.c0 * launch->args.k + first;
         op.x += op.r0 * launch->args.x_stride + first;
     }
-    op.part = launch->partial != (float *)0;
+    op.gated = gated;
+    op.gate = gated ? launch->gate - launch->weights : 0;
+    op.part = !gated && launch->partial != (float *)0;
     op.bias = op.part ? (const float *)0 : launch->bias;
     op.residual = op.part ? (const void *)0 : launch->residual;
     op.out = op.part ? (void *)(launch->partial + rf_block_z() * (launch->args.m * launch->args.n)) : launch->out;
     op.out_stride = op.part ? launch->args.n : launch->args.out_stride;
     uint32_t four = op.part ? 16 : 4 * rf_type_bytes(type);
-    op.whole = op.rows == RF_MATMUL_TILE_ROWS && op.columns == width && op.out_stride % 4 == 0 &&
+    op.whole = op.rows == RF_MATMUL_TILE_ROWS && op.columns == wide && op.out_stride % 4 == 0 &&
                rf_aligned(op.out, four) && rf_aligned(op.residual, four);
     tile_body(unit, type, width, &op, tiles, launch->split.stages);
 }

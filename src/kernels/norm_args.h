@@ -19,7 +19,8 @@ enum { RF_ROW_LANE_BYTES = 64, RF_ROW_WAVE_THREADS = 256, RF_ROW_THREADS_MAX = 1
 
 /* rms_norm:   out[r][c] = in[r][c] / sqrt(mean of in[r]^2 + eps) * weight[c]
  * layer_norm: out[r][c] = (in[r][c] - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and variance of in[r]
- * add_norm:   sum = a + b, rounded to the type; out = rms_norm of sum */
+ * add_norm:   sum = a + b, rounded to the type; out = rms_norm of sum
+ * rms_norm of f32 may give f16 or bf16, for products that take these. */
 struct rf_norm_args {
     uint64_t rows, columns;
     float eps;

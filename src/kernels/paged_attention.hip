@@ -10,10 +10,11 @@
  *
  * paged_attention_decode_*_gN: one query a sequence. A block takes N query heads of a key-value head together, so
  * that each key and value is read once for N heads. The keys are split into plan.splits of plan.chunk. Launch: blocks
- * of RF_DECODE_PLAIN_THREADS: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With one
- * split out is written. With more, partial gets dim sums for each batch, head and split, and behind all of those a
- * maximum and a sum for each. paged_attention_combine_* makes out of them, in the order of the splits: blocks of
- * RF_COMBINE_THREADS, one for each batch and head, in grid x. partial is aligned to 16 bytes. */
+ * of RF_DECODE_PLAIN_THREADS: head tiles (of N), then splits, then heads_kv, then batch, all in grid x. With more
+ * than one split partial gets dim sums for each batch, head and split, and behind all of those a maximum and a sum
+ * for each; the last block of a sequence's head tile makes out of them, in the order of the splits. partial is
+ * aligned to 16 bytes. counters has a word for each batch, key-value head and head tile, in this order: 0 before the
+ * launch, and after it. With one split neither is used. */
 #include "kernels/attention_decode.h"
 
 RF_DEVICE struct rf_keys paged_keys(enum rf_type type, bool packed, const void *k, const void *v,
@@ -222,10 +223,11 @@ struct decode_work {
     uint32_t settled;    /* keys before this one were written before the kernel's turn */
     uint32_t heads_left; /* heads from the block's first on */
     uint64_t q;          /* index of the first head's query */
+    bool none;           /* no keys and no result: the block has nothing to do */
     struct rf_decode_out to;
 };
 RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32_t heads, void *out, float *partial,
-                                          const void *k, const void *v, const uint32_t *table,
+                                          uint32_t *counters, const void *k, const void *v, const uint32_t *table,
                                           const uint32_t *lengths, const struct rf_paged_attention_args *args,
                                           const struct rf_paged_attention_plan *plan) {
     uint32_t heads_q = rf_size(&args->heads_q), heads_kv = rf_size(&args->heads_kv), dim = rf_size(&args->dim);
@@ -236,9 +238,11 @@ RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32
     uint32_t split = share.tile / head_tiles, tile = share.tile % head_tiles;
     uint32_t first_head = share.head * group + tile * heads, first = split * chunk;
     uint32_t length = paged_length(lengths, share.batch, args);
-    uint64_t at = ((uint64_t)share.batch * heads_q + first_head) * splits + split;
     uint64_t batches = rf_grid_dim_x() / (head_tiles * splits * heads_kv);
-    bool direct = splits == 1;
+    /* Opaque: it is not needed before the end, and scalar registers are few on AMD. */
+    uint32_t used = rf_opaque(length > chunk ? (length - 1) / chunk + 1 : 1), mine = rf_opaque(split);
+    uint64_t at = (uint64_t)rf_opaque(share.batch * heads_q + first_head) * splits;
+    bool direct = used == 1;
     struct decode_work work = {
         paged_keys(type, packed, k, v, table, share.batch, share.head, args, plan),
         first,
@@ -248,14 +252,16 @@ RF_DEVICE struct decode_work decode_share(enum rf_type type, bool packed, uint32
         length > fresh ? length - fresh : 0,
         group - tile * heads,
         rf_heads_at(args->q, share.batch, first_head),
-        {direct, q_type, rf_at_mutable(q_type, out, direct ? rf_heads_at(args->out, share.batch, first_head) : 0),
-         args->out.head, partial + (direct ? 0 : at * dim),
-         partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2), splits}};
+        split && first >= length,
+        {direct, q_type, rf_at_mutable(q_type, out, rf_heads_at(args->out, share.batch, first_head)), args->out.head,
+         partial + (direct ? 0 : at * dim), partial + (direct ? 0 : batches * heads_q * splits * dim + at * 2),
+         splits, mine, used, counters + (direct ? 0 : (share.batch * heads_kv + share.head) * head_tiles + tile)}};
     return work;
 }
 
 RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struct decode_work work, const void *q,
                            uint64_t q_head, uint32_t dim, float scale, float *shared) {
+    if (work.none) return;
     uint32_t team = decode_team(dim), column = rf_lane() % team * 8;
     bool inside = column < dim;
     struct decode_state state;
@@ -273,14 +279,15 @@ RF_DEVICE void decode_body(enum rf_type type, bool packed, uint32_t heads, struc
     decode_walk(type, packed, heads, (type == RF_TYPE_F32 && !packed) || heads > 4 ? 2 : 4, query, &work.keys,
                 work.first, work.end, team, column, inside, &state);
     decode_finish(heads, work.heads_left, dim, team, column, inside, &state, &work.to, shared);
+    rf_decode_join(RF_DECODE_LOADS, &work.to, work.heads_left < heads ? work.heads_left : heads, dim, shared);
 }
 
 #define PAGED_DECODE_ARGUMENTS                                                                                       \
-    (void *, out), (float *, partial), (const void *, q), (const void *, k), (const void *, v),                      \
-        (const uint32_t *, table), (const uint32_t *, lengths), (struct rf_paged_attention_args, args),              \
-        (struct rf_paged_attention_plan, plan)
+    (void *, out), (float *, partial), (uint32_t *, counters), (const void *, q), (const void *, k),                 \
+        (const void *, v), (const uint32_t *, table), (const uint32_t *, lengths),                                   \
+        (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)
 #define PAGED_DECODE_SHARE(type, packed, heads)                                                                      \
-    decode_share(type, packed, heads, out, partial, k, v, table, lengths, &args, &plan)
+    decode_share(type, packed, heads, out, partial, counters, k, v, table, lengths, &args, &plan)
 #define PAGED_DECODE(name, type, packed, heads)                                                                      \
     RF_KERNEL(paged_attention_decode_##name, DECODE_THREADS, PAGED_DECODE_ARGUMENTS) {                               \
         RF_SHARED(float, shared, DECODE_WAVES *DECODE_PITCH);                                                        \
@@ -304,6 +311,7 @@ PAGED_DECODES(q8_0, RF_TYPE_F16, true)
 RF_DEVICE void decode_matrix(enum rf_type type, bool packed, uint32_t dim_most, struct decode_work work,
                              const void *q, uint64_t q_head, uint32_t dim, float scale, uint16_t *shared) {
     struct rf_decode_shape shape = {dim_most, packed};
+    if (work.none) return;
     rf_decode_block(type, shape, rf_at(work.to.type, q, work.q), q_head,
                     work.heads_left < RF_DECODE_HEADS ? work.heads_left : RF_DECODE_HEADS, &work.keys, work.first,
                     work.end, work.settled, dim, scale, &work.to, shared);
@@ -324,57 +332,6 @@ PAGED_DECODE_MATRIX(bf16_d128, RF_TYPE_BF16, false, 128)
 PAGED_DECODE_MATRIX(q8_0_d64, RF_TYPE_F16, true, 64)
 PAGED_DECODE_MATRIX(q8_0_d128, RF_TYPE_F16, true, 128)
 #endif
-
-/* Teams of 16, 32 or 64 threads, 4 elements each, take the splits in turn; then the teams are added in their order.
- */
-RF_DEVICE void combine(enum rf_type type, void *out, const float *partial, const struct rf_paged_attention_args *args,
-                       uint32_t splits, float *shared) {
-    uint32_t heads_q = rf_size(&args->heads_q), dim = rf_size(&args->dim);
-    uint64_t head = rf_block_x(), heads = rf_grid_dim_x();
-    const float *sums = partial + head * splits * dim, *extents = partial + heads * splits * dim + head * splits * 2;
-    uint32_t team = dim <= 64 ? 16 : dim <= 128 ? 32 : 64, teams = RF_COMBINE_THREADS / team;
-    uint32_t mine = rf_thread_x() / team, column = rf_thread_x() % team * 4;
-    float max = -RF_INFINITY, sum = 0.0f, values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    RF_NO_UNROLL
-    for (uint32_t s = rf_lane(); s < splits; s += RF_WAVE) max = rf_max(max, extents[2 * s]);
-    float shift = rf_softmax_shift(rf_wave_max(max));
-    RF_NO_UNROLL
-    for (uint32_t s = rf_lane(); s < splits; s += RF_WAVE)
-        sum = rf_fma(extents[2 * s + 1], rf_exp2(extents[2 * s] - shift), sum);
-    float inverse = rf_softmax_inverse(rf_wave_sum(sum));
-    RF_NO_UNROLL
-    for (uint32_t first = mine; first < splits; first += 4 * teams) {
-        RF_UNROLL
-        for (uint32_t i = 0; i < 4; i++) { /* all four under way at once: memory is far away */
-            uint32_t s = first + i * teams;
-            if (s >= splits || column >= dim) continue;
-            float part[4], shrink = rf_exp2(extents[2 * s] - shift);
-            rf_load_many(RF_TYPE_F32, 4, sums, (uint64_t)s * dim + column, part);
-            RF_UNROLL
-            for (uint32_t k = 0; k < 4; k++) values[k] = rf_fma(part[k], shrink, values[k]);
-        }
-    }
-    rf_store_many(RF_TYPE_F32, 4, shared, (mine * team * 4) + column, values);
-    rf_barrier();
-    uint64_t to = head / heads_q * args->out.batch + head % heads_q * args->out.head;
-    if (rf_thread_x() < dim) {
-        float total = 0.0f;
-        RF_NO_UNROLL
-        for (uint32_t t = 0; t < teams; t++) total += shared[t * team * 4 + rf_thread_x()];
-        rf_store(type, out, to + rf_thread_x(), total * inverse);
-    }
-}
-
-#define PAGED_COMBINE(name, type, element)                                                                           \
-    RF_KERNEL(paged_attention_combine_##name, RF_COMBINE_THREADS, (element *, out), (const float *, partial),        \
-              (struct rf_paged_attention_args, args), (struct rf_paged_attention_plan, plan)) {                      \
-        RF_SHARED(float, shared, 4 * RF_COMBINE_THREADS);                                                            \
-        combine(type, out, partial, &args, plan.splits, shared);                                                     \
-    }
-
-PAGED_COMBINE(f32, RF_TYPE_F32, float)
-PAGED_COMBINE(f16, RF_TYPE_F16, rf_f16)
-PAGED_COMBINE(bf16, RF_TYPE_BF16, rf_bf16)
 
 /* ---- prefill on matrix units ---------------------------------------------------------------------------- */
 

@@ -54,9 +54,15 @@ RF_DEVICE void rope_turns_two(const struct rope_turn *slots, uint32_t pair, stru
         turns[k].sine = rf_f32_of_bits(raw[2 * k + 1]);
     }
 }
+/* An element of a pair, turned; other is the other one. sine is that of the angle for the second element of the pair
+ * and its negative for the first. Every kernel that rotates does it by this function, so that all give the same bits.
+ */
+RF_DEVICE float rope_turned(float x, float other, float cosine, float sine) {
+    return rf_fma(x, cosine, other * sine);
+}
 RF_DEVICE void rope_turn_pair(struct rope_turn turn, float *a, float *b) {
-    float first = *a * turn.cosine - *b * turn.sine;
-    *b = *a * turn.sine + *b * turn.cosine;
+    float first = rope_turned(*a, *b, turn.cosine, -turn.sine);
+    *b = rope_turned(*b, *a, turn.cosine, turn.sine);
     *a = first;
 }
 
@@ -91,11 +97,7 @@ RF_DEVICE void rope_body(enum rf_type type, enum rf_type to_type, void *out, con
                 uint64_t from = token * args.in_token + head * args.in_head;
                 uint64_t to = token * args.out_token + head * args.out_head;
                 float a = rf_load(type, in, from + first), b = rf_load(type, in, from + second);
-                if (turned) {
-                    float c = a * turn.cosine - b * turn.sine;
-                    b = a * turn.sine + b * turn.cosine;
-                    a = c;
-                }
+                if (turned) rope_turn_pair(turn, &a, &b);
                 rf_store(to_type, out, to + first, a);
                 rf_store(to_type, out, to + second, b);
             }

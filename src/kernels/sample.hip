@@ -10,7 +10,8 @@
  *
  * The launches come in this order, all with the same workspace (struct rf_sample_space). Grid: the row's chunks in x,
  * all rows in y. Blocks have RF_SAMPLING_THREADS threads.
- *   sample_keys    computes the logits' keys, with the penalty, and each chunk's best; empties the histograms
+ *   sample_keys    computes the logits' keys, with the penalty, and each chunk's best; empties the histograms; leaves
+ *                  the row's settings to the other launches. sample_keys_by_row takes them from memory
  *   sample_weigh   turns keys into y; fills the first histogram
  *   sample_refine  stages 1 and 2 if there is a top-k, 3 and 4 if there is a top-p
  *   sample_sums    sums what is kept of each chunk, and counts how many lie at the cut
@@ -48,26 +49,26 @@ RF_DEVICE uint64_t sample_weight(uint32_t y) {
 
 /* ---- keys ---- */
 
-RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
-          (const int32_t *, window), (struct rf_sample_args, args)) {
-    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
-    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
+/* set: the settings of the block's row. scratch has RF_BLOCK_SCRATCH elements, seen RF_SAMPLING_CHUNK_MAX. */
+RF_DEVICE void sample_keys_by(struct rf_sample_settings set, uint8_t *workspace, const float *logits,
+                              const int32_t *window, struct rf_sample_args args, uint64_t *scratch, uint8_t *seen) {
     struct rf_sample_space *space = sample_space_of(workspace, args);
     const float *from = logits + rf_block_y() * args.row_stride;
     uint32_t first = rf_block_x() * args.chunk, *keys = sample_values(space), me = rf_thread_x();
     uint32_t length = sample_chunk_end(first, args) - first;
     uint32_t *histograms = (uint32_t *)space->histogram;
+    if (rf_block_x() == 0 && me == 0) space->settings = set;
     RF_NO_UNROLL
     for (uint32_t i = rf_block_x() * RF_SAMPLING_THREADS + me; i < sizeof space->histogram / 4;
          i += rf_grid_dim_x() * RF_SAMPLING_THREADS)
         histograms[i] = 0;
-    if (args.window_count) {
+    if (set.window_count) {
         RF_NO_UNROLL
         for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) seen[i] = 0;
         rf_barrier();
         const int32_t *tokens = window + rf_block_y() * args.window_stride;
         RF_NO_UNROLL
-        for (uint32_t i = me; i < args.window_count; i += RF_SAMPLING_THREADS) {
+        for (uint32_t i = me; i < set.window_count; i += RF_SAMPLING_THREADS) {
             uint32_t at = (uint32_t)tokens[i] - first;
             if (tokens[i] >= 0 && at < length) seen[at] = 1;
         }
@@ -76,13 +77,35 @@ RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float
     uint64_t best = 0;
     _Pragma("unroll 4") for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) {
         float logit = from[first + i];
-        if (args.window_count && seen[i]) logit *= logit > 0.0f ? args.inverse : args.penalty;
-        uint32_t key = sampling_key(logit);
+        uint32_t plain = sampling_key(logit), key = plain;
+        if (set.window_count && seen[i]) key = sampling_key(logit * (logit > 0.0f ? set.inverse : set.penalty));
+        if (args.strict && (plain == 0 || plain == SAMPLING_KEY_MOST)) key = SAMPLING_KEY_WRONG;
+        if (args.strict && plain == SAMPLING_KEY_LEAST) key = 0;
         keys[first + i] = key;
         best = sampling_max(best, sampling_pack(key, first + i));
     }
     best = sampling_block_max(best, scratch);
     if (me == 0) space->best[rf_block_x()] = best;
+}
+
+RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
+          (const int32_t *, window), (struct rf_sample_args, args)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
+    struct rf_sample_settings set = {args.least_weight, args.window_count, args.top_k,   args.top_p,
+                                     args.draw,         args.scale,        args.penalty, args.inverse, 0};
+    sample_keys_by(set, workspace, logits, window, args, scratch, seen);
+}
+/* The same with settings in memory; steps that are off in the arguments stay off. */
+RF_KERNEL(sample_keys_by_row, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
+          (const int32_t *, window), (const struct rf_sample_settings *, settings), (struct rf_sample_args, args)) {
+    RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
+    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
+    const struct rf_sample_settings *own = settings + rf_block_y();
+    uint32_t count = own->window_count < args.window_count ? own->window_count : args.window_count;
+    struct rf_sample_settings set = {own->least_weight, count, args.top_k ? own->top_k : 0,
+                                     args.top_p ? own->top_p : 0, own->draw, own->scale, own->penalty, own->inverse, 0};
+    sample_keys_by(set, workspace, logits, window, args, scratch, seen);
 }
 
 /* ---- histograms ---- */
@@ -171,11 +194,11 @@ RF_KERNEL(sample_weigh, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf_
     RF_NO_UNROLL
     for (uint32_t i = me; i < rf_grid_dim_x(); i += RF_SAMPLING_THREADS) best = sampling_max(best, space->best[i]);
     uint32_t most = (uint32_t)(sampling_block_max(best, scratch) >> 32);
-    float top = sampling_value(most);
+    float top = sampling_value(most), scale = space->settings.scale;
     _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += RF_SAMPLING_THREADS) {
         uint32_t key = values[i], y = ~0u; /* ~0: no candidate */
-        if (key > SAMPLING_KEY_LEAST) {
-            float octaves = (top - sampling_value(key)) * args.scale;
+        if (key > SAMPLING_KEY_LEAST && most != SAMPLING_KEY_WRONG) {
+            float octaves = (top - sampling_value(key)) * scale;
             y = octaves < 64.0f ? (uint32_t)(octaves * 16777216.0f) : RF_SAMPLING_Y_MAX;
             if (key == most) y = 0;
             histogram_count(bins, y >> 20, y);
@@ -234,14 +257,15 @@ RF_KERNEL(sample_refine, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf
     uint32_t end = sample_chunk_end(first, args);
     const uint32_t *values = sample_values(space);
     const struct rf_sample_histogram *start = &space->histogram[RF_SAMPLE_ALL];
-    uint32_t stage = args.stage, top_p = args.top_p;
+    uint32_t stage = args.stage, top_k = space->settings.top_k, top_p = space->settings.top_p;
     bool by_weight = stage > 2;
+    if (by_weight ? !top_p : !top_k) return; /* the row's settings have no such step */
     uint64_t target, prefix = 0, weight = 0;
     histogram_clear(bins);
     if (stage == 1) {
-        target = args.top_k;
+        target = top_k;
     } else if (stage == 3) {
-        uint64_t all = args.top_k ? sample_cut_k(space, scratch, found).weight
+        uint64_t all = top_k ? sample_cut_k(space, scratch, found).weight
                              : sample_find(start, true, 0, scratch, found).weight;
         target = (all >> 32) * top_p + ((all & 0xffffffff) * top_p >> 32);
         if (target == 0) target = 1;
@@ -269,9 +293,9 @@ RF_KERNEL(sample_refine, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf
 /* ---- the draw ---- */
 
 /* The weight of a candidate in the draw. */
-RF_DEVICE uint64_t sample_drawn(uint32_t y, struct rf_sample_args args) {
-    if (y > RF_SAMPLING_Y_MAX || sample_weight(y) < args.least_weight) return 0;
-    uint64_t later = (uint64_t)y * args.draw >> 24;
+RF_DEVICE uint64_t sample_drawn(uint32_t y, uint64_t least_weight, uint32_t draw) {
+    if (y > RF_SAMPLING_Y_MAX || sample_weight(y) < least_weight) return 0;
+    uint64_t later = (uint64_t)y * draw >> 24;
     return sample_weight(later < RF_SAMPLING_Y_MAX ? (uint32_t)later : RF_SAMPLING_Y_MAX);
 }
 
@@ -283,16 +307,18 @@ RF_KERNEL(sample_sums, RF_SAMPLING_THREADS, (uint8_t *, workspace), (struct rf_s
     uint32_t end = sample_chunk_end(first, args);
     const uint32_t *values = sample_values(space);
     struct sample_cut cut = {RF_SAMPLING_Y_MAX + 1u, 0, 0};
-    if (args.top_p) {
+    uint64_t least_weight = space->settings.least_weight;
+    uint32_t draw = space->settings.draw;
+    if (space->settings.top_p) {
         cut = sample_cut_p(space, scratch, found);
-    } else if (args.top_k) {
+    } else if (space->settings.top_k) {
         cut = sample_cut_k(space, scratch, found);
     }
     sample_keep(space, 5, cut.y, cut.at_cut, 0);
     uint64_t sum = 0, ties = 0;
     _Pragma("unroll 4") for (uint32_t i = first + me; i < end; i += RF_SAMPLING_THREADS) {
         uint32_t y = values[i];
-        if (y < cut.y) sum += sample_drawn(y, args);
+        if (y < cut.y) sum += sample_drawn(y, least_weight, draw);
         ties += y == cut.y;
     }
     sum = sampling_block_prefix(sum, scratch).all;
@@ -334,7 +360,9 @@ RF_KERNEL(sample_draw, RF_SAMPLING_THREADS, (int32_t *, out), (uint8_t *, worksp
     const uint32_t *values = sample_values(space);
     uint32_t row = rf_block_y(), me = rf_thread_x(), chunk = args.chunk, chunks = args.chunks;
     uint32_t cut = (uint32_t)space->state[5][0];
-    uint64_t kept = space->state[5][1], each = sample_drawn(cut, args);
+    uint64_t least_weight = space->settings.least_weight;
+    uint32_t draw = space->settings.draw;
+    uint64_t kept = space->state[5][1], each = sample_drawn(cut, least_weight, draw);
     /* A thread takes `own` chunks side by side, and later `own` elements of the chunk that the point lies in. */
     uint32_t own = (chunks + RF_SAMPLING_THREADS - 1) / RF_SAMPLING_THREADS;
     uint32_t from = me * own, to = from + own < chunks ? from + own : chunks;
@@ -384,7 +412,7 @@ RF_KERNEL(sample_draw, RF_SAMPLING_THREADS, (int32_t *, out), (uint8_t *, worksp
         RF_NO_UNROLL
         for (uint32_t i = from; i < to; i++) {
             uint32_t y = values[i];
-            uint64_t weight = y < cut || (y == cut && running < kept) ? sample_drawn(y, args) : 0;
+            uint64_t weight = y < cut || (y == cut && running < kept) ? sample_drawn(y, least_weight, draw) : 0;
             running += y == cut;
             if (pass && so_far <= point && point < so_far + weight) out[row] = (int32_t)i;
             so_far += weight;

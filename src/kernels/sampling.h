@@ -18,6 +18,8 @@ RF_DEVICE float sampling_value(uint32_t key) {
     return rf_f32_of_bits(key >> 31 ? key & 0x7fffffff : ~key);
 }
 #define SAMPLING_KEY_LEAST 0x007fffffu /* the key of -inf */
+#define SAMPLING_KEY_MOST 0xff800000u  /* the key of +inf */
+#define SAMPLING_KEY_WRONG 0xffffffffu /* no key: a logit is not a number, where that is an error */
 
 /* Key and index in one number. Of equal keys, the one with the lower index gives the larger number. */
 RF_DEVICE uint64_t sampling_pack(uint32_t key, uint64_t index) {

@@ -17,6 +17,7 @@ enum {
     RF_SAMPLING_CHUNKS_MAX = 1024,    /* of a row */
     RF_SAMPLING_CHUNK_MAX = 4096,     /* elements of a chunk of the sampler; argmax has no such limit */
     RF_SAMPLING_BINS = 1024,          /* of a histogram */
+    RF_ADVANCE_SLOTS_MAX = 1 << 20,   /* of a row of a ring */
     RF_SAMPLING_Y_MAX = (1 << 30) - 1 /* the largest distance of a logit from the best (cpu/ref_sampling.h) */
 };
 
@@ -46,9 +47,34 @@ struct rf_sample_args {
     uint32_t greedy; /* 1: the best (with the penalty), as argmax; random is not read */
     float scale;     /* log2(e) / temperature */
     float penalty, inverse;
+    uint32_t strict; /* 1: a NaN or +inf among the logits gives -1, and so do logits that are all -inf */
     /* Set by the launcher. */
     uint32_t chunk, chunks; /* elements of a chunk; chunks of a row */
     uint32_t stage;         /* of sample_refine: 1 to 4 */
+};
+
+/* The settings of one row, as rf_sampling_resolve gives them, where they are read on the device: they take the place
+ * of those in the arguments, so that a recording can be run with others. A step that the arguments turn off (top_k,
+ * top_p, the window) stays off, and `greedy` is of the arguments alone. */
+struct rf_sample_settings {
+    uint64_t least_weight;
+    uint32_t window_count; /* at most that of the arguments */
+    uint32_t top_k, top_p, draw;
+    float scale, penalty, inverse;
+    uint32_t unused;
+};
+
+/* advance: after a token was drawn for each row, the inputs of the next one, in place. With n = lengths[r]:
+ *   ring[r][n % slots] = {n, drawn[r]}; tokens[r] = drawn[r]; positions[r] and lengths[r] one more;
+ *   random[r][1], the counter, one more;
+ *   window[r][n % count] = drawn[r], where count is settings[r].window_count, but at most window_columns; 0: no
+ * change. So the window holds the last `count` tokens, in whatever order, if n is a token's position and the places
+ * of those that were never drawn hold -1. random and window may be left out. */
+struct rf_advance_args {
+    uint64_t rows;
+    uint64_t window_stride;
+    uint32_t window_columns;
+    uint32_t slots; /* of a row of the ring */
 };
 
 struct rf_sample_histogram {
@@ -67,6 +93,7 @@ enum {
 /* The sampler's workspace of a row. The row's values follow it: their keys first, then their y; u32 [columns]. */
 struct rf_sample_space {
     uint64_t state[6][4]; /* of each stage: prefix of the cut, target, weight, nothing */
+    struct rf_sample_settings settings;
     uint64_t best[RF_SAMPLING_CHUNKS_MAX];
     uint64_t sum[RF_SAMPLING_CHUNKS_MAX];
     uint32_t at_cut[RF_SAMPLING_CHUNKS_MAX];

@@ -104,6 +104,7 @@ static void finish(struct trial *trial) {
         free(trial->first_bits[i]);
     }
     rf_buffer_destroy(&trial->call.workspace);
+    rf_buffer_destroy(&trial->call.counters);
 }
 
 static rf_status prepare(struct trial *trial, const struct rf_op *op, const struct rf_op_case *one, uint64_t seed) {
@@ -135,7 +136,7 @@ static rf_status prepare(struct trial *trial, const struct rf_op *op, const stru
 static rf_status run_on_gpu(struct trial *trial, struct rf_device *device, struct rf_queue *queue) {
     struct rf_op_call *call = &trial->call;
     const struct rf_op *op = call->op;
-    rf_status status = call->workspace ? RF_OK : rf_check_workspace(device, call);
+    rf_status status = rf_check_workspace(device, call);
     for (int i = 0; i < call->count && !status; i++) {
         struct rf_op_tensor *tensor = &call->tensors[i];
         if (!rf_op_given(tensor)) continue;

@@ -19,8 +19,13 @@ rf_status rf_check_workspace(struct rf_device *device, struct rf_op_call *call) 
     RF_PARAMS(struct rf_buffer_params, params);
     params.label = call->op->name;
     rf_status status = call->op->workspace ? call->op->workspace(call, &params.bytes) : RF_OK;
-    if (status || !params.bytes) return status;
-    return rf_buffer_create_safe(device, &params, &call->workspace);
+    if (!status && params.bytes && !call->workspace)
+        status = rf_buffer_create_safe(device, &params, &call->workspace);
+    params.bytes = 0;
+    params.zeroed = true;
+    if (!status && call->op->counters) status = call->op->counters(call, &params.bytes);
+    if (!status && params.bytes && !call->counters) status = rf_buffer_create_safe(device, &params, &call->counters);
+    return status;
 }
 
 /* The data is random because zeros run faster than real data. An input that the op fills itself (tables, lengths) is
@@ -157,6 +162,7 @@ rf_status rf_check_bench(struct rf_device *device, struct rf_cpu *cpu, const str
             free(sets[s].tensors[i].host);
         }
         rf_buffer_destroy(&sets[s].workspace);
+        rf_buffer_destroy(&sets[s].counters);
     }
     free(sets);
     return status;

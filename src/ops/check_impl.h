@@ -18,7 +18,7 @@ void rf_check_elements(const struct rf_tensor_desc *desc, bool (*visit)(void *us
 rf_status rf_check_bench(struct rf_device *device, struct rf_cpu *cpu, const struct rf_op *op,
                          const struct rf_op_case *one, struct rf_check_result *result);
 
-/* Makes a buffer for the op's scratch memory; NULL if the op needs none. */
+/* Makes buffers for the op's scratch memory and for its counters, where it needs them and has none yet. */
 rf_status rf_check_workspace(struct rf_device *device, struct rf_op_call *call);
 
 #endif

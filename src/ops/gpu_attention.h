@@ -30,9 +30,16 @@ rf_status rf_gpu_kv_replicate(struct rf_queue *queue, enum rf_dtype dtype, struc
                               struct rf_operand in, const struct rf_kv_replicate_args *args);
 
 /* Which kernel runs. AUTO chooses the matrix units for 16-bit types, and on NVIDIA the wide kernel from 128 queries
- * on. The other values are for tests and benchmarks. WIDE takes 128 queries a block, for head sizes above 96 and up
- * to 128 only; with a mask it is the same as MATRIX. */
-enum rf_attention_path { RF_ATTENTION_AUTO, RF_ATTENTION_PLAIN, RF_ATTENTION_MATRIX, RF_ATTENTION_WIDE };
+ * on; flash_attention on a device with sm_90a GROUP, where that is possible and worth it. The other values are for
+ * tests and benchmarks. WIDE takes 128 queries a block, for head sizes above 96 and up to 128 only; with a mask it is
+ * the same as MATRIX. GROUP is flash_attention by groups of waves, without a mask, for a scale above 0. */
+enum rf_attention_path {
+    RF_ATTENTION_AUTO,
+    RF_ATTENTION_PLAIN,
+    RF_ATTENTION_MATRIX,
+    RF_ATTENTION_WIDE,
+    RF_ATTENTION_GROUP
+};
 
 /* dim is a multiple of 8 up to 256. Operands and strides are aligned to 16 bytes, the mask to 4. v must be finite. */
 struct rf_flash_attention_launch {
@@ -57,9 +64,12 @@ struct rf_paged_attention_launch {
     struct rf_operand table; /* needed if table_width is not 0 */
     struct rf_operand lengths;
     struct rf_operand workspace; /* rf_gpu_paged_attention_workspace bytes, aligned to 16; left out if that is 0 */
+    struct rf_operand
+        counters; /* rf_gpu_paged_attention_counters bytes of zeros, which it leaves as zeros; likewise */
 };
-/* Reads sizes and types only: the operands need not be set yet. */
+/* Both read sizes and types only: the operands need not be set yet. */
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_launch *launch, uint64_t *bytes);
+rf_status rf_gpu_paged_attention_counters(const struct rf_paged_attention_launch *launch, uint64_t *bytes);
 rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_attention_launch *launch);
 
 #endif

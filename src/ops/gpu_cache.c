@@ -120,7 +120,8 @@ static rf_status check_queries(const char *op, const struct rf_gpu_kv_append *ap
     return check_tokens(op, args, args->q_heads, args->q_out_token, &all[Q_OUT], args->q_half ? 2 : 4);
 }
 
-static rf_status check_append(const char *op, const struct rf_gpu_kv_append *append) {
+static rf_status check_append(const char *op, const struct rf_gpu_kv_append *append,
+                              const struct rf_named_operand *others, size_t other_count) {
     const struct rf_kv_append_args *args = &append->args;
     struct rf_named_operand all[OPERANDS] = {
         {"k_cache", append->k_cache, 0},
@@ -151,10 +152,24 @@ static rf_status check_append(const char *op, const struct rf_gpu_kv_append *app
     if (args->q_heads) RF_TRY(check_queries(op, append, all));
     /* An operand that was not checked has no bytes and overlaps nothing. */
     static const int written[] = {K_CACHE, V_CACHE, Q_OUT};
-    for (size_t w = 0; w < RF_COUNT(written); w++)
+    for (size_t w = 0; w < RF_COUNT(written); w++) {
         for (int i = 0; i < OPERANDS; i++)
             if (i != written[w]) RF_TRY(rf_operands_apart(op, &all[written[w]], &all[i], false));
+        for (size_t i = 0; i < other_count; i++) RF_TRY(rf_operands_apart(op, &all[written[w]], &others[i], false));
+    }
     return RF_OK;
+}
+
+static rf_status check_type(const char *op, enum rf_dtype dtype) {
+    if (dtype == RF_F32 || dtype == RF_F16 || dtype == RF_Q8_0) return RF_OK;
+    const char *name = rf_dtype_name(dtype);
+    return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for a cache of %s: f32, f16 or q8_0", op, name ? name : "?");
+}
+rf_status rf_gpu_kv_append_check(const char *op, const struct rf_gpu_kv_append *append,
+                                 const struct rf_named_operand *others, size_t other_count) {
+    RF_TRY(check_type(op, append->dtype));
+    RF_TRY(heads_check(op, append->args.heads, append->args.dim));
+    return check_append(op, append, others, other_count);
 }
 
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append *append) {
@@ -163,13 +178,9 @@ rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append
     const char *op = rope ? "rope_kv_append" : "kv_append";
     const struct rf_kv_append_args *args = &append->args;
     enum rf_dtype dtype = append->dtype;
-    if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_Q8_0) {
-        const char *name = rf_dtype_name(dtype);
-        return rf_fail(RF_E_UNSUPPORTED, "%s: no kernel for a cache of %s: f32, f16 or q8_0", op, name ? name : "?");
-    }
+    RF_TRY(check_type(op, dtype));
     if (!args->tokens || !args->heads || !args->dim) return RF_OK;
-    RF_TRY(heads_check(op, args->heads, args->dim));
-    RF_TRY(check_append(op, append));
+    RF_TRY(rf_gpu_kv_append_check(op, append, NULL, 0));
     struct rf_arg list[11] = {
         rf_operand_arg(append->k_cache), rf_operand_arg(append->v_cache),   rf_operand_arg(append->k),
         rf_operand_arg(append->v),       rf_operand_arg(append->positions), rf_operand_arg(append->sequences),

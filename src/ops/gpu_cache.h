@@ -32,5 +32,9 @@ struct rf_gpu_kv_append {
     struct rf_operand q, q_out;  /* used if args.q_heads is not 0, which needs steps */
 };
 rf_status rf_gpu_kv_append(struct rf_queue *queue, const struct rf_gpu_kv_append *append);
+/* Checks the arguments for a kernel that does this and more, with one token at least that has keys. What is written
+ * must not overlap the others either. */
+rf_status rf_gpu_kv_append_check(const char *op, const struct rf_gpu_kv_append *append,
+                                 const struct rf_named_operand *others, size_t other_count);
 
 #endif

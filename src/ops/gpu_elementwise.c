@@ -93,7 +93,7 @@ rf_status rf_gpu_scale(struct rf_queue *queue, enum rf_dtype dtype, struct rf_op
 enum { SHEETS_MAX = 4 };
 struct sheets {
     const char *op;
-    enum rf_dtype dtype;
+    enum rf_dtype dtype, to;  /* of the inputs, of the output */
     uint64_t *rows, *columns; /* they and the row strides point into the op's arguments */
     int count;
     struct rf_named_operand operands[SHEETS_MAX]; /* the output first */
@@ -104,10 +104,11 @@ struct sheets {
  * to those of a single row. */
 static rf_status sheets_check(struct sheets *s) {
     bool dense = true;
-    uint64_t element = rf_dtype_bytes(s->dtype), rows = *s->rows, columns = *s->columns, total;
+    uint64_t rows = *s->rows, columns = *s->columns, total;
     RF_TRY(rf_operands_count(s->op, rows, columns, &total));
     for (int i = 0; i < s->count; i++) {
         if (!s->operands[i].at.buffer && i > 1) continue; /* left out; the op allows it */
+        uint64_t element = rf_dtype_bytes(i ? s->dtype : s->to);
         uint64_t sizes[] = {rows, columns}, strides[] = {*s->row[i], 1}, extent;
         if (rf_extent_overflows(sizes, strides, 2, &extent))
             return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", s->op,
@@ -119,7 +120,8 @@ static rf_status sheets_check(struct sheets *s) {
         return rf_fail(RF_E_INVALID, "%s: rows of %s overlap: a stride of %llu for %llu columns", s->op,
                        s->operands[0].name, (unsigned long long)*s->row[0], (unsigned long long)columns);
     for (int i = 1; i < s->count; i++)
-        RF_TRY(rf_operands_apart(s->op, &s->operands[0], &s->operands[i], rows == 1 || *s->row[i] == *s->row[0]));
+        RF_TRY(rf_operands_apart(s->op, &s->operands[0], &s->operands[i],
+                                 s->to == s->dtype && (rows == 1 || *s->row[i] == *s->row[0])));
     if (dense && rows > 1) {
         *s->columns = total;
         *s->rows = 1;
@@ -151,6 +153,7 @@ rf_status rf_gpu_multiply(struct rf_queue *queue, enum rf_dtype dtype, struct rf
     struct rf_multiply_args own = *args;
     struct sheets s = {op,
                        dtype,
+                       dtype,
                        &own.rows,
                        &own.columns,
                        add ? 4 : 3,
@@ -167,7 +170,7 @@ rf_status rf_gpu_multiply(struct rf_queue *queue, enum rf_dtype dtype, struct rf
     return rf_op_launch(queue, name, sheets_grid(queue, &s), list, count);
 }
 
-rf_status rf_gpu_activation(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out,
+static rf_status activation(struct rf_queue *queue, enum rf_dtype dtype, enum rf_dtype to, struct rf_operand out,
                             struct rf_operand gate, struct rf_operand up, const struct rf_activation_args *args) {
     static const char *const names[RF_ACTIVATION_COUNT] = {"silu_gate", "gelu_gate", "gelu_erf_gate"};
     RF_TRY(rf_operands_given("activation", queue, args));
@@ -175,10 +178,12 @@ rf_status rf_gpu_activation(struct rf_queue *queue, enum rf_dtype dtype, struct 
         return rf_fail(RF_E_INVALID, "activation: there is no kind %u", args->kind);
     const char *op = names[args->kind];
     RF_TRY(rf_operands_float(op, dtype));
+    RF_TRY(rf_operands_float(op, to));
     if (!args->rows || !args->columns) return RF_OK;
     struct rf_activation_args own = *args;
     struct sheets s = {op,
                        dtype,
+                       to,
                        &own.rows,
                        &own.columns,
                        3,
@@ -188,6 +193,15 @@ rf_status rf_gpu_activation(struct rf_queue *queue, enum rf_dtype dtype, struct 
     struct rf_arg list[] = {rf_operand_arg(out), rf_operand_arg(gate), rf_operand_arg(up),
                             rf_arg_struct(&own, sizeof own)};
     char name[32];
-    snprintf(name, sizeof name, "%s_%s", op, rf_dtype_name(dtype));
+    snprintf(name, sizeof name, "%s_%s%s%s", op, rf_dtype_name(dtype), to == dtype ? "" : "_",
+             to == dtype ? "" : rf_dtype_name(to));
     return rf_op_launch(queue, name, sheets_grid(queue, &s), list, RF_COUNT(list));
+}
+rf_status rf_gpu_activation(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out,
+                            struct rf_operand gate, struct rf_operand up, const struct rf_activation_args *args) {
+    return activation(queue, dtype, dtype, out, gate, up, args);
+}
+rf_status rf_gpu_activation_to(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out,
+                               struct rf_operand gate, struct rf_operand up, const struct rf_activation_args *args) {
+    return activation(queue, RF_F32, to, out, gate, up, args);
 }

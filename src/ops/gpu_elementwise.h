@@ -28,5 +28,9 @@ rf_status rf_gpu_multiply(struct rf_queue *queue, enum rf_dtype dtype, struct rf
 /* up may be left out. */
 rf_status rf_gpu_activation(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out,
                             struct rf_operand gate, struct rf_operand up, const struct rf_activation_args *args);
+/* The same of f32, with out of RF_F16 or RF_BF16, apart from the others: the bits that rounding the f32 result gives.
+ */
+rf_status rf_gpu_activation_to(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out,
+                               struct rf_operand gate, struct rf_operand up, const struct rf_activation_args *args);
 
 #endif

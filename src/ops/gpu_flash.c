@@ -25,7 +25,7 @@ rf_status rf_matrix_choose(const char *op, struct rf_queue *queue, enum rf_dtype
     RF_TRY(rf_within_op(op, rf_device_get_info(rf_queue_device(queue), &info)));
     bool units = strncmp(info.arch, "gfx10", 5) != 0; /* RDNA2 has no matrix units */
     bool nvidia = info.vendor == RF_VENDOR_NVIDIA, fits_wide = dim >= RF_WIDE_DIM_MIN && dim <= RF_WIDE_DIM;
-    if (path != RF_ATTENTION_AUTO && (!units || dtype == RF_F32))
+    if (path != RF_ATTENTION_AUTO && path != RF_ATTENTION_GROUP && (!units || dtype == RF_F32))
         return rf_fail(RF_E_UNSUPPORTED, "%s: no matrix units for %s on %s", op, rf_dtype_name(dtype), info.arch);
     if (path == RF_ATTENTION_WIDE && !fits_wide)
         return rf_fail(RF_E_UNSUPPORTED, "%s: the wide kernel takes head sizes from %d to %d, not %llu", op,
@@ -89,6 +89,14 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
     if (masked) RF_TRY(rf_operand_check_heads(op, &mask, RF_F32, 4));
     const struct rf_named_operand inputs[] = {q.operand, k.operand, v.operand, mask.operand};
     RF_TRY(rf_operand_check_output(op, &out, inputs, RF_COUNT(inputs)));
+    bool groups = l->path == RF_ATTENTION_GROUP || (l->path == RF_ATTENTION_AUTO && rf_flash_group_worth(l));
+    groups = groups && rf_flash_group_suits(queue, l);
+    if (l->path == RF_ATTENTION_GROUP && !groups)
+        return rf_fail(RF_E_UNSUPPORTED,
+                       "%s: no kernel for groups of waves: this device or build has none, or not for "
+                       "this type, mask, size or stride",
+                       op);
+    if (groups) return rf_flash_group(queue, l);
     const uint64_t factors[4] = {rf_ceil_div(a->q_rows, choice.use ? choice.queries : RF_ATTENTION_TILE), a->heads_q,
                                  a->batch, 1};
     RF_TRY(rf_count_blocks(op, factors, choice.use ? choice.threads : RF_ATTENTION_THREADS, &blocks));

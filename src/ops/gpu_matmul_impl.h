@@ -64,4 +64,18 @@ rf_status rf_matmul_check(const struct rf_gpu_matmul *call, struct matmul *m);
 /* Launches a product of few rows of x, or of any number if the caller asks for a path for few rows. */
 rf_status rf_matmul_few_rows(struct rf_queue *queue, const struct matmul *m);
 
+/* ---- by groups of waves (gpu_matmul_group.c) ---- */
+
+/* A product with weights and x of 16 bits, as kernels/matmul_group.hip takes them; the operands are checked. */
+struct rf_group_product {
+    struct rf_matmul_args args; /* k is not 0 */
+    enum rf_dtype unit, type;   /* of weights and x; of out and residual */
+    struct rf_operand out, weights, x, bias, residual;
+};
+/* Whether the device has the kernel, and all that it needs. Fails silently. */
+bool rf_matmul_group_there(struct rf_device *device, enum rf_dtype unit, enum rf_dtype type);
+/* Whether a product of this size is faster by groups. */
+bool rf_matmul_group_worth(const struct rf_matmul_args *args);
+rf_status rf_matmul_group(struct rf_queue *queue, const struct rf_group_product *product);
+
 #endif

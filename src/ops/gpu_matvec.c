@@ -121,7 +121,8 @@ static rf_status dots(struct rf_queue *queue, const struct rf_gpu_matmul *call, 
 
 /* ---- one row of x, rows of weights in pairs (kernels/matvec_pairs.hip) ---- */
 
-/* The shared memory that the kernel needs: slots of a wave for slices of two rows, and x, which a block shares. */
+/* The shared memory that the kernel needs: notes, x, which a block shares, and slots of a wave for slices of two
+ * rows. */
 static uint64_t pairs_ring_bytes(enum rf_dtype weights, const struct rf_device_info *info) {
     uint64_t bytes = slice_bytes(weights, rf_op_is_float(weights) ? RF_PAIRS_LANE : RF_DOTS_LANE, info);
     return stream_slots(bytes, info) * 2 * bytes;
@@ -142,7 +143,7 @@ static bool plan_pairs(enum rf_dtype type, const struct rf_norm_products_args *a
         a->k > INT32_MAX || a->n[0] > INT32_MAX / 4 || a->n[1] > INT32_MAX / 4 || a->n[2] > INT32_MAX / 4)
         return false;
     uint64_t wave = (uint64_t)info->wave_size, units = (uint64_t)RF_MAX(info->compute_units, 1), pairs = 0, waves;
-    uint64_t before = pairs_x_bytes(type, a->k, info), ring = pairs_ring_bytes(type, info);
+    uint64_t before = RF_PAIRS_NOTES + pairs_x_bytes(type, a->k, info), ring = pairs_ring_bytes(type, info);
     uint64_t shared = (uint64_t)info->max_shared_bytes_per_block, most = rf_sub_saturate(shared, before) / ring;
     uint32_t blocks;
     for (int i = 0; i < 3; i++) pairs += a->flags & RF_PRODUCTS_GATE ? a->n[i] : (a->n[i] + 1) / 2;
@@ -217,11 +218,76 @@ static struct rf_gpu_matmul product_of(const struct rf_gpu_norm_products *call, 
                                   .x = call->normed};
 }
 
+/* ---- queries, keys and values (kernels/matvec_qkv.hip) ---- */
+
+/* A head of a Q8_0 cache is packed when all of it is summed. */
+uint64_t rf_gpu_qkv_counters(enum rf_dtype cache, uint64_t kv_heads) {
+    return cache == RF_Q8_0 ? 2 * kv_heads * sizeof(uint32_t) : 0;
+}
+
+/* Checks that the products are what append takes, and append's own operands. others: those of the products, and a
+ * last one for the counters. */
+static rf_status check_qkv(const char *op, const struct rf_gpu_norm_products *call, struct rf_named_operand *others,
+                           size_t other_count) {
+    const struct rf_gpu_kv_append *append = call->append;
+    const struct rf_kv_append_args *a = &append->args;
+    const struct rf_operand of[3] = {append->q, append->k, append->v};
+    const uint64_t heads[3] = {a->q_heads, a->heads, a->heads};
+    struct rf_named_operand *counters = &others[other_count - 1];
+    uint64_t counted = rf_gpu_qkv_counters(append->dtype, a->heads);
+    if (call->count != 3 || a->tokens != 1 || !append->steps.buffer || !a->heads || !a->q_heads || !a->dim)
+        return rf_fail(RF_E_INVALID, "%s: not the queries, keys and values of one token, rotated", op);
+    for (int i = 0; i < 3; i++)
+        if (of[i].buffer != call->out[i].buffer || of[i].offset_bytes != call->out[i].offset_bytes ||
+            (call->args.n[i] && call->args.n[i] != heads[i] * a->dim))
+            return rf_fail(RF_E_INVALID, "%s: product %d is not the %llu heads of %u that are appended", op, i,
+                           (unsigned long long)heads[i], a->dim);
+    *counters = (struct rf_named_operand){"counters", call->counters, 0};
+    if (counted) RF_TRY(rf_operand_check_bytes(op, counters, counted, sizeof(uint32_t)));
+    for (size_t i = 0; i + 1 < other_count; i++) RF_TRY(rf_operands_apart(op, counters, &others[i], false));
+    return rf_gpu_kv_append_check(op, append, others, other_count);
+}
+
+static rf_status launch_qkv(struct rf_queue *queue, const struct rf_gpu_norm_products *call, const struct pairs *p,
+                            struct rf_grid grid) {
+    const struct rf_gpu_kv_append *append = call->append;
+    struct rf_norm_products_args args = p->args;
+    struct rf_kv_append_args to = append->args;
+    struct rf_operand none = {NULL, 0};
+    char name[64];
+    snprintf(name, sizeof name, "matvec_%s_qkv", type_suffix(call->weight_type));
+    /* The kernel takes keys and values first: a cache of Q8_0 has some work with them. */
+    args.n[0] = p->args.n[1];
+    args.n[1] = p->args.n[2];
+    args.n[2] = p->args.n[0];
+    to.cache = append->dtype == RF_Q8_0 ? RF_CACHE_Q8_0 : append->dtype == RF_F16 ? RF_CACHE_F16 : RF_CACHE_F32;
+    struct rf_arg list[] = {rf_operand_arg(p->out[1]),
+                            rf_operand_arg(p->out[2]),
+                            rf_operand_arg(p->out[0]),
+                            rf_operand_arg(p->weights[1]),
+                            rf_operand_arg(p->weights[2]),
+                            rf_operand_arg(p->weights[0]),
+                            rf_operand_arg(p->x),
+                            rf_operand_arg(p->norm),
+                            rf_operand_arg(p->normed),
+                            rf_operand_arg(append->k_cache),
+                            rf_operand_arg(append->v_cache),
+                            rf_operand_arg(append->q_out),
+                            rf_operand_arg(append->positions),
+                            rf_operand_arg(append->sequences),
+                            rf_operand_arg(append->table),
+                            rf_operand_arg(append->steps),
+                            rf_operand_arg(append->dtype == RF_Q8_0 ? call->counters : none),
+                            rf_arg_struct(&args, sizeof args),
+                            rf_arg_struct(&to, sizeof to)};
+    return rf_op_launch(queue, name, grid, list, RF_COUNT(list));
+}
+
 rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_products *call, bool *done) {
-    const char *op = "norm_products";
+    const char *op = call->append ? "norm_qkv_append" : "norm_products";
     const struct rf_norm_products_args *a = &call->args;
     struct rf_gpu_matmul one[3];
-    struct matmul m[3];
+    struct matmul m[3] = {0};
     struct rf_named_operand x = {"x", call->x, 0}, norm = {"norm", call->norm, 0},
                             normed = {"normed", call->normed, 0};
     struct rf_grid grid;
@@ -241,11 +307,17 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
     RF_TRY(rf_operands_apart(op, &normed, &norm, false));
     for (int i = 0; i < call->count; i++) {
         one[i] = product_of(call, i);
+        if (call->append && !a->n[i]) continue;
         RF_TRY(rf_matmul_check(&one[i], &m[i]));
         RF_TRY(rf_operands_apart(op, &m[i].out, &x, false));
         RF_TRY(rf_operands_apart(op, &m[i].out, &norm, false));
         for (int k = 0; k < i; k++) RF_TRY(rf_operands_apart(op, &m[i].out, &m[k].out, false));
         m[i].out.name = "another product"; /* the name that later products' errors use */
+    }
+    if (call->append) {
+        struct rf_named_operand others[7] = {x, norm, normed};
+        for (int i = 0; i < call->count; i++) others[3 + i] = m[i].weights;
+        RF_TRY(check_qkv(op, call, others, RF_COUNT(others)));
     }
     uint64_t addresses = rf_operand_address(call->x) | rf_operand_address(call->norm) |
                          rf_operand_address(call->normed) | rf_operand_address(call->gate);
@@ -266,6 +338,8 @@ rf_status rf_gpu_norm_products(struct rf_queue *queue, const struct rf_gpu_norm_
     RF_TRY(rf_device_get_info(rf_queue_device(queue), &info));
     if (!plan_pairs(call->weight_type, &p.args, &info, &grid)) return RF_OK;
     *done = true;
+    if (call->plan_only) return RF_OK;
+    if (call->append) return launch_qkv(queue, call, &p, grid);
     return launch_pairs(queue, call->weight_type, &p, grid);
 }
 

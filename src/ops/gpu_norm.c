@@ -19,41 +19,51 @@ static struct rf_grid row_grid(struct rf_queue *queue, enum rf_dtype dtype, uint
     return rf_grid_line(rf_grid_clamp(rows, RF_GRID_X_MAX), waves * wave);
 }
 
-static rf_status norm_launch(struct rf_queue *queue, const char *op, enum rf_dtype dtype,
+static rf_status norm_launch(struct rf_queue *queue, const char *op, enum rf_dtype dtype, enum rf_dtype to,
                              const struct rf_norm_args *args, const struct rf_arg *list, size_t count) {
     char name[32];
-    snprintf(name, sizeof name, "%s_%s", op, rf_dtype_name(dtype));
+    snprintf(name, sizeof name, "%s_%s%s%s", op, rf_dtype_name(dtype), to == dtype ? "" : "_",
+             to == dtype ? "" : rf_dtype_name(to));
     return rf_op_launch(queue, name, row_grid(queue, dtype, args->rows, args->columns), list, count);
 }
 
 /* Checks rms_norm (bias is left out) and layer_norm. */
-static rf_status norm_check(const char *op, enum rf_dtype dtype, uint64_t elements, struct rf_operand at_out,
-                            struct rf_operand at_in, struct rf_operand at_weight, struct rf_operand at_bias,
-                            const struct rf_norm_args *args) {
+static rf_status norm_check(const char *op, enum rf_dtype dtype, enum rf_dtype to, uint64_t elements,
+                            struct rf_operand at_out, struct rf_operand at_in, struct rf_operand at_weight,
+                            struct rf_operand at_bias, const struct rf_norm_args *args) {
     struct rf_named_operand out = {"out", at_out, 0}, in = {"in", at_in, 0}, weight = {"weight", at_weight, 0},
                             bias = {"bias", at_bias, 0};
-    uint64_t element = rf_dtype_bytes(dtype);
-    RF_TRY(rf_operand_check(op, &out, elements, element, element));
+    uint64_t element = rf_dtype_bytes(dtype), to_element = rf_dtype_bytes(to);
+    RF_TRY(rf_operand_check(op, &out, elements, to_element, to_element));
     RF_TRY(rf_operand_check(op, &in, elements, element, element));
     if (at_weight.buffer) RF_TRY(rf_operand_check(op, &weight, args->columns, 4, 4));
     if (at_bias.buffer) RF_TRY(rf_operand_check(op, &bias, args->columns, 4, 4));
-    RF_TRY(rf_operands_apart(op, &out, &in, true));
+    RF_TRY(rf_operands_apart(op, &out, &in, to == dtype));
     RF_TRY(rf_operands_apart(op, &out, &weight, false));
     return rf_operands_apart(op, &out, &bias, false);
 }
 
-rf_status rf_gpu_rms_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand in,
-                          struct rf_operand weight, const struct rf_norm_args *args) {
+static rf_status rms_norm(struct rf_queue *queue, enum rf_dtype dtype, enum rf_dtype to, struct rf_operand out,
+                          struct rf_operand in, struct rf_operand weight, const struct rf_norm_args *args) {
     const char *op = "rms_norm";
     uint64_t elements;
     RF_TRY(rf_operands_given(op, queue, args));
     RF_TRY(rf_operands_float(op, dtype));
+    RF_TRY(rf_operands_float(op, to));
     RF_TRY(rf_operands_count(op, args->rows, args->columns, &elements));
     if (!elements) return RF_OK;
-    RF_TRY(norm_check(op, dtype, elements, out, in, weight, (struct rf_operand){0}, args));
+    RF_TRY(norm_check(op, dtype, to, elements, out, in, weight, (struct rf_operand){0}, args));
     struct rf_arg list[] = {rf_operand_arg(out), rf_operand_arg(in), rf_operand_arg(weight),
                             rf_arg_struct(args, sizeof *args)};
-    return norm_launch(queue, op, dtype, args, list, RF_COUNT(list));
+    return norm_launch(queue, op, dtype, to, args, list, RF_COUNT(list));
+}
+rf_status rf_gpu_rms_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand in,
+                          struct rf_operand weight, const struct rf_norm_args *args) {
+    return rms_norm(queue, dtype, dtype, out, in, weight, args);
+}
+rf_status rf_gpu_rms_norm_to(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out, struct rf_operand in,
+                             struct rf_operand weight, const struct rf_norm_args *args) {
+    return rms_norm(queue, RF_F32, to, out, in, weight, args);
 }
 
 rf_status rf_gpu_layer_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand in,
@@ -64,10 +74,10 @@ rf_status rf_gpu_layer_norm(struct rf_queue *queue, enum rf_dtype dtype, struct 
     RF_TRY(rf_operands_float(op, dtype));
     RF_TRY(rf_operands_count(op, args->rows, args->columns, &elements));
     if (!elements) return RF_OK;
-    RF_TRY(norm_check(op, dtype, elements, out, in, weight, bias, args));
+    RF_TRY(norm_check(op, dtype, dtype, elements, out, in, weight, bias, args));
     struct rf_arg list[] = {rf_operand_arg(out), rf_operand_arg(in), rf_operand_arg(weight), rf_operand_arg(bias),
                             rf_arg_struct(args, sizeof *args)};
-    return norm_launch(queue, op, dtype, args, list, RF_COUNT(list));
+    return norm_launch(queue, op, dtype, dtype, args, list, RF_COUNT(list));
 }
 
 rf_status rf_gpu_add_rms_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand at_sum,
@@ -94,7 +104,7 @@ rf_status rf_gpu_add_rms_norm(struct rf_queue *queue, enum rf_dtype dtype, struc
     RF_TRY(rf_operands_apart(op, &out, &weight, false));
     struct rf_arg list[] = {rf_operand_arg(at_sum), rf_operand_arg(at_out),    rf_operand_arg(at_a),
                             rf_operand_arg(at_b),   rf_operand_arg(at_weight), rf_arg_struct(args, sizeof *args)};
-    return norm_launch(queue, op, dtype, args, list, RF_COUNT(list));
+    return norm_launch(queue, op, dtype, dtype, args, list, RF_COUNT(list));
 }
 
 static rf_status softmax_check(const char *op, struct rf_named_operand *out, struct rf_named_operand *in,

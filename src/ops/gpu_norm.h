@@ -15,6 +15,9 @@
 /* out may be in. */
 rf_status rf_gpu_rms_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand in,
                           struct rf_operand weight, const struct rf_norm_args *args);
+/* The same of f32, with out of RF_F16 or RF_BF16, apart from in: the bits that rounding the f32 result gives. */
+rf_status rf_gpu_rms_norm_to(struct rf_queue *queue, enum rf_dtype to, struct rf_operand out, struct rf_operand in,
+                             struct rf_operand weight, const struct rf_norm_args *args);
 /* out may be in. */
 rf_status rf_gpu_layer_norm(struct rf_queue *queue, enum rf_dtype dtype, struct rf_operand out, struct rf_operand in,
                             struct rf_operand weight, struct rf_operand bias, const struct rf_norm_args *args);

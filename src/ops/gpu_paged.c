@@ -1,6 +1,7 @@
 /* The launcher of paged_attention. With one query a sequence it decodes: the keys of a sequence are split among
- * blocks, and if there is more than one split, a second kernel combines the partial results through the workspace.
- * With several queries a sequence it prefills, on the matrix units if the device has any. */
+ * blocks, which leave their results in the workspace and count themselves; the last one joins the results. With
+ * several queries a sequence it prefills, on the matrix units if the device has any, by groups of waves where they
+ * can. */
 #include "ops/gpu_attention_impl.h"
 
 #include <stdio.h>
@@ -63,7 +64,7 @@ struct split {
 /* The split depends on sizes alone, so that the same call gives the same bits, and the workspace is known before the
  * kernel is chosen. There are enough blocks to fill any device, but each has enough keys to be worth its start.
  * Blocks of a long sequence take more keys, so that adding up their results does not take long (as measured on an
- * H200). A short sequence is not split: adding up the results would need a launch of its own. */
+ * H200). A short sequence is not split: there would be little to share. */
 static struct split choose_split(const struct rf_paged_attention_args *a) {
     enum { BLOCKS = 1024, ALONE = 128 };
     uint64_t limit = a->max_length;
@@ -77,21 +78,34 @@ static struct split choose_split(const struct rf_paged_attention_args *a) {
     return split;
 }
 
-static rf_status workspace_bytes(const struct rf_paged_attention_args *a, uint64_t *bytes) {
+/* The results of each head and split; and a counter for each group of heads that a block takes together, of which
+ * there are at most as many as heads. */
+static rf_status workspace_bytes(const struct rf_paged_attention_args *a, uint64_t *results, uint64_t *counters) {
     struct split split = choose_split(a);
     uint64_t heads, all = 0;
-    if (a->q_rows == 1 && split.splits > 1 &&
-        (rf_mul_overflows(a->batch, a->heads_q, &heads) || rf_mul_overflows(heads, split.splits, &all) ||
-         rf_mul_overflows(all, (a->dim + 2) * sizeof(float), &all)))
+    *results = *counters = 0;
+    if (a->q_rows != 1 || split.splits == 1) return RF_OK;
+    if (rf_mul_overflows(a->batch, a->heads_q, &heads) || rf_mul_overflows(heads, split.splits, &all) ||
+        rf_mul_overflows(all, (a->dim + 2) * sizeof(float), &all))
         return rf_fail(RF_E_INVALID, "%s: the size of the workspace overflows", op);
-    *bytes = all;
+    *results = all;
+    *counters = heads * sizeof(uint32_t);
+    return RF_OK;
+}
+static rf_status either_bytes(const struct rf_paged_attention_launch *launch, uint64_t *bytes, bool counters) {
+    uint64_t both[2];
+    if (!launch || !bytes) return rf_fail(RF_E_INVALID, "%s: launch or bytes is NULL", op);
+    RF_TRY(rf_within_op(op, need_paged(launch)));
+    RF_TRY(workspace_bytes(&launch->args, &both[0], &both[1]));
+    *bytes = both[counters];
     return RF_OK;
 }
 
 rf_status rf_gpu_paged_attention_workspace(const struct rf_paged_attention_launch *launch, uint64_t *bytes) {
-    if (!launch || !bytes) return rf_fail(RF_E_INVALID, "%s: launch or bytes is NULL", op);
-    RF_TRY(rf_within_op(op, need_paged(launch)));
-    return workspace_bytes(&launch->args, bytes);
+    return either_bytes(launch, bytes, false);
+}
+rf_status rf_gpu_paged_attention_counters(const struct rf_paged_attention_launch *launch, uint64_t *bytes) {
+    return either_bytes(launch, bytes, true);
 }
 
 /* ---- decoding ---- */
@@ -106,7 +120,7 @@ static bool words_fit(struct rf_operand operand, struct rf_head_strides strides)
     uint64_t address = rf_buffer_address(operand.buffer) + operand.offset_bytes;
     return address % 4 == 0 && strides.batch % 64 == 0 && strides.head % 64 == 0 && strides.row % 64 == 0;
 }
-static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_attention_launch *l,
+static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_attention_launch *l, uint32_t chunk,
                                struct decode_choice *choice) {
     const struct rf_paged_attention_args *a = &l->args;
     RF_PARAMS(struct rf_device_info, info);
@@ -119,8 +133,11 @@ static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_att
                   a->dim <= RF_DECODE_DIM_MAX &&
                   (!packed || (a->dim == dim && words_fit(l->k, a->k) && words_fit(l->v, a->v)));
     if (matrix) {
+        /* A block with a single tile of keys has no use for a second stage. It leaves the room to the kernel before
+         * it, beside which it can then start. */
+        uint32_t stages = RF_MIN((uint32_t)RF_DECODE_STAGES_OF(nvidia), RF_MAX(chunk / RF_DECODE_KEYS, 1u));
         *choice = (struct decode_choice){"", RF_DECODE_HEADS, RF_DECODE_WAVES * (uint32_t)info.wave_size,
-                                         RF_DECODE_BYTES(dim, packed, RF_DECODE_STAGES_OF(nvidia))};
+                                         RF_DECODE_BYTES(dim, packed, stages)};
         snprintf(choice->kernel, sizeof choice->kernel, "paged_attention_decode_matrix_%s_d%u", type, dim);
     } else {
         *choice = (struct decode_choice){"", group == 1 ? 1 : group <= 4 ? 4 : 8, RF_DECODE_PLAIN_THREADS, 0};
@@ -130,32 +147,32 @@ static rf_status choose_decode(struct rf_queue *queue, const struct rf_paged_att
 }
 
 static rf_status decode(struct rf_queue *queue, const struct rf_paged_attention_launch *l,
-                        struct rf_operand workspace, struct rf_paged_attention_plan plan) {
+                        struct rf_paged_attention_plan plan) {
     const struct rf_paged_attention_args *a = &l->args;
     struct split split = choose_split(a);
     struct decode_choice choice;
-    uint32_t blocks = 0, combine_blocks = 0;
-    char kernel[64];
-    RF_TRY(choose_decode(queue, l, &choice));
+    uint32_t blocks = 0;
+    RF_TRY(choose_decode(queue, l, split.chunk, &choice));
     uint64_t tiles = rf_ceil_div(a->heads_q / a->heads_kv, choice.heads);
     const uint64_t factors[4] = {tiles, split.splits, a->heads_kv, a->batch};
-    const uint64_t combine_factors[4] = {a->heads_q, a->batch, 1, 1};
     RF_TRY(rf_count_blocks(op, factors, choice.threads, &blocks));
-    RF_TRY(rf_count_blocks(op, combine_factors, RF_COMBINE_THREADS, &combine_blocks));
     plan.chunk = split.chunk;
     plan.splits = split.splits;
-    const struct rf_arg args[] = {
-        rf_operand_arg(l->out),     rf_operand_arg(workspace),   rf_operand_arg(l->q),
-        rf_operand_arg(l->k),       rf_operand_arg(l->v),        rf_operand_arg(l->table),
-        rf_operand_arg(l->lengths), rf_arg_struct(a, sizeof *a), rf_arg_struct(&plan, sizeof plan)};
+    /* What is not needed is not passed on, so that the work does not hold its buffer. */
+    struct rf_operand none = {NULL, 0};
+    const struct rf_arg args[] = {rf_operand_arg(l->out),
+                                  rf_operand_arg(split.splits > 1 ? l->workspace : none),
+                                  rf_operand_arg(split.splits > 1 ? l->counters : none),
+                                  rf_operand_arg(l->q),
+                                  rf_operand_arg(l->k),
+                                  rf_operand_arg(l->v),
+                                  rf_operand_arg(l->table),
+                                  rf_operand_arg(l->lengths),
+                                  rf_arg_struct(a, sizeof *a),
+                                  rf_arg_struct(&plan, sizeof plan)};
     const struct rf_grid grid = {
         .blocks = {blocks}, .threads = {choice.threads}, .shared_bytes = choice.shared_bytes};
-    RF_TRY(rf_op_launch(queue, choice.kernel, grid, args, RF_COUNT(args)));
-    if (split.splits == 1) return RF_OK;
-    const struct rf_arg combine[] = {rf_operand_arg(l->out), rf_operand_arg(workspace), rf_arg_struct(a, sizeof *a),
-                                     rf_arg_struct(&plan, sizeof plan)};
-    snprintf(kernel, sizeof kernel, "paged_attention_combine_%s", rf_dtype_name(l->dtype));
-    return rf_op_launch(queue, kernel, rf_grid_line(combine_blocks, RF_COMBINE_THREADS), combine, RF_COUNT(combine));
+    return rf_op_launch(queue, choice.kernel, grid, args, RF_COUNT(args));
 }
 
 /* ---- prefill ---- */
@@ -191,9 +208,9 @@ static rf_status check_words(struct rf_named_operand *operand, uint64_t count, u
     return count ? rf_operand_check(op, operand, count, 4, align) : RF_OK;
 }
 
-static rf_status check_operands(const struct rf_paged_attention_launch *l, struct rf_named_operand *workspace,
-                                uint64_t workspace_bytes) {
+static rf_status check_operands(const struct rf_paged_attention_launch *l, uint64_t results, uint64_t counted) {
     const struct rf_paged_attention_args *a = &l->args;
+    struct rf_named_operand workspace = {"workspace", l->workspace, 0}, counters = {"counters", l->counters, 0};
     uint64_t align = l->cache_dtype == RF_Q8_0 ? 2 : 16;
     struct rf_head_operand out = {{"out", l->out, 0}, {a->batch, a->heads_q, a->q_rows, a->dim}, a->out};
     struct rf_head_operand q = {{"q", l->q, 0}, {a->batch, a->heads_q, a->q_rows, a->dim}, a->q};
@@ -206,35 +223,42 @@ static rf_status check_operands(const struct rf_paged_attention_launch *l, struc
     RF_TRY(rf_operand_check_heads(op, &v, l->cache_dtype, align));
     RF_TRY(check_words(&table, a->batch * a->table_width, 4));
     RF_TRY(check_words(&lengths, a->batch, 4));
-    RF_TRY(check_words(workspace, workspace_bytes / 4, 16));
+    RF_TRY(check_words(&workspace, results / 4, 16));
+    RF_TRY(check_words(&counters, counted / 4, 4));
     const struct rf_named_operand inputs[] = {q.operand, k.operand, v.operand, table, lengths};
     RF_TRY(rf_operand_check_output(op, &out, inputs, RF_COUNT(inputs)));
-    for (size_t i = 0; i < RF_COUNT(inputs); i++) RF_TRY(rf_operands_apart(op, workspace, &inputs[i], false));
-    return rf_operands_apart(op, workspace, &out.operand, false);
+    for (size_t i = 0; i < RF_COUNT(inputs); i++) {
+        RF_TRY(rf_operands_apart(op, &workspace, &inputs[i], false));
+        RF_TRY(rf_operands_apart(op, &counters, &inputs[i], false));
+    }
+    RF_TRY(rf_operands_apart(op, &workspace, &out.operand, false));
+    RF_TRY(rf_operands_apart(op, &counters, &out.operand, false));
+    return rf_operands_apart(op, &workspace, &counters, false);
 }
 
 rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_attention_launch *l) {
     struct rf_matrix_choice choice;
-    uint64_t bytes = 0;
+    uint64_t results = 0, counters = 0;
     if (!queue || !l) return rf_fail(RF_E_INVALID, "%s: %s is NULL", op, queue ? "launch" : "queue");
     const struct rf_paged_attention_args *a = &l->args;
     RF_TRY(rf_within_op(op, need_paged(l)));
     bool packed = l->cache_dtype == RF_Q8_0;
     RF_TRY(rf_matrix_choose(op, queue, packed ? l->dtype : l->cache_dtype, a->dim, 0,
                             packed && l->path == RF_ATTENTION_AUTO ? RF_ATTENTION_PLAIN : l->path, &choice));
-    if (l->path == RF_ATTENTION_WIDE || (l->path == RF_ATTENTION_MATRIX && packed))
+    bool group = l->path == RF_ATTENTION_GROUP;
+    if (l->path == RF_ATTENTION_WIDE || (l->path == RF_ATTENTION_MATRIX && packed) ||
+        (group && !rf_paged_group_suits(queue, l)))
         return rf_fail(RF_E_UNSUPPORTED, "%s: there is no such kernel%s", op, packed ? " for q8_0" : "");
     if (!l->table.buffer != !a->table_width)
         return rf_fail(RF_E_INVALID, "%s: table and table_width must be given together", op);
-    RF_TRY(workspace_bytes(a, &bytes));
-    struct rf_named_operand workspace = {"workspace", l->workspace, 0};
-    RF_TRY(check_operands(l, &workspace, bytes));
+    RF_TRY(workspace_bytes(a, &results, &counters));
+    RF_TRY(check_operands(l, results, counters));
     struct rf_paged_attention_plan plan = {.page_shift = a->table_width ? (uint32_t)__builtin_ctzll(a->page_rows) : 0,
                                            .q_type = l->dtype == RF_F32 ? 0
                                                      : l->dtype == RF_F16
                                                          ? 1
                                                          : 2}; /* as enum rf_type of kernels/kernel.h */
-    /* A workspace that is not needed is not passed on, so that the work does not hold its buffer. */
-    struct rf_operand none = {NULL, 0};
-    return a->q_rows == 1 ? decode(queue, l, bytes ? l->workspace : none, plan) : prefill(queue, l, &choice, plan);
+    group = group || (l->path == RF_ATTENTION_AUTO && rf_paged_group_worth(l) && rf_paged_group_suits(queue, l));
+    if (group) return rf_paged_group(queue, l);
+    return a->q_rows == 1 ? decode(queue, l, plan) : prefill(queue, l, &choice, plan);
 }

@@ -86,19 +86,19 @@ rf_status rf_gpu_argmax(struct rf_queue *queue, struct rf_operand out, struct rf
 /* ---- the sampler ---- */
 
 static rf_status check_sample(const struct rf_gpu_sample *sample) {
-    enum { OUT, WORKSPACE, LOGITS, RANDOM, WINDOW, OPERANDS };
+    enum { OUT, WORKSPACE, LOGITS, RANDOM, WINDOW, SETTINGS, OPERANDS };
     const char *op = "sample";
     const struct rf_sample_args *args = &sample->args;
-    struct rf_named_operand all[OPERANDS] = {{"out", sample->out, 0},
-                                             {"workspace", sample->workspace, 0},
-                                             {"logits", sample->logits, 0},
-                                             {"random", sample->random, 0},
-                                             {"window", sample->window, 0}};
+    struct rf_named_operand all[OPERANDS] = {{"out", sample->out, 0},       {"workspace", sample->workspace, 0},
+                                             {"logits", sample->logits, 0}, {"random", sample->random, 0},
+                                             {"window", sample->window, 0}, {"settings", sample->settings, 0}};
     RF_TRY(rf_operand_check(op, &all[OUT], args->rows, 4, 4));
     RF_TRY(check_rows(op, &all[LOGITS], args->rows, args->columns, args->row_stride));
     RF_TRY(rf_operand_check(op, &all[WORKSPACE], args->rows * row_bytes_of(args->columns), 1, 8));
     if (!args->greedy) RF_TRY(rf_operand_check(op, &all[RANDOM], args->rows * 2, 8, 8));
     if (args->window_count) RF_TRY(check_rows(op, &all[WINDOW], args->rows, args->window_count, args->window_stride));
+    if (sample->settings.buffer)
+        RF_TRY(rf_operand_check(op, &all[SETTINGS], args->rows, sizeof(struct rf_sample_settings), 8));
     return check_apart(op, all, OPERANDS);
 }
 
@@ -112,9 +112,11 @@ static rf_status launch(struct rf_queue *queue, const char *kernel, uint32_t blo
 static rf_status launch_keys(struct rf_queue *queue, const struct rf_gpu_sample *sample,
                              const struct rf_sample_args *args) {
     struct rf_operand none = {0};
-    struct rf_arg list[4] = {rf_operand_arg(sample->workspace), rf_operand_arg(sample->logits),
+    struct rf_arg list[5] = {rf_operand_arg(sample->workspace), rf_operand_arg(sample->logits),
                              rf_operand_arg(args->window_count ? sample->window : none)};
-    return launch(queue, "sample_keys", args->chunks, args, list, 3);
+    if (!sample->settings.buffer) return launch(queue, "sample_keys", args->chunks, args, list, 3);
+    list[3] = rf_operand_arg(sample->settings);
+    return launch(queue, "sample_keys_by_row", args->chunks, args, list, 4);
 }
 /* Launches a kernel whose only operand is the workspace. */
 static rf_status launch_stage(struct rf_queue *queue, const char *kernel, const struct rf_gpu_sample *sample,
@@ -139,8 +141,10 @@ rf_status rf_gpu_sample(struct rf_queue *queue, const struct rf_gpu_sample *samp
     args.chunks = (uint32_t)rf_ceil_div(args.columns, args.chunk);
     args.row_bytes = row_bytes_of(args.columns);
     args.stage = 0;
-    if (args.penalty == 1) args.window_count = 0;
-    if (args.top_k >= args.columns) args.top_k = 0; /* it drops no candidate, so it needs no histogram */
+    if (!sample->settings.buffer) { /* otherwise only the device knows them */
+        if (args.penalty == 1) args.window_count = 0;
+        if (args.top_k >= args.columns) args.top_k = 0; /* it drops no candidate, so it needs no histogram */
+    }
     RF_TRY(launch_keys(queue, sample, &args));
     if (args.greedy) {
         struct rf_operand best = sample->workspace;
@@ -155,4 +159,37 @@ rf_status rf_gpu_sample(struct rf_queue *queue, const struct rf_gpu_sample *samp
     struct rf_arg list[4] = {rf_operand_arg(sample->out), rf_operand_arg(sample->workspace),
                              rf_operand_arg(sample->random)};
     return launch(queue, "sample_draw", 1, &args, list, 3);
+}
+
+/* ---- the next token's inputs ---- */
+
+rf_status rf_gpu_advance(struct rf_queue *queue, const struct rf_gpu_advance *advance) {
+    enum { TOKENS, POSITIONS, LENGTHS, RING, RANDOM, WINDOW, CHANGED, DRAWN = CHANGED, SETTINGS, OPERANDS };
+    const char *op = "advance";
+    RF_TRY(rf_operands_given(op, queue, advance));
+    const struct rf_advance_args *args = &advance->args;
+    if (!args->rows) return RF_OK;
+    if (args->rows > RF_SAMPLING_ROWS_MAX || !args->slots || args->slots > RF_ADVANCE_SLOTS_MAX)
+        return rf_fail(RF_E_INVALID, "%s: %llu rows with %u slots: up to %d rows with 1 to %d", op,
+                       (unsigned long long)args->rows, args->slots, RF_SAMPLING_ROWS_MAX, RF_ADVANCE_SLOTS_MAX);
+    struct rf_named_operand all[OPERANDS] = {{"tokens", advance->tokens, 0},   {"positions", advance->positions, 0},
+                                             {"lengths", advance->lengths, 0}, {"ring", advance->ring, 0},
+                                             {"random", advance->random, 0},   {"window", advance->window, 0},
+                                             {"drawn", advance->drawn, 0},     {"settings", advance->settings, 0}};
+    for (int i = TOKENS; i <= LENGTHS; i++) RF_TRY(rf_operand_check(op, &all[i], args->rows, 4, 4));
+    RF_TRY(rf_operand_check(op, &all[RING], args->rows * args->slots, 8, 8));
+    RF_TRY(rf_operand_check(op, &all[DRAWN], args->rows, 4, 4));
+    if (advance->random.buffer) RF_TRY(rf_operand_check(op, &all[RANDOM], args->rows * 2, 8, 8));
+    if (advance->window.buffer) {
+        RF_TRY(check_rows(op, &all[WINDOW], args->rows, args->window_columns, args->window_stride));
+        RF_TRY(rf_operand_check(op, &all[SETTINGS], args->rows, sizeof(struct rf_sample_settings), 8));
+    }
+    for (size_t i = 0; i < CHANGED; i++)
+        for (size_t k = i + 1; k < OPERANDS; k++) RF_TRY(rf_operands_apart(op, &all[i], &all[k], false));
+    struct rf_arg list[] = {
+        rf_operand_arg(advance->tokens), rf_operand_arg(advance->positions), rf_operand_arg(advance->lengths),
+        rf_operand_arg(advance->random), rf_operand_arg(advance->window),    rf_operand_arg(advance->ring),
+        rf_operand_arg(advance->drawn),  rf_operand_arg(advance->settings),  rf_arg_struct(args, sizeof *args)};
+    uint32_t blocks = (uint32_t)rf_ceil_div(args->rows, RF_SAMPLING_THREADS);
+    return rf_op_launch(queue, "advance", rf_grid_line(blocks, RF_SAMPLING_THREADS), list, RF_COUNT(list));
 }

@@ -24,7 +24,20 @@ struct rf_gpu_sample {
     struct rf_operand random;    /* u64 [rows][2]: seed and counter; not needed with args.greedy */
     struct rf_operand window;    /* i32 [rows][window_count]; left out if window_count is 0 */
     struct rf_operand workspace; /* rf_gpu_sample_workspace bytes */
+    struct rf_operand settings;  /* struct rf_sample_settings [rows], in place of those in args; may be left out */
 };
 rf_status rf_gpu_sample(struct rf_queue *queue, const struct rf_gpu_sample *sample);
+
+/* One launch. random and window may be left out; settings are needed with a window. */
+struct rf_gpu_advance {
+    struct rf_advance_args args;
+    struct rf_operand tokens, positions, lengths; /* i32 [rows] */
+    struct rf_operand random;                     /* u64 [rows][2]: seed and counter */
+    struct rf_operand window;                     /* i32 [rows][window_columns] */
+    struct rf_operand ring;                       /* i32 [rows][slots][2] */
+    struct rf_operand drawn;                      /* i32 [rows] */
+    struct rf_operand settings;                   /* struct rf_sample_settings [rows] */
+};
+rf_status rf_gpu_advance(struct rf_queue *queue, const struct rf_gpu_advance *advance);
 
 #endif

@@ -18,7 +18,7 @@
 #include "ops/launch.h"
 #include <rocmforge/ops.h>
 
-enum { RF_OP_TENSORS_MAX = 12 };
+enum { RF_OP_TENSORS_MAX = 16 };
 
 struct rf_op_tensor {
     struct rf_tensor_desc desc;
@@ -46,7 +46,7 @@ struct rf_op_attributes {
     int64_t halves;                            /* rotations: 1: pairs are i and i + half; 0: neighbours */
     int64_t max_length; /* paged_attention: no sequence is longer; 0: as long as the pages allow */
     int64_t fresh;      /* paged_attention: the most keys of a sequence, its newest, that this graph writes */
-    int64_t top_k, temperature_last; /* sample */
+    int64_t top_k, temperature_last, strict; /* sample */
 };
 
 /* One attribute of an op, by name. */
@@ -76,6 +76,8 @@ struct rf_op_call {
     struct rf_op_tensor tensors[RF_OP_TENSORS_MAX];
     struct rf_buffer *workspace; /* on the GPU: op->workspace bytes at a multiple of 256; contents need not be kept */
     uint64_t workspace_offset;
+    struct rf_buffer *counters; /* on the GPU: op->counters bytes of zeros at a multiple of 256, left as zeros */
+    uint64_t counters_offset;
 };
 
 /* A case of the table: what a call is built from, and the tolerance of its result. */
@@ -114,6 +116,9 @@ struct rf_op {
     rf_status (*cpu)(struct rf_cpu *cpu, const struct rf_op_call *call);     /* NULL: the CPU runs the reference */
     /* The scratch bytes that the GPU needs, by sizes alone; NULL: none. The call has passed rf_op_check. */
     rf_status (*workspace)(const struct rf_op_call *call, uint64_t *bytes);
+    /* Likewise the bytes of counters, by which blocks of a kernel find out that they are the last one. They are 0
+     * before the op's work and after it, so the ops of a queue can share them; NULL: none. */
+    rf_status (*counters)(const struct rf_op_call *call, uint64_t *bytes);
     void (*cases)(struct rf_case_list *list);
     /* Fills input 'index' of a case if random numbers are not suitable: indices, tables, lengths. The host memory
      * exists, and earlier inputs are filled. Returns false if this input gets random numbers like any other. NULL:

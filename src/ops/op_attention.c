@@ -425,7 +425,7 @@ rf_status rf_need_offset(int64_t offset) {
 }
 
 rf_status rf_need_path(int64_t path) {
-    if (path >= RF_ATTENTION_AUTO && path <= RF_ATTENTION_WIDE) return RF_OK;
+    if (path >= RF_ATTENTION_AUTO && path <= RF_ATTENTION_GROUP) return RF_OK;
     return rf_fail(RF_E_INVALID, "%lld names no kind of kernel", (long long)path);
 }
 

@@ -263,24 +263,26 @@ static rf_status append_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
 static bool heads_dense(const struct rf_tensor_desc *desc) {
     return desc->shape[1] == 1 || desc->strides[1] == desc->shape[2];
 }
-static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+bool rf_rope_append_at_once(const struct rf_op_call *call, struct rf_gpu_kv_append *append) {
     const struct rf_op_tensor *q = rf_op_in(call, QUERIES), *out = rf_op_out(call, 0);
     struct rf_op_call kv = append_part(call, 1);
-    struct rf_gpu_kv_append append = kv_on_gpu(&kv);
+    *append = kv_on_gpu(&kv);
+    append->q = rf_op_operand(q);
+    append->q_out = rf_op_operand(out);
+    append->args.q_heads = (uint32_t)q->desc.shape[1];
+    append->args.q_token = q->desc.strides[0];
+    append->args.q_out_token = out->desc.strides[0];
+    append->args.q_half = out->desc.dtype == RF_F16;
     /* With many tokens, the separate kernels are used: each moves wider vectors. */
-    if (append.args.tokens > TOGETHER_TOKENS || !append.args.heads || !q->desc.shape[1] || !heads_dense(&q->desc) ||
-        !heads_dense(&out->desc)) {
-        struct rf_op_call turn = append_part(call, 0);
-        RF_TRY(turn.op->gpu(queue, &turn));
-        return kv.op->gpu(queue, &kv);
-    }
-    append.q = rf_op_operand(q);
-    append.q_out = rf_op_operand(out);
-    append.args.q_heads = (uint32_t)q->desc.shape[1];
-    append.args.q_token = q->desc.strides[0];
-    append.args.q_out_token = out->desc.strides[0];
-    append.args.q_half = out->desc.dtype == RF_F16;
-    return rf_gpu_kv_append(queue, &append);
+    return append->args.tokens <= TOGETHER_TOKENS && append->args.heads && append->args.q_heads &&
+           heads_dense(&q->desc) && heads_dense(&out->desc);
+}
+static rf_status append_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
+    struct rf_gpu_kv_append append;
+    if (rf_rope_append_at_once(call, &append)) return rf_gpu_kv_append(queue, &append);
+    struct rf_op_call turn = append_part(call, 0), kv = append_part(call, 1);
+    RF_TRY(turn.op->gpu(queue, &turn));
+    return kv.op->gpu(queue, &kv);
 }
 static bool append_fill(const struct rf_op_call *call, int index, uint64_t *state) {
     struct rf_op_call kv = append_part(call, 1);

@@ -238,14 +238,18 @@ static const struct {
     {4, 0, 0, {0, 0, 0}, 0},
 };
 
-/* The tensors must be matrices of one type with dense rows. Only the first and the last must be given. */
-static rf_status check_sheets(const struct rf_op_call *call, const char *const *names) {
+/* The tensors must be matrices of one type with dense rows; 'narrow': the last is of another. Only the first and the
+ * last must be given. */
+static rf_status check_sheets(const struct rf_op_call *call, const char *const *names, bool narrow) {
     const struct rf_op_tensor *first = &call->tensors[0];
     RF_TRY(rf_need_float(first, names[0]));
     RF_TRY(rf_need_rank(first, names[0], 2));
     for (int i = 0; i < call->count; i++) {
         if (!rf_op_given(&call->tensors[i])) continue;
-        RF_TRY(rf_need_like(&call->tensors[i], names[i], first, names[0]));
+        if (narrow && i + 1 == call->count)
+            RF_TRY(rf_need_shape(&call->tensors[i], names[i], first, names[0]));
+        else
+            RF_TRY(rf_need_like(&call->tensors[i], names[i], first, names[0]));
         RF_TRY(rf_need_dense_rows(&call->tensors[i], names[i]));
     }
     return rf_need_distinct(rf_op_out(call, 0), "out");
@@ -265,11 +269,16 @@ static void sheet_tensors(struct rf_op_case *one, enum rf_dtype dtype, size_t sh
 
 /* ---- activation: gate, up or none ---- */
 
+/* f32 may become 16 bits; otherwise out has the type of gate and up. */
+static bool activation_narrows(const struct rf_op_call *call) {
+    enum rf_dtype to = rf_op_out(call, 0)->desc.dtype;
+    return type_of(call) == RF_F32 && (to == RF_F16 || to == RF_BF16);
+}
 static rf_status activation_check(const struct rf_op_call *call) {
     static const char *const names[] = {"gate", "up", "out"};
     if (call->attributes.kind < 0 || call->attributes.kind >= RF_ACTIVATION_COUNT)
         return rf_fail(RF_E_INVALID, "there is no activation %lld", (long long)call->attributes.kind);
-    return check_sheets(call, names);
+    return check_sheets(call, names, activation_narrows(call));
 }
 static struct rf_activation_args activation_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *gate = &rf_op_in(call, 0)->desc;
@@ -282,40 +291,61 @@ static struct rf_activation_args activation_args(const struct rf_op_call *call) 
 }
 static void activation_reference(const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
-    rf_ref_activation(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
+    rf_ref_activation_to(rf_op_out(call, 0)->desc.dtype, rf_op_out_host(call, 0), type_of(call),
+                         rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
 }
+/* The CPU's products have no use for rows of 16 bits, so there is no fast way to make them. */
 static rf_status activation_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
+    if (activation_narrows(call)) {
+        activation_reference(call);
+        return RF_OK;
+    }
     return rf_cpu_activation(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
                              rf_op_in_host(call, 1), &args);
 }
 static rf_status activation_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_activation_args args = activation_args(call);
+    if (activation_narrows(call))
+        return rf_gpu_activation_to(queue, rf_op_out(call, 0)->desc.dtype, rf_op_out_operand(call, 0),
+                                    rf_op_in_operand(call, 0), rf_op_in_operand(call, 1), &args);
     return rf_gpu_activation(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
                              rf_op_in_operand(call, 1), &args);
 }
+/* The same elements in another type. */
+static struct rf_tensor_desc narrowed(struct rf_tensor_desc desc, enum rf_dtype to) {
+    desc.byte_offset = desc.byte_offset / rf_dtype_bytes(desc.dtype) * rf_dtype_bytes(to);
+    desc.dtype = to;
+    return desc;
+}
 static void activation_cases(struct rf_case_list *list) {
     static const char *const kinds[RF_ACTIVATION_COUNT] = {" silu", " gelu", " gelu_erf"};
-    for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++)
+    for (size_t t = 0; t < 2 * RF_COUNT(rf_case_floats); t++)
         for (int kind = 0; kind < RF_ACTIVATION_COUNT; kind++)
             for (size_t i = 0; i <= RF_COUNT(sheet_shapes); i++)
                 for (int gated = 0; gated < 2; gated++) {
-                    enum rf_dtype dtype = rf_case_floats[t];
+                    bool narrow = t >= RF_COUNT(rf_case_floats);
+                    enum rf_dtype to = rf_case_floats[t % RF_COUNT(rf_case_floats)], dtype = narrow ? RF_F32 : to;
                     struct rf_op_case one = {.attributes = {.kind = kind},
                                              .count = 3,
                                              .absolute = 4e-6,
-                                             .relative = RF_MAX(2 * rf_op_step(dtype), 4e-6),
+                                             .relative = RF_MAX(2 * rf_op_step(to), 4e-6),
                                              .bench = i == RF_COUNT(sheet_shapes)};
-                    if (one.bench && !gated) continue;
+                    if (narrow && to == RF_F32) continue;
+                    if (one.bench && (!gated || (narrow && kind != RF_ACTIVATION_SILU))) continue;
                     if (!one.bench && i % 3 == 1) one.data = gated ? RF_DATA_EXTREME : RF_DATA_SPECIAL;
+                    /* Numbers that f16 cannot hold become infinite, where an error of the last bit decides. */
+                    if (narrow && to == RF_F16 && one.data == RF_DATA_EXTREME) one.data = RF_DATA_NORMAL;
                     sheet_tensors(&one, dtype, i, 2);
+                    one.tensors[2] = narrowed(one.tensors[2], to);
                     if (!gated) one.tensors[1] = (struct rf_tensor_desc){0};
-                    rf_case_add_shown(list, &one, 0, "%s%s", kinds[kind], gated ? ", up" : "");
+                    rf_case_add_shown(list, &one, 0, "%s%s%s%s", kinds[kind], gated ? ", up" : "",
+                                      narrow ? " to " : "", narrow ? rf_dtype_name(to) : "");
                 }
 }
 const struct rf_op rf_op_activation = {
     .name = "activation",
-    .summary = "out = act(gate) * up; act by kind: silu, gelu, gelu_erf",
+    .summary = "out = act(gate) * up; act by kind: silu, gelu, gelu_erf; f32 may give f16 or bf16",
     .inputs = 2,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(kind, 0)),
@@ -333,7 +363,7 @@ const struct rf_op rf_op_activation = {
 
 static rf_status multiply_check(const struct rf_op_call *call) {
     static const char *const names[] = {"a", "b", "c", "out"};
-    return check_sheets(call, names);
+    return check_sheets(call, names, false);
 }
 static struct rf_multiply_args multiply_args(const struct rf_op_call *call) {
     const struct rf_tensor_desc *a = &rf_op_in(call, 0)->desc;

@@ -141,7 +141,7 @@ struct shape {
  * 30 and values of up to 4 the error is some 2e-5. f16 and bf16: one step of the type (2^-10, 2^-7) for rounding the
  * result, and two steps for rounding the weights, which matrix kernels keep in the type, with values below 4. */
 static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_attention_path path) {
-    static const char *const paths[] = {"", " plain", " matrix", " wide"};
+    static const char *const paths[] = {"", " plain", " matrix", " wide", " group"};
     static const char *const masks[] = {"", " mask", " shared mask"};
     struct rf_op_case one = {.count = 5, .data = s->data};
     double step = rf_op_step(dtype);
@@ -177,6 +177,9 @@ static void add_paths(struct rf_case_list *list, const struct shape *s, enum rf_
     add(list, s, dtype, RF_ATTENTION_PLAIN);
     add(list, s, dtype, RF_ATTENTION_MATRIX);
     if (s->dim > 96 && s->dim <= 128 && !s->mask) add(list, s, dtype, RF_ATTENTION_WIDE);
+    bool work = s->batch && s->q_rows && s->k_rows;
+    if (work && !s->mask && (s->q_rows > 60 || s->offset || s->dim % 32 == 0))
+        add(list, s, dtype, RF_ATTENTION_GROUP);
 }
 
 static void cases(struct rf_case_list *list) {

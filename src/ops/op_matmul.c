@@ -1,6 +1,7 @@
 /* Products with weights: matmul, matmul_gate, matmul_q8.
  *
- * Weights are dense rows [n, k] of any weight type; x is [m, k], out [m, n]; rows of x and out may lie apart. The
+ * Weights are dense rows [n, k] of any weight type; x is [m, k], out [m, n]; rows of x and out may lie apart. matmul
+ * also takes an x of the 16 bits that matrix units round it to, with out in f32, where there are such units. The
  * checks here ask for what the reference needs; the GPU asks for more (alignment, strides) and refuses the rest as
  * unsupported before it launches.
  *
@@ -33,6 +34,13 @@ static bool is_q8(const struct rf_op_call *call) {
     return call->op == &rf_op_matmul_q8;
 }
 
+/* Whether x is of the 16 bits that matrix units round it to, while out is f32. */
+static bool is_narrow(const struct rf_op_call *call) {
+    enum rf_dtype x = rf_op_in(call, X)->desc.dtype, type = rf_op_out(call, 0)->desc.dtype;
+    return !is_q8(call) && type == RF_F32 && (x == RF_F16 || x == RF_BF16) &&
+           x == rf_gpu_matmul_unit(rf_op_in(call, WEIGHTS)->desc.dtype);
+}
+
 static rf_status product_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *x = rf_op_in(call, X), *weights = rf_op_in(call, WEIGHTS), *out = rf_op_out(call, 0);
     enum rf_dtype type = out->desc.dtype;
@@ -41,7 +49,7 @@ static rf_status product_check(const struct rf_op_call *call) {
     RF_TRY(rf_need_matrix(out, "out"));
     uint64_t m = out->desc.shape[0], n = out->desc.shape[1], k = weights->desc.shape[1];
     RF_TRY(rf_need_matrix_of(weights, "weights", n, k));
-    if (rf_op_is_quantized(weights->desc.dtype) && type != RF_F32)
+    if (rf_op_is_quantized(weights->desc.dtype) && type != RF_F32 && !(is_gate(call) && type == RF_F16))
         return rf_fail(RF_E_UNSUPPORTED, "weights of %s give f32, not %s", rf_dtype_name(weights->desc.dtype),
                        rf_dtype_name(type));
     if (is_q8(call)) {
@@ -52,7 +60,7 @@ static rf_status product_check(const struct rf_op_call *call) {
     } else {
         RF_TRY(rf_need_float(x, "x"));
         RF_TRY(rf_need_matrix_of(x, "x", m, k));
-        if (x->desc.dtype != type)
+        if (x->desc.dtype != type && !is_narrow(call))
             return rf_fail(RF_E_INVALID, "x is %s and out %s; they must be of one type", rf_dtype_name(x->desc.dtype),
                            rf_dtype_name(type));
     }
@@ -65,7 +73,7 @@ static rf_status product_check(const struct rf_op_call *call) {
                            rf_dtype_name(weights->desc.dtype), rf_dtype_name(gate->desc.dtype));
         return RF_OK;
     }
-    if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_WIDE)
+    if (call->attributes.path < RF_MATMUL_AUTO || call->attributes.path > RF_MATMUL_GROUP)
         return rf_fail(RF_E_INVALID, "there is no path %lld", (long long)call->attributes.path);
     const struct rf_op_tensor *bias = rf_op_in(call, BIAS), *residual = rf_op_in(call, RESIDUAL);
     if (rf_op_given(bias) && (bias->desc.dtype != RF_F32 || bias->desc.rank != 1 || bias->desc.shape[0] != n ||
@@ -102,6 +110,7 @@ struct rf_ref_matmul rf_op_product(const struct rf_op_call *call) {
     return (struct rf_ref_matmul){.args = product_args(call),
                                   .weight_type = weights->desc.dtype,
                                   .type = out->desc.dtype,
+                                  .x_type = is_narrow(call) ? rf_op_in(call, X)->desc.dtype : RF_F32,
                                   .out = rf_op_host(out),
                                   .weights = rf_op_host(weights),
                                   .gate = is_gate(call) ? rf_op_host(rf_op_in(call, GATE)) : NULL,
@@ -113,8 +122,13 @@ static void product_reference(const struct rf_op_call *call) {
     struct rf_ref_matmul op = rf_op_product(call);
     rf_ref_matmul(&op);
 }
+/* Nobody makes an x of 16 bits for the CPU, which has no fast way for it. */
 static rf_status product_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_ref_matmul op = rf_op_product(call);
+    if (op.x_type || (rf_op_is_quantized(op.weight_type) && op.type != RF_F32)) {
+        rf_ref_matmul(&op);
+        return RF_OK;
+    }
     return rf_cpu_matmul(cpu, &op);
 }
 
@@ -124,16 +138,18 @@ static struct rf_gpu_matmul gpu_product(const struct rf_op_call *call) {
     struct rf_gpu_matmul product = {.args = product_args(call),
                                     .weight_type = weights->desc.dtype,
                                     .type = out->desc.dtype,
+                                    .x_type = is_narrow(call) ? rf_op_in(call, X)->desc.dtype : RF_F32,
                                     .out = rf_op_operand(out),
                                     .weights = rf_op_operand(weights),
-                                    .x = rf_op_operand(rf_op_in(call, X))};
+                                    .x = rf_op_operand(rf_op_in(call, X)),
+                                    .workspace = {call->workspace, call->workspace_offset},
+                                    .gated = is_gate(call)};
     if (is_gate(call)) {
         product.gate = rf_op_operand(rf_op_in(call, GATE));
     } else {
         product.bias = rf_op_operand(rf_op_in(call, BIAS));
         product.residual = rf_op_operand(rf_op_in(call, RESIDUAL));
         product.path = (enum rf_matmul_path)call->attributes.path;
-        product.workspace = (struct rf_operand){call->workspace, call->workspace_offset};
     }
     return product;
 }
@@ -218,6 +234,7 @@ struct product {
     enum rf_matmul_path path;
     enum rf_case_data data;
     bool bench;
+    bool narrow; /* x was rounded to 16 bits before */
 };
 
 static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t columns, uint64_t pad,
@@ -230,15 +247,18 @@ static struct rf_tensor_desc matrix(enum rf_dtype dtype, uint64_t rows, uint64_t
 
 static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struct product *p) {
     bool quant = rf_op_is_quantized(p->weights), many = op == &rf_op_matmul && p->m > RF_MATVEC_ROWS;
-    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE ||
+    bool matrix_units = p->path == RF_MATMUL_MATRIX || p->path == RF_MATMUL_WIDE || p->path == RF_MATMUL_GROUP ||
                         (p->path == RF_MATMUL_AUTO && many && p->weights != RF_F32);
     bool wild = p->data == RF_DATA_EXTREME || p->data == RF_DATA_SPECIAL;
     double k = (double)p->k, product = quant ? wild ? 7e3 : 1.4 : wild ? 1.4e8 : 5.4, step = 0;
     double sum = 1.5e-7 * product * (k + 4) * (wild ? 8 : 1);
     if (matrix_units && p->type == RF_F32) step = p->weights == RF_BF16 ? 0x1p-8 : 0x1p-11;
+    if (op == &rf_op_matmul_gate && quant && (p->narrow || p->type != RF_F32))
+        step = 0x1p-11; /* of decoded weights */
     sum += 4 * step * product * sqrt(k);
     bool rounds = rounds_on_cpu(p->weights) || p->path == RF_MATMUL_DOTS || (p->path == RF_MATMUL_AUTO && !many);
-    if (op != &rf_op_matmul_q8 && quant && rounds && !exact_x(p->weights, &one->tensors[X]))
+    if (op != &rf_op_matmul_q8 && quant && rounds && !p->narrow && p->type == RF_F32 &&
+        !exact_x(p->weights, &one->tensors[X]))
         sum += 0.046 * product * sqrt(k);
     one->relative = p->type == RF_F32 ? 1e-6 : rf_op_step(p->type);
     if (op == &rf_op_matmul_gate) {
@@ -250,7 +270,7 @@ static void tolerate(struct rf_op_case *one, const struct rf_op *op, const struc
 
 static void add_product(struct rf_case_list *list, const struct rf_op *op, struct product p) {
     static const char *const with[] = {"", " bias", " residual", " bias residual"};
-    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide"};
+    static const char *const paths[] = {"", " matvec", " tiled", " matrix", " dots", " wide", " group"};
     static const char *const data[] = {"", " masked", " extreme", " special"};
     struct rf_op_case one = {.count = op->inputs + 1, .data = p.data, .bench = p.bench};
     bool quant = rf_op_is_quantized(p.weights), q8 = op == &rf_op_matmul_q8;
@@ -260,7 +280,7 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
         one.tensors[X] = (struct rf_tensor_desc){
             .dtype = RF_U8, .rank = 2, .shape = {p.m, p.k / RF_Q8_BLOCK * sizeof(struct rf_q8_block)}};
     else
-        one.tensors[X] = matrix(p.type, p.m, p.k, p.pad, skip);
+        one.tensors[X] = matrix(p.narrow ? rf_gpu_matmul_unit(p.weights) : p.type, p.m, p.k, p.pad, skip);
     if (q8 && p.pad) one.tensors[X].byte_offset = 8;
     one.tensors[WEIGHTS] = matrix(p.weights, p.n, p.k, 0, 0);
     if (p.pad) one.tensors[WEIGHTS].byte_offset = quant ? 16 : p.pad * rf_dtype_bytes(p.weights);
@@ -272,9 +292,10 @@ static void add_product(struct rf_case_list *list, const struct rf_op *op, struc
     one.tensors[op->inputs] = matrix(p.type, p.m, p.n, p.pad ? 1 : 0, p.pad);
     one.attributes.path = p.path;
     tolerate(&one, op, &p);
-    snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s%s%s%s", rf_dtype_name(p.weights),
-             q8 ? "q8" : rf_dtype_name(p.type), (unsigned long long)p.m, (unsigned long long)p.n,
-             (unsigned long long)p.k, with[p.with], p.pad ? " view" : "", paths[p.path], data[p.data]);
+    snprintf(one.label, sizeof one.label, "%s %s%s %llux%llux%llu%s%s%s%s", rf_dtype_name(p.weights),
+             q8 ? "q8" : rf_dtype_name(p.type), p.narrow ? " narrow" : "", (unsigned long long)p.m,
+             (unsigned long long)p.n, (unsigned long long)p.k, with[p.with], p.pad ? " view" : "", paths[p.path],
+             data[p.data]);
     rf_case_add(list, &one);
 }
 
@@ -310,6 +331,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                                          {3, 131, 56, 8}, {2, 3, 0, 0}, {256, 128, 200, 0}, {1030, 130, 24, 0}};
     static const struct shape wide[] = {{5, 259, 72, 8}, {130, 6, 584, 0}, {128, 256, 136, 0}, {2, 3, 0, 0}};
     static const struct shape deep[] = {{3, 5, 1032, 0}, {19, 7, 1664, 8}}; /* k is split */
+    static const struct shape group[] = {{1, 1, 8, 0}, {130, 258, 72, 0}, {67, 264, 328, 8}, {5, 3, 520, 8}};
     static const struct shape odd[] = {{1, 5, 33, 0}, {3, 4, 64, 0}, {2, 3, 5, 1}};
     static const struct shape odd_many[] = {{9, 3, 40, 8}, {11, 5, 3, 0}};
     for (size_t w = 0; w < 3; w++)
@@ -327,6 +349,7 @@ static void matmul_float_cases(struct rf_case_list *list, const struct rf_op *op
                 ADD_SHAPES(list, op, units, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
                 ADD_SHAPES(list, op, deep, .weights = weights, .type = type, .path = RF_MATMUL_MATRIX);
                 ADD_SHAPES(list, op, wide, .weights = weights, .type = type, .path = RF_MATMUL_WIDE);
+                ADD_SHAPES(list, op, group, .weights = weights, .type = type, .path = RF_MATMUL_GROUP);
             }
             /* More rows than a matvec takes at once, with that path and with the chosen one. */
             add_product(list, op, (struct product){weights, type, 11, 3, 40, .path = RF_MATMUL_MATVEC});
@@ -355,6 +378,8 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
         add_product(list, op, (struct product){weights, RF_F32, 11, 3, 256, .path = RF_MATMUL_DOTS});
         add_product(list, op, (struct product){weights, RF_F32, 33, 5, 256, .with = WITH_BIAS});
         add_product(list, op, (struct product){weights, RF_F32, 9, 258, 512, .path = RF_MATMUL_WIDE});
+        add_product(list, op,
+                    (struct product){weights, RF_F32, 9, 258, 512, .with = WITH_BOTH, .path = RF_MATMUL_GROUP});
         add_product(list, op, (struct product){weights, RF_F32, 10, 3, 1280, .path = RF_MATMUL_MATRIX});
         ADD_SHAPES(list, op, exact, .weights = weights, .type = RF_F32, .path = RF_MATMUL_MATVEC);
         if (rf_dtype_block(weights) == 32)
@@ -365,11 +390,24 @@ static void matmul_quant_cases(struct rf_case_list *list, const struct rf_op *op
             ADD_SHAPES(list, op, pairs, .weights = weights, .type = RF_F32, .path = RF_MATMUL_DOTS);
     }
 }
+/* x of 16 bits and an output of f32. Narrow and wide tiles, and k in parts. */
+static void matmul_narrow_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct shape chosen[] = {{9, 3, 256, 8}, {33, 131, 512, 0}, {130, 70, 256, 0}, {0, 3, 256, 0}};
+    static const struct shape units[] = {{1, 1, 256, 0}, {3, 5, 1280, 8}};
+    static const struct shape wide[] = {{9, 258, 512, 8}};
+    static const enum rf_dtype types[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    for (size_t w = 0; w < RF_COUNT(types); w++) {
+        ADD_SHAPES(list, op, chosen, .weights = types[w], .type = RF_F32, .narrow = true);
+        ADD_SHAPES(list, op, units, .weights = types[w], .type = RF_F32, .path = RF_MATMUL_MATRIX, .narrow = true);
+        ADD_SHAPES(list, op, wide, .weights = types[w], .type = RF_F32, .path = RF_MATMUL_WIDE, .narrow = true);
+    }
+}
 static void matmul_cases(struct rf_case_list *list) {
     static const enum rf_dtype fast[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
     const struct rf_op *op = &rf_op_matmul;
     matmul_float_cases(list, op);
     matmul_quant_cases(list, op);
+    matmul_narrow_cases(list, op);
     for (size_t w = 0; w < RF_COUNT(fast); w++) {
         enum rf_dtype type = rf_op_is_quantized(fast[w]) ? RF_F32 : fast[w];
         add_product(list, op, (struct product){fast[w], RF_F32, 1, 8192, 8192, .bench = true});
@@ -383,6 +421,7 @@ static void matmul_cases(struct rf_case_list *list) {
             add_product(list, op, (struct product){fast[w], type, 1, 8192, 8192, .bench = true});
             add_product(list, op, (struct product){fast[w], type, 4096, 4096, 4096, .bench = true});
             add_product(list, op, (struct product){fast[w], RF_F32, 4096, 4096, 4096, .bench = true});
+            add_product(list, op, (struct product){fast[w], type, 512, 28672, 4096, .bench = true});
         }
     }
 }
@@ -390,7 +429,7 @@ const struct rf_op rf_op_matmul = {
     .name = "matmul",
     .summary =
         "out = x weights^T + bias + residual; path: 0 the best kernel, 1 matvec, 2 tiled, 3 matrix units, 4 dots, "
-        "5 matrix units with wide tiles",
+        "5 matrix units with wide tiles, 6 matrix units by groups of waves",
     .inputs = 4,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_I(path, 0)),
@@ -406,6 +445,16 @@ const struct rf_op rf_op_matmul = {
     .cost = product_cost,
 };
 
+/* Many rows on the matrix units: x of 16 bits, out of 16 or f32. */
+static void matmul_gate_unit_cases(struct rf_case_list *list, const struct rf_op *op) {
+    static const struct shape shapes[] = {{9, 3, 256, 8},     {33, 131, 256, 0}, {130, 128, 512, 0},
+                                          {128, 260, 256, 8}, {0, 3, 256, 0},    {9, 3, 0, 0}};
+    static const enum rf_dtype types[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    for (size_t w = 0; w < RF_COUNT(types); w++) {
+        ADD_SHAPES(list, op, shapes, .weights = types[w], .type = rf_gpu_matmul_unit(types[w]));
+        ADD_SHAPES(list, op, shapes, .weights = types[w], .type = RF_F32, .narrow = true);
+    }
+}
 static void matmul_gate_cases(struct rf_case_list *list) {
     static const struct shape plain[] = {{1, 1, 1, 0}, {1, 5, 64, 0}, {3, 7, 29, 1}, {8, 2, 40, 8}, {10, 3, 17, 0}};
     static const struct shape empty[] = {{0, 3, -1, 0}, {2, 0, -1, 0}, {2, 3, 0, 0}};
@@ -423,10 +472,13 @@ static void matmul_gate_cases(struct rf_case_list *list) {
         if (rounds_on_cpu(rf_quantized_types[w]))
             ADD_SHAPES(list, op, pairs, .weights = rf_quantized_types[w], .type = RF_F32);
     }
+    matmul_gate_unit_cases(list, op);
     add_product(list, op, (struct product){RF_F16, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q8_0, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q4_0, RF_F32, 1, 14336, 4096, .bench = true});
     add_product(list, op, (struct product){RF_Q4_K, RF_F32, 1, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_F16, RF_F16, 512, 14336, 4096, .bench = true});
+    add_product(list, op, (struct product){RF_Q4_0, RF_F16, 512, 14336, 4096, .bench = true});
 }
 const struct rf_op rf_op_matmul_gate = {
     .name = "matmul_gate",
@@ -437,6 +489,7 @@ const struct rf_op rf_op_matmul_gate = {
     .reference = product_reference,
     .gpu = product_gpu,
     .cpu = product_cpu,
+    .workspace = matmul_workspace,
     .cases = matmul_gate_cases,
     .fill = product_fill,
     .cost = product_cost,

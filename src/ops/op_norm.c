@@ -34,7 +34,8 @@ static const struct {
                       {3, 1021},  {2, 1024}, {2, 4096}, {5, 2049}, {1, 16384}, {1, 20011},
                       {2, 32768}, {64, 128}, {33, 31},  {0, 5},    {3, 0}};
 
-static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, bool weight, struct rf_op_case one) {
+static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, enum rf_dtype to, bool weight,
+                       struct rf_op_case one) {
     for (size_t i = 0; i <= RF_COUNT(softmax_shapes); i++)
         for (uint64_t skip = 0; skip <= 3; skip += 3) {
             one.bench = i == RF_COUNT(softmax_shapes);
@@ -44,8 +45,8 @@ static void add_shapes(struct rf_case_list *list, enum rf_dtype dtype, bool weig
             one.count = 0;
             one.tensors[one.count++] = rf_case_matrix(dtype, rows, columns, 0, skip);
             if (weight) one.tensors[one.count++] = rf_case_vector(RF_F32, columns, skip);
-            one.tensors[one.count++] = rf_case_matrix(dtype, rows, columns, 0, skip);
-            rf_case_add_shown(list, &one, 0, "%s", "");
+            one.tensors[one.count++] = rf_case_matrix(to, rows, columns, 0, skip);
+            rf_case_add_shown(list, &one, 0, "%s%s", to == dtype ? "" : " to ", to == dtype ? "" : rf_dtype_name(to));
         }
 }
 
@@ -57,36 +58,61 @@ static const struct {
 
 /* ---- rms_norm ---- */
 
+/* Rows of f32 may become rows of 16 bits; otherwise out has the type of in. */
+static bool rms_norm_narrows(const struct rf_op_call *call) {
+    enum rf_dtype to = rf_op_out(call, 0)->desc.dtype;
+    return type_of(call) == RF_F32 && (to == RF_F16 || to == RF_BF16);
+}
 static rf_status rms_norm_check(const struct rf_op_call *call) {
     const struct rf_op_tensor *in = rf_op_in(call, 0);
     RF_TRY(rf_need_float(in, "in"));
-    RF_TRY(check_rows(call));
+    if (rms_norm_narrows(call)) {
+        RF_TRY(rf_need_rank(in, "in", 2));
+        RF_TRY(rf_need_shape(rf_op_out(call, 0), "out", in, "in"));
+        RF_TRY(rf_need_dense(in, "in"));
+        RF_TRY(rf_need_dense(rf_op_out(call, 0), "out"));
+    } else {
+        RF_TRY(check_rows(call));
+    }
     return rf_need_vector(rf_op_in(call, 1), "weight", in->desc.shape[1]);
 }
 static void rms_norm_reference(const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
-    rf_ref_rms_norm(type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0), rf_op_in_host(call, 1), &args);
+    rf_ref_rms_norm_to(rf_op_out(call, 0)->desc.dtype, rf_op_out_host(call, 0), type_of(call), rf_op_in_host(call, 0),
+                       rf_op_in_host(call, 1), &args);
 }
+/* The CPU's products have no use for rows of 16 bits, so there is no fast way to make them. */
 static rf_status rms_norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
+    if (rms_norm_narrows(call)) {
+        rms_norm_reference(call);
+        return RF_OK;
+    }
     return rf_cpu_rms_norm(cpu, type_of(call), rf_op_out_host(call, 0), rf_op_in_host(call, 0),
                            rf_op_in_host(call, 1), &args);
 }
 static rf_status rms_norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     struct rf_norm_args args = norm_args(call);
+    if (rms_norm_narrows(call))
+        return rf_gpu_rms_norm_to(queue, rf_op_out(call, 0)->desc.dtype, rf_op_out_operand(call, 0),
+                                  rf_op_in_operand(call, 0), rf_op_in_operand(call, 1), &args);
     return rf_gpu_rms_norm(queue, type_of(call), rf_op_out_operand(call, 0), rf_op_in_operand(call, 0),
                            rf_op_in_operand(call, 1), &args);
 }
 static void rms_norm_cases(struct rf_case_list *list) {
     for (size_t i = 0; i < RF_COUNT(rf_case_floats); i++)
-        add_shapes(list, rf_case_floats[i], true,
-                   (struct rf_op_case){.attributes = {.eps = 1e-5},
-                                       .absolute = 1e-6,
-                                       .relative = RF_MAX(2 * rf_op_step(rf_case_floats[i]), 1e-5)});
+        for (int narrow = 0; narrow < 2; narrow++) {
+            enum rf_dtype to = rf_case_floats[i], from = narrow ? RF_F32 : to;
+            if (narrow && to == RF_F32) continue;
+            add_shapes(list, from, to, true,
+                       (struct rf_op_case){.attributes = {.eps = 1e-5},
+                                           .absolute = 1e-6,
+                                           .relative = RF_MAX(2 * rf_op_step(to), 1e-5)});
+        }
 }
 const struct rf_op rf_op_rms_norm = {
     .name = "rms_norm",
-    .summary = "out[r][c] = in[r][c] / sqrt(mean(in[r]^2) + eps) * weight[c]",
+    .summary = "out[r][c] = in[r][c] / sqrt(mean(in[r]^2) + eps) * weight[c]; f32 in may give f16 or bf16",
     .inputs = 2,
     .outputs = 1,
     .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(eps, 0)),
@@ -265,7 +291,7 @@ static rf_status softmax_gpu(struct rf_queue *queue, const struct rf_op_call *ca
 static void softmax_cases(struct rf_case_list *list) {
     static const enum rf_case_data data[] = {RF_DATA_NORMAL, RF_DATA_MASKED, RF_DATA_EXTREME};
     for (size_t i = 0; i < RF_COUNT(data); i++)
-        add_shapes(list, RF_F32, false,
+        add_shapes(list, RF_F32, RF_F32, false,
                    (struct rf_op_case){
                        .data = data[i], .absolute = 1e-7, .relative = data[i] == RF_DATA_EXTREME ? 1e-4 : 1e-5});
 }

@@ -59,13 +59,9 @@ static struct rf_op_call part_of(const struct rf_op_call *call, int index) {
 }
 
 static rf_status norm_check(const struct rf_op_call *call) {
-    const struct rf_op_tensor *weights = weights_of(call, 0);
     for (int i = 0; i <= products(call); i++) {
         struct rf_op_call part = part_of(call, i);
         RF_TRY(part.op->check(&part));
-        if (i > 1 && rf_op_in(&part, 1)->desc.dtype != weights->desc.dtype)
-            return rf_fail(RF_E_INVALID, "weights are %s and %s; they must be of one type",
-                           rf_dtype_name(weights->desc.dtype), rf_dtype_name(rf_op_in(&part, 1)->desc.dtype));
     }
     return RF_OK;
 }
@@ -80,7 +76,12 @@ static rf_status norm_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
         struct rf_op_call part = part_of(call, 1 + i);
         all[i] = rf_op_product(&part);
     }
-    return rf_cpu_matmuls(cpu, all, (size_t)products(call));
+    for (int i = 0, next; i < products(call); i = next) {
+        next = i + 1;
+        while (next < products(call) && all[next].weight_type == all[i].weight_type) next++;
+        RF_TRY(rf_cpu_matmuls(cpu, all + i, (size_t)(next - i)));
+    }
+    return RF_OK;
 }
 static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     *bytes = 0;
@@ -93,9 +94,10 @@ static rf_status norm_workspace(const struct rf_op_call *call, uint64_t *bytes) 
     return RF_OK;
 }
 
-/* Converts a call of one row to the arguments of the launcher that uses one kernel for all of it. */
-static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
-    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = weights_of(call, 0);
+/* Converts a call of one row to the arguments of the launcher that uses one kernel for all products whose weights are
+ * of the same type as those of product `first`. */
+static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call, int first) {
+    const struct rf_op_tensor *x = rf_op_in(call, X), *weights = weights_of(call, first);
     bool gate = call->op == &rf_op_norm_gate, constant = !gate || rf_op_in(call, GATE)->constant;
     struct rf_gpu_norm_products all = {.args = {.k = weights->desc.shape[1], .eps = (float)call->attributes.eps},
                                        .weight_type = weights->desc.dtype,
@@ -110,7 +112,7 @@ static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
         all.norm = rf_op_operand(rf_op_in(call, NORM));
     for (int i = 0; i < all.count; i++) {
         const struct rf_op_tensor *one = weights_of(call, i);
-        all.args.n[i] = one->desc.shape[0];
+        all.args.n[i] = one->desc.dtype == all.weight_type ? one->desc.shape[0] : 0;
         all.weights[i] = rf_op_operand(one);
         all.out[i] = rf_op_operand(rf_op_out(call, 1 + i));
         constant = constant && one->constant;
@@ -118,15 +120,18 @@ static struct rf_gpu_norm_products gpu_products(const struct rf_op_call *call) {
     all.args.flags = constant ? RF_PRODUCTS_CONSTANT : 0;
     return all;
 }
-static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *call, bool *done) {
-    const struct rf_op_tensor *x = rf_op_in(call, X);
-    struct rf_gpu_norm_products all = gpu_products(call);
+/* One kernel for the products that share the type of product `first`. plan_only: it is not launched. */
+static rf_status products_at_once(struct rf_queue *queue, const struct rf_op_call *call, int first,
+                                  const struct rf_gpu_kv_append *append, struct rf_operand counters, bool plan_only,
+                                  bool *done) {
+    struct rf_gpu_norm_products all = gpu_products(call, first);
+    all.append = append;
+    all.counters = counters;
+    all.plan_only = plan_only;
     *done = false;
-    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !rf_op_contiguous(&x->desc))
-        return RF_OK;
     for (int i = 0; i < all.count; i++) {
-        if (!all.args.n[i]) return RF_OK;
-        if (rf_op_is_quantized(all.weight_type))
+        if (!weights_of(call, i)->desc.shape[0]) return RF_OK;
+        if (rf_op_is_quantized(all.weight_type) && all.args.n[i])
             RF_TRY(rf_need_gpu_aligned(call, weights_of(call, i), "weights", 16));
     }
     if (rf_op_is_quantized(all.weight_type)) {
@@ -135,9 +140,34 @@ static rf_status norm_at_once(struct rf_queue *queue, const struct rf_op_call *c
     }
     return rf_gpu_norm_products(queue, &all, done);
 }
+/* The first product before this one whose weights have its type; the product itself if there is none. */
+static int same_type(const struct rf_op_call *call, int product) {
+    int first = 0;
+    while (weights_of(call, first)->desc.dtype != weights_of(call, product)->desc.dtype) first++;
+    return first;
+}
+rf_status rf_norm_products_at_once(struct rf_queue *queue, const struct rf_op_call *call,
+                                   const struct rf_gpu_kv_append *append, struct rf_operand counters, bool *done) {
+    const struct rf_op_tensor *x = rf_op_in(call, X);
+    *done = false;
+    if (x->desc.shape[0] != 1 || (x->desc.dtype != RF_F32 && x->desc.dtype != RF_F16) || !rf_op_contiguous(&x->desc))
+        return RF_OK;
+    bool one_type = true;
+    for (int i = 1; i < products(call); i++) one_type = one_type && same_type(call, i) == 0;
+    if (one_type) return products_at_once(queue, call, 0, append, counters, false, done);
+    /* A kernel for each type normalizes x again, which is worth it if the products go on from there. */
+    if (!append) return RF_OK;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < products(call); i++) {
+            if (same_type(call, i) != i) continue;
+            RF_TRY(products_at_once(queue, call, i, append, counters, round == 0, done));
+            if (!*done) return RF_OK;
+        }
+    return RF_OK;
+}
 static rf_status norm_gpu(struct rf_queue *queue, const struct rf_op_call *call) {
     bool done;
-    RF_TRY(norm_at_once(queue, call, &done));
+    RF_TRY(rf_norm_products_at_once(queue, call, NULL, (struct rf_operand){NULL, 0}, &done));
     for (int i = 0; i <= products(call) && !done; i++) {
         struct rf_op_call part = part_of(call, i);
         RF_TRY(part.op->gpu(queue, &part));
@@ -169,8 +199,8 @@ static bool norm_fill(const struct rf_op_call *call, int index, uint64_t *state)
     return true;
 }
 
-static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_dtype weights, uint64_t m,
-                     const uint64_t n[PRODUCTS_MAX], uint64_t k, bool bench) {
+static void add_case_of(struct rf_case_list *list, const struct rf_op *op, enum rf_dtype weights, enum rf_dtype last,
+                        uint64_t m, const uint64_t n[PRODUCTS_MAX], uint64_t k, bool bench) {
     bool gate = op == &rf_op_norm_gate, cast = op == &rf_op_cast_matmul, quant = rf_op_is_quantized(weights);
     int first = cast ? CAST_WEIGHTS : WEIGHTS;
     struct rf_op_case one = {.count = op->inputs + op->outputs, .bench = bench};
@@ -183,7 +213,8 @@ static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_
         one.tensors[NORM] = (struct rf_tensor_desc){.dtype = RF_F32, .rank = 1, .shape = {k}};
     for (int i = 0; i < (gate ? 2 : cast ? 1 : PRODUCTS_MAX); i++) {
         uint64_t columns = n[gate ? 0 : i];
-        one.tensors[first + i] = (struct rf_tensor_desc){.dtype = weights, .rank = 2, .shape = {columns, k}};
+        one.tensors[first + i] = (struct rf_tensor_desc){
+            .dtype = i == PRODUCTS_MAX - 1 ? last : weights, .rank = 2, .shape = {columns, k}};
         if (!gate || i == 0)
             one.tensors[op->inputs + 1 + i] =
                 (struct rf_tensor_desc){.dtype = RF_F32, .rank = 2, .shape = {m, columns}};
@@ -200,11 +231,15 @@ static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_
         one.absolute *= 2 * (4 * product * sqrt((double)k) + 1);
         one.relative = 1e-5;
     }
-    snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s", rf_dtype_name(weights),
+    snprintf(one.label, sizeof one.label, "%s %s %llux%llux%llu%s%s", rf_dtype_name(weights),
              rf_dtype_name(one.tensors[X].dtype), (unsigned long long)m,
              (unsigned long long)(gate || cast ? n[0] : n[0] + n[1] + n[2]), (unsigned long long)k,
-             cast && n[2] % 2 ? " residual" : "");
+             cast && n[2] % 2 ? " residual" : "", last == weights ? "" : " and another type");
     rf_case_add(list, &one);
+}
+static void add_case(struct rf_case_list *list, const struct rf_op *op, enum rf_dtype weights, uint64_t m,
+                     const uint64_t n[PRODUCTS_MAX], uint64_t k, bool bench) {
+    add_case_of(list, op, weights, weights, m, n, k, bench);
 }
 
 static void add_cases(struct rf_case_list *list, const struct rf_op *op) {
@@ -229,6 +264,8 @@ static void add_cases(struct rf_case_list *list, const struct rf_op *op) {
 }
 static void norm_qkv_cases(struct rf_case_list *list) {
     add_cases(list, &rf_op_norm_qkv);
+    for (uint64_t m = 1; m <= 3; m += 2)
+        add_case_of(list, &rf_op_norm_qkv, RF_Q4_K, RF_Q6_K, m, (const uint64_t[]){5, 3, 4}, 2048, false);
 }
 static void norm_gate_cases(struct rf_case_list *list) {
     add_cases(list, &rf_op_norm_gate);

@@ -145,12 +145,17 @@ static struct rf_paged_attention_launch launch_of(const struct rf_op_call *call)
                                               .v = rf_op_operand(rf_op_in(call, V)),
                                               .table = rf_op_operand(rf_op_in(call, TABLE)),
                                               .lengths = rf_op_operand(rf_op_in(call, LENGTHS)),
-                                              .workspace = {call->workspace, call->workspace_offset}};
+                                              .workspace = {call->workspace, call->workspace_offset},
+                                              .counters = {call->counters, call->counters_offset}};
 }
 
 static rf_status workspace(const struct rf_op_call *call, uint64_t *bytes) {
     struct rf_paged_attention_launch launch = launch_of(call);
     return rf_gpu_paged_attention_workspace(&launch, bytes);
+}
+static rf_status counters(const struct rf_op_call *call, uint64_t *bytes) {
+    struct rf_paged_attention_launch launch = launch_of(call);
+    return rf_gpu_paged_attention_counters(&launch, bytes);
 }
 
 static rf_status gpu_run(struct rf_queue *queue, const struct rf_op_call *call) {
@@ -209,7 +214,7 @@ struct shape {
  * keeps twice that type's bits. */
 static void add(struct rf_case_list *list, const struct shape *s, enum rf_dtype dtype, enum rf_dtype cache,
                 enum rf_attention_path path, bool bench) {
-    static const char *const paths[] = {"", " plain", " matrix", " wide"};
+    static const char *const paths[] = {"", " plain", " matrix", " wide", " group"};
     static const char *const fills[] = {"", " holes", " full"};
     struct rf_op_case one = {.count = 6, .data = s->data, .bench = bench};
     bool packed = cache == RF_Q8_0, narrow = !packed && cache != dtype;
@@ -274,7 +279,19 @@ static void cases(struct rf_case_list *list) {
         {1, 2, 1, 0, 64, 16, 2, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
         {1, 2, 1, 13, 64, 8, 4, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_EXTREME},
     };
+    /* By groups: stages of keys that a page has several of, or one; sequences that end within one; no table. */
+    static const struct shape groups[] = {
+        {2, 4, 2, 130, 128, 128, 3, 0, RF_LAYOUT_DENSE, FILL_ANY, RF_DATA_NORMAL},
+        {5, 2, 1, 67, 64, 256, 2, 0, RF_LAYOUT_SPREAD, FILL_ANY, RF_DATA_NORMAL},
+        {2, 3, 1, 140, 96, 256, 4, 901, RF_LAYOUT_DENSE, FILL_HOLES, RF_DATA_NORMAL},
+        {1, 4, 2, 5, 256, 64, 5, 0, RF_LAYOUT_SPREAD, FILL_HOLES, RF_DATA_NORMAL},
+        {2, 2, 2, 129, 80, 133, 0, 0, RF_LAYOUT_SPREAD, FILL_ANY, RF_DATA_NORMAL},
+        {1, 2, 1, 300, 32, 128, 2, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL}, /* more queries than keys */
+        {1, 2, 1, 70, 64, 128, 2, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_EXTREME},
+    };
     for (size_t t = 0; t < RF_COUNT(rf_case_floats); t++) {
+        for (size_t i = 0; i < RF_COUNT(groups) && rf_case_floats[t] != RF_F32; i++)
+            add(list, &groups[i], rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_GROUP, false);
         for (size_t i = 0; i < RF_COUNT(shapes); i++) {
             bool several = shapes[i].q_rows > 1;
             add(list, &shapes[i], rf_case_floats[t], rf_case_floats[t], RF_ATTENTION_PLAIN, false);
@@ -310,7 +327,9 @@ static void cases(struct rf_case_list *list) {
     large.table_width = 0;
     large.page_rows = 16384;
     add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
-    /* A model's decoding: one sequence, f32 queries. */
+    /* A model's prompt, and its decoding: one sequence, f32 queries. */
+    struct shape prompt = {1, 32, 8, 4096, 128, 256, 16, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
+    add(list, &prompt, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
     static const uint64_t contexts[] = {128, 1024, 4096, 16384};
     for (size_t i = 0; i < RF_COUNT(contexts); i++) {
         struct shape s = {1, 32, 8, 1, 128, 64, contexts[i] / 64, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
@@ -331,6 +350,7 @@ const struct rf_op rf_op_paged_attention = {
     .gpu = gpu_run,
     .cpu = cpu_run,
     .workspace = workspace,
+    .counters = counters,
     .cases = cases,
     .fill = fill,
     .cost = cost,

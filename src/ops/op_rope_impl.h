@@ -7,7 +7,7 @@
 #ifndef RF_OPS_OP_ROPE_IMPL_H
 #define RF_OPS_OP_ROPE_IMPL_H
 
-#include "kernels/cache_args.h"
+#include "ops/gpu_cache.h"
 #include "ops/op_impl.h"
 
 enum { RF_HEAD_MAX = 4096 }; /* elements of the longest head that the references take */
@@ -19,6 +19,8 @@ void rf_rotation_set(struct rf_op_case *one, int which, bool halves, uint64_t ro
 void rf_rotation_fill(const struct rf_op_call *call, const struct rf_op_tensor *steps);
 
 rf_status rf_rotation_check(const struct rf_op_call *call, const struct rf_op_tensor *steps, uint64_t dim);
+/* Converts a call of rope_append to the arguments of one kernel (op_cache.c). False if it takes two. */
+bool rf_rope_append_at_once(const struct rf_op_call *call, struct rf_gpu_kv_append *append);
 /* The tensor must be a dense vector of i32. */
 rf_status rf_need_numbers(const struct rf_op_tensor *tensor, const char *name, uint64_t count);
 /* The tensor must be [tokens, heads, dim], with dense elements and sizes that fit in 32 bits. */

@@ -10,9 +10,9 @@ extern const struct rf_op rf_op_fill, rf_op_copy, rf_op_add, rf_op_scale;
 extern const struct rf_op rf_op_softmax, rf_op_rms_norm;
 extern const struct rf_op rf_op_layer_norm, rf_op_add_norm, rf_op_activation, rf_op_multiply, rf_op_softmax_mask;
 extern const struct rf_op rf_op_transpose, rf_op_concat, rf_op_rope, rf_op_kv_append, rf_op_rope_append;
-extern const struct rf_op rf_op_argmax, rf_op_sample;
+extern const struct rf_op rf_op_argmax, rf_op_sample, rf_op_advance;
 extern const struct rf_op rf_op_matmul, rf_op_matmul_gate, rf_op_matmul_q8;
-extern const struct rf_op rf_op_norm_qkv, rf_op_norm_gate, rf_op_cast_matmul;
+extern const struct rf_op rf_op_norm_qkv, rf_op_norm_gate, rf_op_cast_matmul, rf_op_norm_qkv_append;
 extern const struct rf_op rf_op_quantize_q8, rf_op_dequantize, rf_op_embedding;
 extern const struct rf_op rf_op_qkt_matmul, rf_op_causal_mask, rf_op_weighted_matmul, rf_op_flash_attention;
 extern const struct rf_op rf_op_kv_replicate, rf_op_paged_attention;
@@ -31,6 +31,7 @@ const struct rf_op *const rf_op_table[] = {
     &rf_op_norm_qkv,
     &rf_op_norm_gate,
     &rf_op_cast_matmul,
+    &rf_op_norm_qkv_append,
     &rf_op_quantize_q8,
     &rf_op_dequantize,
     &rf_op_embedding,
@@ -47,6 +48,7 @@ const struct rf_op *const rf_op_table[] = {
     &rf_op_rope_append,
     &rf_op_argmax,
     &rf_op_sample,
+    &rf_op_advance,
     /* attention */
     &rf_op_qkt_matmul,
     &rf_op_causal_mask,

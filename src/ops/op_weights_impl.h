@@ -15,6 +15,11 @@ static const enum rf_dtype rf_quantized_types[] = {RF_EACH_QUANT_WEIGHT(RF_DTYPE
 /* Converts a call of matmul, matmul_gate or matmul_q8 to the arguments of the CPU (op_matmul.c). */
 struct rf_ref_matmul rf_op_product(const struct rf_op_call *call);
 
+/* Launches norm_qkv, norm_gate or cast_matmul as one kernel if that is possible (op_norm_products.c); *done: whether
+ * it was. append and counters: as in struct rf_gpu_norm_products. */
+rf_status rf_norm_products_at_once(struct rf_queue *queue, const struct rf_op_call *call,
+                                   const struct rf_gpu_kv_append *append, struct rf_operand counters, bool *done);
+
 /* The distance from row to row of a matrix, in elements; for a single row, its length. */
 static inline uint64_t rf_row_stride(const struct rf_tensor_desc *desc) {
     return desc->shape[0] <= 1 || !desc->shape[1] ? desc->shape[1] : desc->strides[0];

@@ -144,8 +144,23 @@ static bool copy_text(char *to, size_t size, const char *from) {
     return true;
 }
 
+bool sim_arch_is_nvidia(const char *arch) {
+    return strncmp(arch, "sm_", 3) == 0;
+}
+
+uint32_t sim_shared_bytes(const char *arch) {
+    enum { SHARED_SM_80 = 163 << 10, SHARED_SM_90 = 227 << 10 };
+    if (!sim_arch_is_nvidia(arch)) return SIM_SHARED_BYTES;
+    return sim_arch_version(arch) < 90000 ? SHARED_SM_80 : SHARED_SM_90;
+}
+
 int sim_arch_version(const char *arch) {
     size_t length = strlen(arch);
+    if (sim_arch_is_nvidia(arch)) {
+        uint64_t number;
+        if (length < 5 || length > 6 || !parse_u64(arch + 3, &number) || number < 80) return 0;
+        return (int)(number / 10 * 10000 + number % 10 * 100);
+    }
     if (strncmp(arch, "gfx", 3) || length < 6 || length > 7) return 0;
     for (size_t i = 3; i < length; i++)
         if (!isxdigit((unsigned char)arch[i]) || (i < length - 1 && !isdigit((unsigned char)arch[i]))) return 0;

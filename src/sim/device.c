@@ -151,8 +151,8 @@ static int attribute_value(const struct sim_device *device, int attribute, int *
         {SIM_ATTR_PCI_DEVICE, (int)device->pci_device},
         {SIM_ATTR_PCI_DOMAIN, (int)device->pci_domain},
         {SIM_ATTR_REGISTERS_PER_BLOCK, 65536},
-        {SIM_ATTR_SHARED_PER_BLOCK, SIM_SHARED_BYTES},
-        {SIM_ATTR_SHARED_PER_BLOCK_OPTIN, SIM_SHARED_BYTES},
+        {SIM_ATTR_SHARED_PER_BLOCK, (int)sim_shared_bytes(config->arch)},
+        {SIM_ATTR_SHARED_PER_BLOCK_OPTIN, (int)sim_shared_bytes(config->arch)},
         {SIM_ATTR_PRIORITIES, 1},
         {SIM_ATTR_CONSTANT_BYTES, 65536},
         {SIM_ATTR_UNIFIED, 1},
@@ -203,7 +203,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t *out, int index) {
     memset(properties, 0, SIM_PROP5_BYTES);
     snprintf(properties, 256, "%s", config->name);
     put_size(properties, SIM_PROP5_TOTAL, config->vram);
-    put_size(properties, SIM_PROP5_SHARED, SIM_SHARED_BYTES);
+    put_size(properties, SIM_PROP5_SHARED, sim_shared_bytes(config->arch));
     put_int(properties, SIM_PROP5_WARP, config->wave);
     put_int(properties, SIM_PROP5_MAX_THREADS, SIM_MAX_THREADS);
     put_int(properties, SIM_PROP5_MAJOR, version / 10000);
@@ -230,7 +230,7 @@ hipError_t hipGetDevicePropertiesR0600(void *out, int index) {
     snprintf(properties, 256, "%s", config->name);
     make_uuid(device, properties + SIM_PROP6_UUID);
     put_size(properties, SIM_PROP6_TOTAL, config->vram);
-    put_size(properties, SIM_PROP6_SHARED, SIM_SHARED_BYTES);
+    put_size(properties, SIM_PROP6_SHARED, sim_shared_bytes(config->arch));
     put_int(properties, SIM_PROP6_WARP, config->wave);
     put_int(properties, SIM_PROP6_MAX_THREADS, SIM_MAX_THREADS);
     put_int(properties, SIM_PROP6_MAJOR, version / 10000);

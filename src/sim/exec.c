@@ -75,7 +75,8 @@ struct sim_executor {
     } sites[MAX_SITES];
     uint32_t site_count;
     size_t shared_used;
-    char *shared; /* SIM_SHARED_BYTES, static sites from the front */
+    size_t shared_limit; /* static and dynamic together */
+    char *shared;        /* SIM_SHARED_BYTES, static sites from the front */
     char *dynamic;
     size_t dynamic_capacity;
     char *signal_stack;
@@ -335,8 +336,8 @@ static void *shared_static(const void *site, size_t bytes, size_t align) {
         if (e->sites[i].site == site) return e->sites[i].memory;
     size_t offset = (e->shared_used + align - 1) / align * align;
     if (e->site_count == MAX_SITES || offset > SIM_SHARED_BYTES || bytes > SIM_SHARED_BYTES - offset ||
-        offset + bytes + e->launch->shared_bytes > SIM_SHARED_BYTES) {
-        give_up(e, SIM_LAUNCH_FAILURE, "more than %d bytes (or %d arrays) of shared memory", SIM_SHARED_BYTES,
+        offset + bytes + e->launch->shared_bytes > e->shared_limit) {
+        give_up(e, SIM_LAUNCH_FAILURE, "more than %zu bytes (or %d arrays) of shared memory", e->shared_limit,
                 MAX_SITES);
         return NULL;
     }
@@ -376,6 +377,10 @@ static void relax(void) {
     wait_turn(e);
 }
 
+static void fail(const char *why) {
+    give_up(executor, SIM_LAUNCH_FAILURE, "the kernel ended itself: %s", why);
+}
+
 const struct rfk_services sim_services = {
     .barrier = barrier,
     .shuffle = shuffle,
@@ -384,6 +389,7 @@ const struct rfk_services sim_services = {
     .shared_dynamic = shared_dynamic,
     .clock_ns = clock_ns,
     .relax = relax,
+    .fail = fail,
 };
 
 /* ---- blocks ---- */
@@ -518,6 +524,7 @@ struct sim_executor *sim_executor_create(struct sim_device *device, uint64_t ser
         return NULL;
     }
     e->device = device;
+    e->shared_limit = sim_shared_bytes(device->config->arch);
     e->random = sim.config.shuffle_seed + serial * UINT64_C(0xd1342543de82ef95);
     e->stack_bytes = __asan_poison_memory_region ? STACK_BYTES_CHECKED : STACK_BYTES;
     sim_fiber_adopt_thread(&e->thread);

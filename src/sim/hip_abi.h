@@ -217,6 +217,10 @@ SIM_PROTOTYPES(SIM_DECLARE)
 /* Since HIP 5.3 and 6; the 5.2 header does not have them. */
 SIM_EXPORT hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream);
 SIM_EXPORT hipError_t hipGetDevicePropertiesR0600(void *properties, int device);
+/* HIP has no tensor maps. This takes what cuTensorMapEncodeTiled takes and makes a struct rfk_map (host_abi.h). */
+SIM_EXPORT hipError_t rfsim_map_encode(void *map, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                                       const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                                       int interleave, int swizzle, int promotion, int outside);
 #undef SIM_DECLARE
 #endif
 

@@ -154,7 +154,7 @@ static bool add_function(struct sim_module *module, const char *symbol, size_t l
     *function = (struct sim_function){.magic = SIM_FUNCTION_MAGIC,
                                       .module = module,
                                       .name = strndup(symbol, length),
-                                      .dynamic_shared = SIM_SHARED_BYTES};
+                                      .dynamic_shared = (int)sim_shared_bytes(module->device->config->arch)};
     if (!function->name) return false;
     module->count++;
     return true;
@@ -184,6 +184,34 @@ static int read_kernels(const char *image, struct sim_module *module) {
     return SIM_OK;
 }
 
+/* ---- PTX ---- */
+
+/* A driver finds out by compiling that it has no code for a device; here the text says it. PTX runs on its own
+ * architecture and newer ones, with an 'a' behind its number on its own only. */
+static int check_ptx(const char *text, const char *arch) {
+    const char *target = strstr(text, "\n.target sm_");
+    char *end = NULL;
+    long number = target ? strtol(target + sizeof "\n.target sm_" - 1, &end, 10) : 0,
+         own = strtol(arch + 3, NULL, 10);
+    if (!target || number < 10) {
+        sim_message("the image is no PTX with a .target");
+        return SIM_INVALID_IMAGE;
+    }
+    if (*end == 'a' ? number == own : number <= own) return SIM_OK;
+    sim_message("the image is for sm_%ld%s, the device is %s", number, *end == 'a' ? "a" : "", arch);
+    return SIM_NO_BINARY;
+}
+
+static int read_ptx(const char *text, struct sim_module *module) {
+    static const char entry[] = ".entry ";
+    for (const char *at = strstr(text, entry); at; at = strstr(at, entry)) {
+        at += sizeof entry - 1;
+        size_t length = strcspn(at, "( \n");
+        if (length && !add_function(module, at, length)) return SIM_OUT_OF_MEMORY;
+    }
+    return SIM_OK;
+}
+
 static void free_functions(struct sim_module *module) {
     for (size_t i = 0; i < module->count; i++) {
         free(module->functions[i].name);
@@ -200,14 +228,15 @@ hipError_t hipModuleLoadData(hipModule_t *handle, const void *image) {
     if (code) return code;
     if (!handle || !image) return SIM_INVALID_VALUE;
     struct sim_device *device = sim_current();
+    bool ptx = sim_arch_is_nvidia(device->config->arch);
     code = sim_drain(device);
-    if (!code) code = check_header(image, device->config->arch);
+    if (!code) code = ptx ? check_ptx(image, device->config->arch) : check_header(image, device->config->arch);
     if (code) return code;
     struct sim_module *module = calloc(1, sizeof *module);
     if (!module) return SIM_OUT_OF_MEMORY;
     module->magic = SIM_MODULE_MAGIC;
     module->device = device;
-    code = read_kernels(image, module);
+    code = ptx ? read_ptx(image, module) : read_kernels(image, module);
     sim_lock(&sim.lock);
     if (!code && !open_libraries()) code = SIM_LIBRARY_FAILED;
     if (!code) {
@@ -294,11 +323,42 @@ hipError_t hipFuncSetAttribute(const void *handle, hipFuncAttribute attribute, i
     struct sim_function *function = function_of((hipFunction_t)(uintptr_t)handle);
     if (!function) return SIM_INVALID_HANDLE;
     if ((int)attribute == SIM_FUNC_SET_CARVEOUT) return value >= -1 && value <= 100 ? SIM_OK : SIM_INVALID_VALUE;
-    if ((int)attribute != SIM_FUNC_SET_DYNAMIC_SHARED || value < 0 || value > SIM_SHARED_BYTES)
+    if ((int)attribute != SIM_FUNC_SET_DYNAMIC_SHARED || value < 0 ||
+        (uint32_t)value > sim_shared_bytes(function->module->device->config->arch))
         return SIM_INVALID_VALUE;
     sim_lock(&sim.lock);
     function->dynamic_shared = value;
     sim_unlock(&sim.lock);
+    return SIM_OK;
+}
+
+/* Refuses what cuda.h says that cuTensorMapEncodeTiled refuses. */
+hipError_t rfsim_map_encode(void *to, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                            int swizzle, int promotion, int outside) {
+    static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2,
+                                    4, 8, 2, 4, 4, 4}; /* of an element, by CUtensorMapDataType */
+    int code = sim_enter(SIM_ENTRY_rfsim_map_encode);
+    if (code) return code;
+    if (!to || (uintptr_t)to % 64 || type < 0 || (size_t)type >= sizeof bytes || !rank || rank > RFK_MAP_RANK ||
+        (uintptr_t)base % 16 || interleave || swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || outside)
+        return SIM_INVALID_VALUE;
+    struct rfk_map map = {.magic = RFK_MAP_MAGIC,
+                          .rank = (uint16_t)rank,
+                          .element_bytes = bytes[type],
+                          .swizzle_bytes = swizzle ? 16u << swizzle : 0,
+                          .base = (uintptr_t)base};
+    for (uint32_t i = 0; i < rank; i++) {
+        bool good = sizes[i] && sizes[i] <= UINT64_C(1) << 32 && box[i] && box[i] <= 256 && steps[i] == 1;
+        if (i) good = good && strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40;
+        if (!good) return SIM_INVALID_VALUE;
+        map.sizes[i] = sizes[i];
+        map.box[i] = box[i];
+        if (i) map.strides[i - 1] = strides[i - 1];
+    }
+    uint32_t inner = box[0] * map.element_bytes;
+    if (inner % 16 || (swizzle && inner > map.swizzle_bytes)) return SIM_INVALID_VALUE;
+    memcpy(to, &map, sizeof map);
     return SIM_OK;
 }
 
@@ -313,7 +373,8 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
     const struct rfk_kernel *kernel = function->kernel;
     uint64_t threads = (uint64_t)bx * by * bz;
     if (!gx || !gy || !gz || !threads || bx > SIM_MAX_THREADS || by > SIM_MAX_THREADS || bz > SIM_MAX_THREADS ||
-        threads > SIM_MAX_THREADS || gy > 65535 || gz > 65535 || gx > INT32_MAX || shared_bytes > SIM_SHARED_BYTES)
+        threads > SIM_MAX_THREADS || gy > 65535 || gz > 65535 || gx > INT32_MAX ||
+        shared_bytes > sim_shared_bytes(stream->device->config->arch))
         return SIM_INVALID_VALUE;
     if ((uint64_t)gx * bx > UINT32_MAX) return SIM_INVALID_CONFIGURATION; /* y and z cannot be that large here */
     if (threads > kernel->max_threads) {
@@ -326,9 +387,11 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
         return SIM_NOT_SUPPORTED;
     }
     if (kernel->arg_count && !args) return SIM_INVALID_VALUE;
-    /* Arguments are read now and stored with the work, each aligned to 16 bytes. */
+    /* Arguments are read now and stored with the work, each aligned to 64 bytes, as a tensor map must be. */
+    enum { ALIGN = 64 };
     size_t bytes = (kernel->arg_count + 1) * sizeof(void *);
-    for (uint32_t i = 0; i < kernel->arg_count; i++) bytes += (kernel->arg_bytes[i] + 31u) & ~(size_t)15;
+    for (uint32_t i = 0; i < kernel->arg_count; i++)
+        bytes += (kernel->arg_bytes[i] + 2u * ALIGN) & ~(size_t)(ALIGN - 1);
     struct sim_work *work = sim_work_create(SIM_WORK_LAUNCH, bytes);
     if (!work) return SIM_OUT_OF_MEMORY;
     work->launch.kernel = kernel;
@@ -339,7 +402,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int gx, unsigned
     work->launch.args = (void **)(work + 1);
     uintptr_t next = (uintptr_t)(work->launch.args + kernel->arg_count + 1);
     for (uint32_t i = 0; i < kernel->arg_count; i++) {
-        next = (next + 15) & ~(uintptr_t)15;
+        next = (next + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1);
         work->launch.args[i] = (void *)next;
         memcpy(work->launch.args[i], args[i], kernel->arg_bytes[i]);
         next += kernel->arg_bytes[i];

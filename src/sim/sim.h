@@ -35,8 +35,8 @@
 #define SIM_MAX_DEVICES 16
 #define SIM_MAX_FAULTS 32
 #define SIM_MAX_STEPS 32
-#define SIM_MAX_THREADS 1024 /* per block */
-#define SIM_SHARED_BYTES 65536
+#define SIM_MAX_THREADS 1024   /* per block */
+#define SIM_SHARED_BYTES 65536 /* of a block, on AMD; static arrays have no more on any device */
 
 /* ---- entries: what can be counted and made to fail ---- */
 
@@ -87,6 +87,7 @@ enum sim_entry_flag {
     X(hipFuncGetAttribute, SIM_CONTEXT)                                                                              \
     X(hipFuncSetAttribute, SIM_CONTEXT)                                                                              \
     X(hipModuleLaunchKernel, SIM_CONTEXT)                                                                            \
+    X(rfsim_map_encode, SIM_INIT)                                                                                    \
     X(hipStreamBeginCapture, SIM_CONTEXT)                                                                            \
     X(hipStreamEndCapture, SIM_CONTEXT)                                                                              \
     X(hipStreamIsCapturing, SIM_CONTEXT)                                                                             \
@@ -175,8 +176,10 @@ struct sim_config {
 };
 /* False with a message in 'why'. */
 bool sim_config_parse(const char *text, struct sim_config *config, char *why, size_t size);
-/* 110000 for gfx1100; 0 for no such name. */
+/* 110000 for gfx1100, 90000 for sm_90; 0 for no such name. */
 int sim_arch_version(const char *arch);
+bool sim_arch_is_nvidia(const char *arch);
+uint32_t sim_shared_bytes(const char *arch); /* that a block may have */
 
 /* ---- the driver's state (driver_call.c) ---- */
 

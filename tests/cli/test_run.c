@@ -217,14 +217,24 @@ RF_TEST(bench_command, shows_rates) {
     RF_EXPECT_CONTAINS(command_output, "answer       4 tokens");
     RF_EXPECT_CONTAINS(command_output, "after 21\n");
     RF_EXPECT_CONTAINS(command_output, "medians of 3 rounds");
+    RF_ASSERT_INT(command_run("RF_DRIVER=none", "bench -m none.gguf -p 3,20 -n 2 -r 1 --batch 8"), 0);
+    RF_EXPECT_CONTAINS(command_output, "prompt       3 tokens");
+    RF_EXPECT_CONTAINS(command_output, " 3 at a time\nprompt      20 tokens");
+    RF_EXPECT_CONTAINS(command_output, " 8 at a time\nanswer       2 tokens");
+    RF_EXPECT_CONTAINS(command_output, "after 3\n");
     RF_ASSERT_INT(command_run("RF_DRIVER=none", "bench -m none.gguf -p 0 -n 1 -r 1"), 0);
     RF_ASSERT_INT(command_run("RF_DRIVER=none", "bench -m none.gguf -p 3 -n 0 -r 1"), 0);
     command_run("RF_DRIVER=sim",
                 "bench -m none.gguf -p 8 -n 2 -r 1 --json | python3 -c 'import json, sys; r = "
                 "json.load(sys.stdin); print(r[\"gpu_layers\"] == 1 and r[\"prompt_tokens_per_s\"] > 0 and "
-                "r[\"answer_tokens_per_s\"] > 0 and r[\"rounds\"] == 1 and r[\"layers\"] == 1)'");
+                "r[\"answer_tokens_per_s\"] > 0 and r[\"rounds\"] == 1 and r[\"layers\"] == 1 and "
+                "r[\"prompts\"][0][\"tokens\"] == "
+                "r[\"prompts\"][0][\"tokens_at_a_time\"] == 8)'");
     RF_EXPECT_TEXT(command_output, "True\n");
     command_expect_one_line("", "bench", 2, "no model given");
+    command_expect_one_line("", "bench -m none.gguf -p 4,x", 2, "-p 4,x");
+    command_expect_one_line("", "bench -m none.gguf -p ,", 2, "-p ,");
+    command_expect_one_line("", "bench -m none.gguf -p 1,2,3,4,5,6,7,8,9", 2, "1 to 8 numbers");
     command_expect_one_line("", "bench -m none.gguf -p 0 -n 0", 2, "at least one token");
     command_expect_one_line("", "bench -m none.gguf -r 0", 2, "rounds");
     command_expect_one_line("", "bench -m none.gguf -p 20 -n 1 -r 1 --ctx 10 --device cpu", 1, "context holds 10");

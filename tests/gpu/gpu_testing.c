@@ -73,6 +73,13 @@ void gpu_demand_admission(void) {
                 "whose leases refuse its own");
 }
 
+void gpu_need_groups(const char *rfsim) {
+    bool there = false;
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
+        there = there || !strcmp(rf_builtin_kernel_at(i)->target, "sm_90a");
+    if (!there) RF_SKIP("this build has no kernels for sm_90a: see the Meson option kernel_targets");
+    gpu_need_simulated(rfsim);
+}
 void gpu_need_own_leases(void) {
     const char *budget = getenv("RF_BUDGET");
     if (!gpu_simulated() && budget && !strncmp(budget, "part=", 5))
@@ -287,6 +294,13 @@ void gpu_sim_release_hangs(void) {
     void *symbol = sim_symbol("rfsim_release_hangs");
     memcpy(&release, &symbol, sizeof release);
     if (release) release();
+}
+
+const char *gpu_sim_message(void) {
+    const char *(*message)(void) = NULL;
+    void *symbol = sim_symbol("rfsim_last_message");
+    memcpy(&message, &symbol, sizeof message);
+    return message ? message() : "";
 }
 
 void gpu_hold_prepare(struct gpu *gpu, struct gpu_hold *hold) {

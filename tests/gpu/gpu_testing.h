@@ -24,6 +24,8 @@ struct gpu {
 bool gpu_simulated(void);
 /* Skips the test on a real GPU; otherwise sets RFSIM for this process ("" for the default). */
 void gpu_need_simulated(const char *rfsim);
+/* The same for kernels by groups of waves: skips too if the build has none for sm_90a. */
+void gpu_need_groups(const char *rfsim);
 /* Skips the test if a runner holds the GPU and lends this process a part of it: the test needs leases of its own. On
  * the simulated driver a test always has them. */
 void gpu_need_own_leases(void);
@@ -82,6 +84,7 @@ uint64_t gpu_sim_entry_calls(const char *entry); /* calls of one entry point, fo
 uint64_t gpu_sim_least_free(void);               /* right after an allocation; UINT64_MAX: there was no allocation */
 void gpu_sim_set_desktop(uint64_t bytes);        /* for device 0, once the driver is loaded */
 void gpu_sim_release_hangs(void);
+const char *gpu_sim_message(void); /* why something failed, as the driver says it; "" if nothing did */
 /* The driver's current device of this thread, as a caller sets it who uses the driver beside the library. */
 void gpu_sim_set_current(int index);
 int gpu_sim_current(void);

@@ -173,6 +173,15 @@ RF_TEST(kernels, match_at_wave_64, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx942");
     all_kernels(NULL);
 }
+/* The simulated driver plays an NVIDIA GPU: the images are PTX, cut into kernels. */
+RF_TEST(kernels, match_from_ptx, .timeout_ms = 1500000) {
+    size_t there = 0;
+    for (size_t i = 0; i < rf_builtin_kernel_count(); i++)
+        there += rf_builtin_kernel_fits(rf_builtin_kernel_at(i), "sm_90");
+    if (!there) RF_SKIP("this build has no kernels for NVIDIA");
+    gpu_need_simulated("arch=sm_90");
+    all_kernels(NULL);
+}
 RF_TEST(kernels, match_with_lanes_in_any_order, .timeout_ms = 1500000) {
     gpu_need_simulated("arch=gfx1201,shuffle=7,delay=3/50us");
     all_kernels(NULL);
@@ -186,7 +195,7 @@ RF_TEST(kernels, need_no_local_memory, .gpu = true) {
     size_t seen = 0;
     for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
         const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
-        if (strcmp(row->target, device.kernel_target)) continue;
+        if (!rf_builtin_kernel_fits(row, device.arch)) continue;
         RF_PARAMS(struct rf_kernel_info, info);
         RF_ASSERT_OK(rf_kernel_get_info(gpu_kernel(&gpu, row->name), &info));
         RF_EXPECT_INT(info.local_bytes, 0);

@@ -10,6 +10,7 @@
 
 #include "gpu/device_impl.h"
 #include "gpu/ptx.h"
+#include "kernels/matmul_args.h"
 
 extern const struct rf_kernel_image test_images[]; /* the test kernels, for each target */
 
@@ -301,6 +302,71 @@ RF_TEST(loading, a_kernel_that_does_not_compile) {
     RF_EXPECT_STATUS(rf_kernel_find(gpu.device, "scale_f16", &kernel), RF_E_DRIVER);
     unsetenv("FAKE_CUDA_REFUSES");
     RF_EXPECT_OK(rf_kernel_find(gpu.device, "scale_f16", &kernel));
+    close_fake(&gpu);
+}
+
+/* What CUDA is asked for a tensor map: the numbers of its header. */
+struct fake_cuda_map { /* as in fake_cuda.c */
+    int calls, type, interleave, swizzle, promotion, outside;
+    uint32_t rank, box[2], steps[2];
+    uint64_t sizes[2], stride;
+    void *base;
+};
+RF_TEST(loading, a_map_is_made_by_cuda) {
+    struct gpu gpu = {0};
+    struct fake_cuda_map *(*last)(void) = NULL;
+    const struct rf_kernel *kernel;
+    struct rf_buffer *buffer = NULL;
+    open_fake(&gpu, NULL);
+    if (rf_kernel_find(gpu.device, "matmul_group_bf16_bf16", &kernel)) {
+        close_fake(&gpu);
+        RF_SKIP("this build has no kernels for sm_90a: see the Meson option kernel_targets");
+    }
+    RF_ASSERT_OK(rf_queue_create(gpu.device, NULL, &gpu.queue));
+    buffer = gpu_buffer(&gpu, 8192);
+    void *symbol = dlsym(dlopen(FAKE_CUDA, RTLD_NOW | RTLD_NOLOAD), "fake_cuda_map");
+    memcpy(&last, &symbol, sizeof last);
+    struct rf_map map = {.dtype = RF_BF16,
+                         .rank = 2,
+                         .sizes = {40, 9},
+                         .strides = {0, 96},
+                         .box = {64, 128},
+                         .swizzle = RF_MAP_SWIZZLE_128};
+    struct rf_matmul_args sizes = {.m = 1};
+    struct rf_arg args[] = {rf_arg_map(buffer, 0, &map),
+                            rf_arg_map(NULL, 0, NULL),
+                            rf_arg_map(buffer, 4096, &map),
+                            rf_arg_buffer(buffer),
+                            rf_arg_buffer(NULL),
+                            rf_arg_buffer(NULL),
+                            rf_arg_struct(&sizes, sizeof sizes),
+                            rf_arg_u32(1)};
+    RF_PARAMS(struct rf_launch, launch);
+    launch.kernel = kernel;
+    launch.grid[0] = 1;
+    launch.block[0] = 384;
+    launch.args = args;
+    launch.arg_count = RF_COUNT(args);
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_INT(last()->calls, 2);
+    RF_EXPECT_INT(last()->type, 9);      /* CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 */
+    RF_EXPECT_INT(last()->swizzle, 3);   /* CU_TENSOR_MAP_SWIZZLE_128B */
+    RF_EXPECT_INT(last()->promotion, 3); /* CU_TENSOR_MAP_L2_PROMOTION_L2_256B */
+    RF_EXPECT_INT(last()->interleave, 0);
+    RF_EXPECT_INT(last()->outside, 0); /* zeros */
+    RF_EXPECT(last()->sizes[0] == 40 && last()->sizes[1] == 9 && last()->stride == 96);
+    RF_EXPECT(last()->box[0] == 64 && last()->box[1] == 128 && last()->steps[0] == 1 && last()->steps[1] == 1);
+    RF_EXPECT((char *)last()->base == (char *)rf_buffer_pointer(buffer, 4096));
+    map.dtype = RF_F16;
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_INT(last()->type, 6); /* CU_TENSOR_MAP_DATA_TYPE_FLOAT16 */
+    map.dtype = RF_F32;
+    map.box[0] = 32;
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_INT(last()->type, 7); /* CU_TENSOR_MAP_DATA_TYPE_FLOAT32 */
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_MS(60000)));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_queue_destroy(&gpu.queue));
     close_fake(&gpu);
 }
 

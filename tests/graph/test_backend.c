@@ -112,7 +112,7 @@ RF_TEST_LABELLED_CASES(backend, an_arena_that_cannot_be, struct kind, kinds, .gp
     subject_close(&s);
 }
 
-/* Lays out a call in one arena: its tensors one after the other, the workspace behind them. */
+/* Lays out a call in one arena: its tensors one after the other, workspace and counters behind them. */
 static bool place_call(struct subject *s, struct rf_op_call *call, struct rf_arena *arena, unsigned char *image) {
     uint64_t alignment = s->table->alignment(s->backend), at = 0, scratch = 0;
     for (int i = 0; i < call->count; i++) {
@@ -130,6 +130,12 @@ static bool place_call(struct subject *s, struct rf_op_call *call, struct rf_are
     if (rf_round_up_overflows(at, 256, &at) || !rf_range_fits(at, scratch, arena->bytes)) return false;
     call->workspace = arena->buffer;
     call->workspace_offset = at;
+    at += scratch;
+    scratch = 0;
+    if (s->table->counters) RF_ASSERT_OK(s->table->counters(s->backend, call, &scratch));
+    if (rf_round_up_overflows(at, 256, &at) || !rf_range_fits(at, scratch, arena->bytes)) return false;
+    call->counters = arena->buffer;
+    call->counters_offset = at;
     return true;
 }
 

@@ -2,6 +2,7 @@
  * refused. */
 #include "exec_testing.h"
 
+#include "graph/executor.h"
 #include "graph/executor_impl.h"
 
 #include <stdio.h>
@@ -219,6 +220,90 @@ RF_TEST(executor, only_what_no_node_writes_is_constant) {
     for (size_t i = 0; i < RF_COUNT(wanted); i++)
         RF_EXPECT_INT(said_constant(executor, wanted[i].name), wanted[i].constant);
     RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+}
+
+/* An input that a node changes is constant for those before it, and not for those after it. */
+RF_TEST(executor, an_input_is_constant_until_it_is_written) {
+    struct rf_graph *graph = graph_new("written");
+    rf_tensor_id k = GRAPH_TENSOR(graph, "k", RF_ROLE_INPUT, 1, 1, 32);
+    rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(1));
+    rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_INPUT, 1, 1, 8, 32);
+    rf_tensor_id vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 1, 8, 32);
+    GRAPH_NODE(graph, "before", "scale", F0(2), kc, GRAPH_VALUE(graph, 1, 1, 8, 32));
+    GRAPH_NODE(graph, "writes", "kv_append", F0(1), k, k, at, 0, 0, 0, kc, vc);
+    GRAPH_NODE(graph, "after", "scale", F0(2), kc, GRAPH_VALUE(graph, 1, 1, 8, 32));
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    struct rf_executor_params params = exec_params(graph, NULL);
+    struct rf_executor *executor = NULL;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    static const struct {
+        const char *node;
+        int input, constant;
+    } wanted[] = {{"before", 0, 1}, {"writes", 0, 1}, {"writes", 6, 0}, {"writes", 7, 0}, {"after", 0, 0}};
+    const struct rf_plan *plan = executor->assembly.plan;
+    for (size_t i = 0; i < RF_COUNT(wanted); i++)
+        for (size_t n = 0; n < plan->graph->node_count; n++)
+            if (!strcmp(plan->graph->nodes[plan->order[n]].name, wanted[i].node))
+                RF_EXPECT_INT(executor->assembly.calls[n].tensors[wanted[i].input].constant, wanted[i].constant);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    rf_graph_destroy(&graph);
+}
+
+/* ---- runs that are queued ---- */
+
+static bool stops;
+static bool say_stop(void *user) {
+    (void)user;
+    return stops;
+}
+
+/* A graph that counts its own inputs up: several runs are submitted before the first is waited for. */
+RF_TEST(executor, runs_are_queued, .gpu = true, .timeout_ms = 300000) {
+    enum { RUNS = 5, SLOTS = 8 };
+    struct exec_gpus gpus = {0};
+    struct rf_graph *graph = graph_new("queued");
+    rf_tensor_id in[4], ring = graph_tensor_of(graph, "ring", RF_ROLE_STATE, RF_I32, NULL, SIZES(1, SLOTS, 2));
+    static const char *const names[] = {"drawn", "tokens", "positions", "lengths"};
+    for (int i = 0; i < 4; i++) in[i] = graph_tensor_of(graph, names[i], RF_ROLE_INPUT, RF_I32, NULL, SIZES(1));
+    GRAPH_NODE(graph, "first", "advance", NONE, in[0], 0, in[1], in[2], in[3], 0, 0, ring);
+    GRAPH_NODE(graph, "second", "advance", NONE, in[0], 0, in[1], in[2], in[3], 0, 0, ring);
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    exec_open(&gpus, 1, "", NULL, NULL);
+    struct rf_executor_params params = exec_params(graph, &gpus);
+    struct rf_executor *executor = NULL;
+    params.no_cpu = true;
+    params.stop = say_stop;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_EXPECT(!rf_executor_can_queue(executor)); /* it has no recordings */
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    params.replay = true;
+    RF_ASSERT_OK(rf_executor_create(&params, &executor));
+    RF_ASSERT(rf_executor_can_queue(executor));
+    int32_t number = 77, slots[SLOTS][2];
+    for (int i = 0; i < 4; i++) RF_ASSERT_OK(rf_executor_write(executor, in[i], &number, sizeof number));
+    uint64_t tickets[RUNS];
+    for (int i = 0; i < RUNS; i++) RF_ASSERT_OK(rf_executor_submit(executor, &tickets[i]));
+    RF_EXPECT(executor->unfinished);
+    for (int i = 0; i < RUNS; i++) RF_ASSERT_OK(rf_executor_wait_for(executor, tickets[i]));
+    RF_EXPECT(!executor->unfinished);
+    RF_ASSERT_OK(rf_executor_submit(executor, &tickets[0]));
+    RF_ASSERT_OK(rf_executor_run(executor)); /* waits for the one before it */
+    RF_ASSERT_OK(rf_executor_submit(executor, &tickets[0]));
+    RF_ASSERT_OK(rf_executor_read(executor, in[3], &number, sizeof number)); /* so does this */
+    RF_EXPECT_INT(number, 77 + 2 * (RUNS + 3));
+    stops = true;
+    RF_EXPECT_STATUS(rf_executor_submit(executor, &tickets[0]), RF_E_CANCELLED);
+    RF_EXPECT(!executor->unfinished);
+    stops = false;
+    RF_ASSERT_OK(rf_executor_submit(executor, &tickets[0]));
+    RF_ASSERT_OK(rf_executor_finish(executor));
+    RF_EXPECT(!executor->unfinished);
+    RF_ASSERT_OK(rf_executor_read(executor, ring, slots, sizeof slots));
+    for (int length = 77 + 2 * (RUNS + 4) - SLOTS; length < 77 + 2 * (RUNS + 4); length++)
+        RF_EXPECT(slots[length % SLOTS][0] == length && slots[length % SLOTS][1] == 77);
+    RF_ASSERT_OK(rf_executor_destroy(&executor));
+    exec_close(&gpus);
     rf_graph_destroy(&graph);
 }
 

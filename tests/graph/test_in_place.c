@@ -44,7 +44,6 @@ static bool run(struct rf_op_call call, struct memory *memory, enum rf_case_data
     } else if (where == CPU) {
         if (!call.op->cpu || call.op->cpu(cpu, &call)) return false;
     } else {
-        struct rf_buffer *workspace = NULL;
         if (!call.op->gpu) return false;
         for (int i = 0; i < call.count; i++) {
             if (!rf_op_given(&call.tensors[i])) continue;
@@ -55,7 +54,6 @@ static bool run(struct rf_op_call call, struct memory *memory, enum rf_case_data
         }
         call.tensors[first].buffer = memory->buffers[from];
         rf_status status = rf_check_workspace(gpu->device, &call);
-        workspace = call.workspace;
         if (!status) status = call.op->gpu(gpu->queue, &call);
         if (!status)
             status = rf_copy_from_device_safe(gpu->queue, memory->host[from], memory->buffers[from], 0,
@@ -63,7 +61,8 @@ static bool run(struct rf_op_call call, struct memory *memory, enum rf_case_data
         if (status) RF_NOTE("%s", rf_error_text());
         for (int i = 0; i < call.count; i++)
             if (memory->buffers[i]) RF_ASSERT_OK(rf_buffer_destroy(&memory->buffers[i]));
-        if (workspace) RF_ASSERT_OK(rf_buffer_destroy(&workspace));
+        RF_ASSERT_OK(rf_buffer_destroy(&call.workspace));
+        RF_ASSERT_OK(rf_buffer_destroy(&call.counters));
         if (status == RF_E_UNSUPPORTED) return false;
         RF_ASSERT_OK(status);
     }

@@ -257,6 +257,15 @@ RF_TEST(invariants, of_a_plan, .tags = "sim") {
         PLANT(rf_plan_is_valid, plan, plan->workspace_at[s],
               rf_plan_home(plan, graph->tensors[graph->nodes[s].tensors[graph->nodes[s].op->inputs]].root, 0)->offset,
               "overlap in an arena");
+    /* 1 and 3: counters, which this graph has none of */
+    uint64_t end = place->counters_at;
+    RF_ASSERT_UINT(place->counter_bytes, 0);
+    PLANT(rf_plan_is_valid, plan, place->counter_bytes, 1, "outside the arena's first part");
+    place->counters_at = 0;
+    PLANT(rf_plan_is_valid, plan, place->counter_bytes, 1, "a kept tensor and the counters overlap");
+    place->counters_at = end + 1;
+    PLANT(rf_plan_is_valid, plan, place->counter_bytes, 1, "no multiple of the alignment");
+    place->counters_at = end;
     /* 3: alignment, limits, arenas */
     PLANT(rf_plan_is_valid, plan, home->offset, home->offset + 1, "no multiple of the alignment");
     PLANT(rf_plan_is_valid, plan, place->limit, rf_plan_arena_bytes(place) - 1, "larger than its place's limit");

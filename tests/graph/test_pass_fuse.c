@@ -1,6 +1,8 @@
 /* Fusion: each pattern on a graph made for it, and what it must leave alone. */
 #include "pass_testing.h"
 
+#include "cpu/ref_sampling.h"
+
 RF_TEST(pass_fuse, scales) {
     struct rf_graph *graph = graph_new("scales"), *out;
     rf_tensor_id q = INPUT(graph, "q", 1, 2, 3, 8), k = INPUT(graph, "k", 1, 2, 5, 8),
@@ -195,6 +197,21 @@ RF_TEST(pass_fuse, attention_with_a_mask) {
     }
 }
 
+/* Moves positions on, as the graph of a token does at its end. */
+static void advance(struct rf_graph *graph, rf_tensor_id positions, uint64_t tokens) {
+    static const char *const names[] = {"drawn", "settings", "tokens", "", "lengths", "random", "window"};
+    rf_tensor_id made[8] = {[3] = positions};
+    for (int i = 0; i < 7; i++) {
+        uint64_t columns = i == 1 ? sizeof(struct rf_sample_settings) / 4 : i == 5 ? 4 : 64;
+        if (i != 3)
+            made[i] = i == 1 || i > 4
+                          ? graph_tensor_of(graph, names[i], RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens, columns))
+                          : graph_tensor_of(graph, names[i], RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    }
+    made[7] = graph_tensor_of(graph, "ring", RF_ROLE_STATE, RF_I32, NULL, SIZES(tokens, 8, 2));
+    GRAPH_NODE(graph, NULL, "advance", NONE, made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7]);
+}
+
 RF_TEST(pass_fuse, rope_into_the_cache) {
     static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
     struct rf_graph *graph = graph_new("rope"), *out;
@@ -212,7 +229,7 @@ RF_TEST(pass_fuse, rope_into_the_cache) {
 }
 
 /* Queries of a few tokens are rotated together with their keys; `read`: a node between the two reads the cache. */
-static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, size_t fused) {
+static void rope_append(uint64_t tokens, int group, bool other_positions, bool read, bool advances, size_t fused) {
     static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
     struct rf_graph *graph = graph_new("append"), *out;
     rf_tensor_id k = INPUT(graph, "k", tokens, 2, 8), v = INPUT(graph, "v", tokens, 2, 8);
@@ -227,7 +244,8 @@ static void rope_append(uint64_t tokens, int group, bool other_positions, bool r
     GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), q, other_positions ? later : at, turns,
                turned);
     graph->nodes[0].group = group;
-    out = after(graph, RF_PASS_FUSE, fused, 2 + read - fused);
+    if (advances) advance(graph, at, tokens);
+    out = after(graph, RF_PASS_FUSE, fused, (size_t)2 + read + advances - fused);
     if (fused) {
         RF_ASSERT_TEXT(out->nodes[0].op->name, "rope_append");
         RF_ASSERT_INT(out->nodes[0].attributes.halves, 1);
@@ -236,12 +254,76 @@ static void rope_append(uint64_t tokens, int group, bool other_positions, bool r
     rf_graph_destroy(&graph);
 }
 RF_TEST(pass_fuse, queries_of_few_tokens_with_their_keys) {
-    rope_append(2, 0, false, false, 1);
-    rope_append(16, 0, false, false, 1);
-    rope_append(17, 0, false, false, 0);
-    rope_append(2, 0, true, false, 0);
-    rope_append(2, 0, false, true, 0);
-    rope_append(2, 7, false, false, 0); /* another group may be placed elsewhere */
+    rope_append(2, 0, false, false, false, 1);
+    rope_append(16, 0, false, false, false, 1);
+    rope_append(17, 0, false, false, false, 0);
+    rope_append(2, 0, true, false, false, 0);
+    rope_append(2, 0, false, true, false, 0);
+    rope_append(2, 7, false, false, false, 0); /* another group may be placed elsewhere */
+    rope_append(2, 0, false, false, true, 1);  /* the positions change, but later */
+}
+
+/* What a layer begins with, up to its attention: keys and values first, then queries, as models are built. */
+static void qkv_append(uint64_t tokens, int group, rf_tensor_id *(*reads)(rf_tensor_id *made), const char *first,
+                       size_t nodes) {
+    static const uint64_t steps[4] = {UINT64_C(1) << 60, UINT64_C(1) << 57, 12345678901234567u, 42};
+    static uint16_t numbers[3][16 * 8];
+    for (int i = 0; i < 3 * 16 * 8; i++)
+        numbers[i / 128][i % 128] = (uint16_t)((i % 3 ? 0x3800 : 0xb400) + i * 7 % 0x300);
+    struct rf_graph *graph = graph_new("qkv"), *out = NULL;
+    rf_tensor_id x = INPUT(graph, "x", tokens, 8), norm = GRAPH_CONSTANT(graph, "norm", 1, 8);
+    rf_tensor_id at = graph_tensor_of(graph, "at", RF_ROLE_INPUT, RF_I32, NULL, SIZES(tokens));
+    rf_tensor_id turns = graph_tensor_of(graph, "turns", RF_ROLE_CONSTANT, RF_I32, steps, SIZES(4, 2));
+    rf_tensor_id kc = GRAPH_TENSOR(graph, "kc", RF_ROLE_STATE, 1, 1, 512, 8),
+                 vc = GRAPH_TENSOR(graph, "vc", RF_ROLE_STATE, 1, 1, 512, 8);
+    rf_tensor_id w[3], made[4] = {GRAPH_VALUE(graph, tokens, 8)}; /* normed, k, v, q */
+    for (int i = 0; i < 3; i++) {
+        w[i] = graph_tensor_of(graph,
+                               i == 0   ? "wk"
+                               : i == 1 ? "wv"
+                                        : "wq",
+                               RF_ROLE_CONSTANT, RF_F16, numbers[i], SIZES(i == 2 ? 16 : 8, 8));
+        made[1 + i] = GRAPH_VALUE(graph, tokens, i == 2 ? 16 : 8);
+    }
+    rf_tensor_id k = GRAPH_VIEW(graph, "k", made[1], 0, tokens, 1, 8),
+                 v = GRAPH_VIEW(graph, "v", made[2], 0, tokens, 1, 8);
+    rf_tensor_id q = GRAPH_VIEW(graph, "q", made[3], 0, tokens, 2, 8), turned_k = GRAPH_VALUE(graph, tokens, 1, 8);
+    rf_tensor_id turned = VALUE(graph, "turned", tokens, 2, 8);
+    GRAPH_NODE(graph, NULL, "rms_norm", F0(1e-5), x, norm, made[0]);
+    for (int i = 0; i < 2; i++) GRAPH_NODE(graph, NULL, "matmul", NONE, made[0], w[i], made[1 + i]);
+    GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), k, at, turns, turned_k);
+    GRAPH_NODE(graph, NULL, "kv_append", F0(1), turned_k, v, at, 0, 0, 0, kc, vc);
+    GRAPH_NODE(graph, NULL, "matmul", NONE, made[0], w[2], made[3]);
+    GRAPH_NODE(graph, NULL, "rope", ((struct graph_attributes){1, 1, 0}), q, at, turns, turned);
+    if (group) graph->nodes[6].group = graph->nodes[4].group = graph->nodes[3].group = group;
+    if (reads) GRAPH_NODE(graph, NULL, "scale", F0(2), *reads(made), VALUE(graph, "read", tokens, 8));
+    RF_ASSERT_OK(rf_graph_finish(graph));
+    RF_ASSERT_OK(rf_graph_optimize(graph, RF_PASS_FUSE, &out, NULL, NULL));
+    RF_EXPECT_UINT(out->node_count, nodes);
+    RF_EXPECT_TEXT(out->nodes[0].op->name, first);
+    if (!strcmp(first, "norm_qkv_append")) {
+        RF_EXPECT_INT(out->nodes[0].attributes.halves, 1);
+        RF_EXPECT_DOUBLE(out->nodes[0].attributes.eps, 1e-5, 1e-12);
+    }
+    const char *differs = graph_difference(graph, out, 3, 1e-5);
+    if (differs) RF_NOTE("%s", differs);
+    RF_EXPECT(!differs);
+    rf_graph_destroy(&out);
+    rf_graph_destroy(&graph);
+}
+static rf_tensor_id *normed_of(rf_tensor_id *made) {
+    return &made[0];
+}
+static rf_tensor_id *values_of(rf_tensor_id *made) {
+    return &made[2];
+}
+RF_TEST(pass_fuse, the_begin_of_a_layer) {
+    qkv_append(1, 0, NULL, "norm_qkv_append", 1);
+    qkv_append(2, 0, NULL, "rms_norm", 5); /* more than one token */
+    /* Another node reads the normalized row, or a product. */
+    qkv_append(1, 0, normed_of, "norm_qkv", 3);
+    qkv_append(1, 0, values_of, "norm_qkv", 3);
+    qkv_append(1, 7, NULL, "norm_qkv", 2); /* another group may be placed elsewhere */
 }
 
 /* A row that is widened to f32 only for a product. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "infer/engine_impl.h"
 #include "oracle_testing.h"
 
 /* ---- the oracle ---- */
@@ -269,6 +270,114 @@ RF_TEST_LABELLED_CASES(session, prompts_longer_than_a_batch, struct where, place
     free(rows);
     free(row);
     infer_close(&infer);
+}
+
+/* What matrix units round anyway is written as 16 bits: no bit of the logits changes, whatever the types of the
+ * weights and of the cache, and a run needs less memory. */
+struct halves {
+    const char *label;
+    enum rf_dtype dtype, up_dtype;
+    enum rf_kv_type kv;
+    bool none; /* nothing is rounded */
+};
+static const struct halves halves[] = {{"f16", RF_F16, RF_F16, RF_KV_F16, false},
+                                       {"q8_0", RF_Q8_0, RF_Q8_0, RF_KV_F16, false},
+                                       {"f16_and_q8_0", RF_F16, RF_Q8_0, RF_KV_F32, false},
+                                       {"q8_0_all", RF_Q8_0, RF_Q8_0, RF_KV_Q8_0, false},
+                                       {"f32", RF_F32, RF_F32, RF_KV_F16, true}};
+RF_TEST_LABELLED_CASES(session, rows_of_16_bits_keep_the_bits, struct halves, halves, .gpu = true,
+                       .timeout_ms = 600000) {
+    enum { COUNT = 40, VOCABULARY = 96, SHORT = 17 };
+    static const struct where gpu = {.label = "gpu", .rfsim = ""};
+    const struct spec spec = {"halves",
+                              "llama",
+                              .layers = 2,
+                              .width = 128,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .feed_forward = 192,
+                              .vocabulary = VOCABULARY,
+                              .tied = false,
+                              .dtype = c->dtype,
+                              .up_dtype = c->up_dtype,
+                              .seed = 5};
+    int32_t tokens[COUNT];
+    float rows[2][COUNT * VOCABULARY], row[2][VOCABULARY];
+    uint64_t bytes[2];
+    infer_need(&gpu);
+    fill_tokens(tokens, COUNT, VOCABULARY, 9);
+    RF_PARAMS(struct rf_engine_params, params);
+    params.model = infer_model(&spec, "halves.gguf");
+    params.context = 64;
+    params.kv = c->kv;
+    for (int on = 0; on < 2; on++) {
+        struct infer infer;
+        infer_open(&infer, &gpu, &params);
+        if (!infer.engine->has_units) RF_SKIP("no matrix units");
+        infer.engine->has_units = on;
+        struct rf_session *session = infer_session(&infer);
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, true, rows[on]));
+        RF_PARAMS(struct rf_plan_info, plan);
+        RF_ASSERT_OK(rf_executor_plan_info(session->runners[0].executor, &plan));
+        bytes[on] = plan.peak_bytes;
+        /* The last layer computes one row; then a chunk of which no logits are wanted. */
+        RF_ASSERT_OK(rf_session_rewind(session, 0));
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, false, row[on]));
+        RF_EXPECT_DOUBLE(error_of_floats(row[on], rows[on] + (COUNT - 1) * VOCABULARY, VOCABULARY), 0, 2e-3);
+        infer.engine->batch = infer.engine->longest = SHORT;
+        RF_ASSERT_OK(rf_session_rewind(session, 0));
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, false, row[on]));
+        rf_session_destroy(&session);
+        infer_close(&infer);
+    }
+    RF_EXPECT(!memcmp(rows[0], rows[1], sizeof rows[0]));
+    RF_EXPECT(!memcmp(row[0], row[1], sizeof row[0]));
+    RF_NOTE("%llu bytes of results instead of %llu", (unsigned long long)bytes[1], (unsigned long long)bytes[0]);
+    if (c->none)
+        RF_EXPECT_UINT(bytes[1], bytes[0]);
+    else
+        RF_EXPECT(bytes[1] < bytes[0]);
+}
+
+/* Gate and up as one product on the matrix units, for models that are wide enough for it. */
+struct gated {
+    const char *label;
+    enum rf_dtype dtype;
+    double tolerance;
+};
+static const struct gated gated[] = {{"f16", RF_F16, 2e-6}, {"q8_0", RF_Q8_0, 2e-3}};
+RF_TEST_LABELLED_CASES(session, gate_and_up_in_one_product, struct gated, gated, .gpu = true, .timeout_ms = 600000) {
+    enum { COUNT = 12, VOCABULARY = 64 };
+    static const struct where gpu = {.label = "gpu", .rfsim = ""};
+    const struct spec spec = {"gated",    "llama",           .layers = 2,           .width = 64,
+                              .heads = 2, .kv_heads = 1,     .feed_forward = 12288, .vocabulary = VOCABULARY,
+                              .seed = 6,  .dtype = c->dtype, .up_dtype = c->dtype};
+    int32_t tokens[COUNT];
+    float row[2][VOCABULARY];
+    uint64_t bytes[2];
+    infer_need(&gpu);
+    fill_tokens(tokens, COUNT, VOCABULARY, 9);
+    RF_PARAMS(struct rf_engine_params, params);
+    params.model = infer_model(&spec, "gated.gguf");
+    params.context = 64;
+    for (int on = 0; on < 2; on++) {
+        struct infer infer;
+        infer_open(&infer, &gpu, &params);
+        if (!infer.engine->has_gates) RF_SKIP("no matrix units");
+        infer.engine->has_gates = on;
+        struct rf_session *session = infer_session(&infer);
+        RF_ASSERT_OK(rf_session_eval(session, tokens, COUNT, false, row[on]));
+        RF_PARAMS(struct rf_plan_info, plan);
+        RF_ASSERT_OK(rf_executor_plan_info(session->runners[0].executor, &plan));
+        bytes[on] = plan.peak_bytes;
+        rf_session_destroy(&session);
+        infer_close(&infer);
+    }
+    RF_EXPECT_DOUBLE(error_of_floats(row[1], row[0], VOCABULARY), 0, c->tolerance);
+    RF_NOTE("%llu bytes of results instead of %llu; %s", (unsigned long long)bytes[1], (unsigned long long)bytes[0],
+            memcmp(row[0], row[1], sizeof row[0]) ? "other bits" : "the same bits");
+    /* With so few rows, decoding both matrices at once takes more than that saves. */
+    if (c->dtype == RF_F16) RF_EXPECT(bytes[1] < bytes[0]);
 }
 
 /* Caches of 16 and 8 bits, compared with the plain pass: the error is that of rounding keys and values, and not

@@ -506,6 +506,129 @@ RF_TEST(ladder, squeeze_threads_long, .gpu = true, .timeout_ms = 3600000, .tags 
     squeeze_threads(40);
 }
 
+/* ---- generations, whose tokens are computed ahead ---- */
+
+struct teller {
+    struct infer *infer;
+    const struct text *text; /* NULL: the tokens are not compared */
+    struct rf_session *session;
+    uint32_t count, wrong, ahead; /* tokens; those that were others; those with a run under way behind them */
+    uint64_t desktop;             /* grows from token to token, if it is not 0 */
+    bool back;                    /* and ends at the 24th */
+    rf_status status;
+};
+static bool tell(void *user, int32_t token) {
+    struct teller *teller = user;
+    if (teller->text && token != teller->text->tokens[PROMPT + teller->count]) teller->wrong++;
+    teller->ahead += teller->session->ahead.queued > 0;
+    teller->count++;
+    if (teller->desktop && teller->count % 4 == 0 && teller->count < 24) {
+        struct rf_pressure pressure;
+        RF_ASSERT_OK(rf_device_pressure(teller->infer->engine->device, &pressure));
+        teller->desktop += rf_sub_saturate(pressure.free_bytes, pressure.floor_bytes) + MIB / 2;
+        gpu_sim_set_desktop(teller->desktop);
+    }
+    if (teller->back && teller->count == 24) gpu_sim_set_desktop(0);
+    return true;
+}
+static void tell_all(struct teller *teller, uint32_t count) {
+    int32_t tokens[PROMPT];
+    struct rf_sample_params penalty = sampling();
+    RF_PARAMS(struct rf_generate_params, params);
+    RF_PARAMS(struct rf_generate_result, result);
+    fill_prompt(tokens);
+    params.max_tokens = count;
+    params.ignore_end = true;
+    params.sampling = &penalty;
+    params.token = tell;
+    params.user = teller;
+    teller->status = rf_session_create(teller->infer->engine, &teller->session);
+    if (!teller->status) teller->status = rf_session_eval(teller->session, tokens, PROMPT, false, NULL);
+    if (!teller->status) teller->status = rf_session_generate(teller->session, &params, &result);
+}
+
+/* Memory gets short while an answer is generated: KV caches move, and the tokens are the same; then layers move, and
+ * it goes on one by one; then everything comes back, and it is ahead again. */
+RF_TEST(ladder, generates_on, .gpu = true, .timeout_ms = 1500000) {
+    enum { COUNT = 60, EXACT = 12 }; /* by then there is a step for each cache at most */
+    struct infer infer;
+    struct text text;
+    gpu_need_simulated(squeezed.rfsim);
+    make_text(&squeezed, COUNT, &text);
+    struct rf_engine_params params = usual;
+    params.model = infer_model(&tower, "tower.gguf");
+    for (int whole = 0; whole < 2; whole++) {
+        infer_open(&infer, &squeezed, &params);
+        struct teller teller = {.infer = &infer, .text = whole ? NULL : &text, .desktop = 1, .back = true};
+        tell_all(&teller, whole ? COUNT : EXACT);
+        struct rf_engine_info info = info_of(&infer);
+        RF_NOTE("%llu steps down and %llu up; ahead of %u of %u tokens", (unsigned long long)info.steps_down,
+                (unsigned long long)info.steps_up, teller.ahead, teller.count);
+        RF_EXPECT_OK(teller.status);
+        RF_EXPECT_UINT(teller.wrong, 0);
+        RF_EXPECT_UINT(teller.count, whole ? COUNT : EXACT);
+        RF_EXPECT_UINT(rf_session_length(teller.session), PROMPT + teller.count - 1);
+        RF_EXPECT(info.steps_down > 0);
+        if (whole) {
+            RF_EXPECT(info.steps_down > LAYERS && info.steps_up > 0 && info.device_layers == LAYERS);
+            RF_EXPECT(teller.ahead > 12 && teller.ahead < COUNT - 8);
+        } else {
+            RF_EXPECT_UINT(info.device_layers, LAYERS);
+            RF_EXPECT(teller.ahead >= EXACT - 4);
+        }
+        rf_session_destroy(&teller.session);
+        gpu_sim_set_desktop(0);
+        infer_close(&infer);
+    }
+    free_text(&text);
+}
+
+static void *tell_alone(void *user) {
+    tell_all(user, SAID);
+    return NULL;
+}
+/* Several threads generate ahead while another session makes the engine move its caches. */
+RF_TEST(ladder, generates_on_in_threads, .gpu = true, .timeout_ms = 1500000) {
+    struct infer infer;
+    struct text text;
+    struct teller tellers[SPEAKERS];
+    pthread_t threads[SPEAKERS];
+    gpu_need_simulated(squeezed.rfsim);
+    make_text(&squeezed, SAID, &text);
+    struct rf_engine_params params = usual;
+    params.model = infer_model(&tower, "tower.gguf");
+    params.sessions = SPEAKERS + 1;
+    params.context = 512;
+    infer_open(&infer, &squeezed, &params);
+    struct rf_session *session = infer_session(&infer);
+    for (int i = 0; i < SPEAKERS; i++) {
+        tellers[i] = (struct teller){.infer = &infer, .text = &text};
+        RF_ASSERT_INT(pthread_create(&threads[i], NULL, tell_alone, &tellers[i]), 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        struct rf_pressure pressure;
+        RF_ASSERT_OK(rf_device_pressure(infer.engine->device, &pressure));
+        uint64_t spare = rf_sub_saturate(pressure.free_bytes, pressure.floor_bytes);
+        gpu_sim_set_desktop(i % 2 ? 0 : spare + MIB / 2);
+        RF_ASSERT_OK(rf_session_eval(session, text.tokens, 3, false, NULL));
+    }
+    gpu_sim_set_desktop(0);
+    for (int i = 0; i < SPEAKERS; i++) RF_ASSERT_INT(pthread_join(threads[i], NULL), 0);
+    struct rf_engine_info info = info_of(&infer);
+    RF_NOTE("%llu steps down and %llu up", (unsigned long long)info.steps_down, (unsigned long long)info.steps_up);
+    for (int i = 0; i < SPEAKERS; i++) {
+        RF_TRACE("session %d, ahead of %u tokens", i, tellers[i].ahead);
+        RF_EXPECT_OK(tellers[i].status);
+        RF_EXPECT_UINT(tellers[i].count, SAID);
+        /* The tokens can differ only where a layer moved. */
+        if (info.steps_down <= LAYERS) RF_EXPECT_UINT(tellers[i].wrong, 0);
+        rf_session_destroy(&tellers[i].session);
+    }
+    rf_session_destroy(&session);
+    infer_close(&infer);
+    free_text(&text);
+}
+
 /* ---- faults in a ladder step ---- */
 
 /* Three steps down, then up again. If the driver refuses, nothing moves and the engine runs. A device that is lost in

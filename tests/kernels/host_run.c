@@ -83,8 +83,12 @@ static void serve_relax(void) {
     give_up(LANE_READY);
 }
 
+static void serve_fail(const char *why) {
+    RF_FAIL("the kernel ended itself: %s", why);
+}
+
 static const struct rfk_services services = {serve_barrier,        serve_shuffle, serve_ballot, serve_shared_static,
-                                             serve_shared_dynamic, serve_clock,   serve_relax};
+                                             serve_shared_dynamic, serve_clock,   serve_relax,  serve_fail};
 
 static void lane_main(void) {
     run.kernel->run(run.args);

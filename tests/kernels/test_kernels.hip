@@ -69,3 +69,13 @@ RF_KERNEL(missing_barrier, 256, (uint32_t *, out), (uint32_t, with_barrier)) {
     if (with_barrier) rf_barrier();
     out[rf_global_x()] = box[next];
 }
+
+/* The bytes of a tensor map as the kernel got them, words of 8. */
+struct map_words {
+    uint64_t word[16];
+} __attribute__((aligned(64)));
+RF_KERNEL(read_map, 64, (uint64_t *, out), (struct map_words, map)) {
+    if (rf_global_x()) return;
+    RF_UNROLL
+    for (uint32_t i = 0; i < 16; i++) out[i] = map.word[i];
+}

@@ -219,6 +219,17 @@ RF_TEST(toolchain, targets_must_agree) {
     table_refused(METADATA("m", "gfx1100", "k", "[8]"), METADATA("n", "gfx1100", "k", "[8]"), "is in");
 }
 
+/* sm_90a has modules of its own, which no other target needs. */
+RF_TEST(toolchain, kernels_for_one_architecture_are_modules_of_their_own) {
+    char said[8192];
+    RF_EXPECT_INT(
+        table(METADATA("m", "gfx1100", "k", "[8]"), METADATA("n", "sm_90a", "own", "[8]"), said, sizeof said), 0);
+    RF_EXPECT_TEXT(said, "");
+    table_refused(METADATA("m", "sm_90", "k", "[8]"), METADATA("m", "sm_90a", "k", "[8]"),
+                  "m is built for sm_90a and for sm_90");
+    table_refused(METADATA("m", "sm_90", "k", "[8]"), METADATA("n", "sm_90a", "k", "[8]"), "k is in m and in n");
+}
+
 /* Only a target without matrix units lacks kernels, and only those that the source names; it has none of them. */
 RF_TEST(toolchain, kernels_for_matrix_units_are_absent_on_purpose) {
     char said[8192];

@@ -117,6 +117,73 @@ static void flash_16(struct gpu *gpu) {
 }
 ATTENTION_TEST(attention, flash_16_bit, flash_16)
 
+/* By groups of waves: the simulated driver plays an sm_90, and the build has sm_90a. Several tiles for each block and
+ * several turns for each tile, heads in groups, sequences that see all or a part, queries that see nothing; drawn by
+ * the test's seed besides. */
+static int by_groups, by_others;
+static void count_flash(const char *line) {
+    by_groups += strstr(line, "launch flash_attention_group_") != NULL;
+    by_others += strstr(line, "launch flash_attention_matrix_") != NULL;
+}
+static void flash_by_groups(const char *rfsim, int drawn) {
+    static const struct flash_case cases[] = {
+        {RF_F16, 1, 1, 1, 1, 1, 8, false, 0, false, DENSE, RF_ATTENTION_GROUP},
+        {RF_F16, 1, 4, 2, 300, 300, 128, true, 0, false, DENSE, RF_ATTENTION_GROUP},
+        {RF_BF16, 2, 2, 1, 257, 129, 128, true, -130, false, SPREAD, RF_ATTENTION_GROUP},
+        {RF_F16, 2, 3, 3, 130, 400, 64, true, 270, false, SPREAD, RF_ATTENTION_GROUP},
+        {RF_BF16, 1, 2, 1, 200, 333, 80, false, 0, false, DENSE, RF_ATTENTION_GROUP},
+        {RF_F16, 1, 2, 2, 140, 200, 256, true, 60, false, DENSE, RF_ATTENTION_GROUP},
+        {RF_BF16, 1, 1, 1, 65, 129, 192, false, 0, false, SPREAD, RF_ATTENTION_GROUP},
+        {RF_F16, 1, 6, 2, 96, 96, 96, true, 0, false, DENSE, RF_ATTENTION_GROUP}};
+    gpu_need_groups(rfsim);
+    struct gpu gpu = {0};
+    struct rf_random random = {rf_test_seed() + 6};
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_LOG=debug", "RF_CHECK=guard,poison", NULL});
+    gpu_open(&gpu, NULL);
+    gpu_on_log = count_flash;
+    for (size_t i = 0; i < RF_COUNT(cases); i++) flash(&gpu, &random, &cases[i]);
+    for (int i = 0; i < drawn; i++) {
+        uint64_t heads = 1 + rf_random_below(&random, 2);
+        struct flash_case c = {rf_random_below(&random, 2) ? RF_BF16 : RF_F16,
+                               1 + rf_random_below(&random, 2),
+                               heads * (1 + rf_random_below(&random, 2)),
+                               heads,
+                               1 + rf_random_below(&random, 280),
+                               1 + rf_random_below(&random, 400),
+                               8 * (1 + rf_random_below(&random, 32)),
+                               rf_random_below(&random, 2),
+                               0,
+                               false,
+                               rf_random_below(&random, 2) ? SPREAD : DENSE,
+                               RF_ATTENTION_GROUP};
+        c.offset = (int64_t)c.k_rows - (int64_t)c.q_rows + (int64_t)rf_random_below(&random, 3) - 1;
+        flash(&gpu, &random, &c);
+    }
+    RF_EXPECT_INT(by_groups, (int)RF_COUNT(cases) + drawn);
+    /* By itself where at least 64 tiles of 128 queries are there, and never with a mask. */
+    struct flash_case few = {RF_F16, 1, 64, 64, 127, 3, 8, false, 0, false, DENSE, RF_ATTENTION_AUTO}, many = few,
+                      masked = few;
+    many.q_rows = masked.q_rows = 128;
+    masked.mask = true;
+    by_groups = by_others = 0;
+    flash(&gpu, &random, &few);
+    flash(&gpu, &random, &masked);
+    RF_EXPECT_INT(by_groups, 0);
+    RF_EXPECT_INT(by_others, 2);
+    flash(&gpu, &random, &many);
+    RF_EXPECT_INT(by_groups, 1);
+    gpu_close(&gpu);
+}
+RF_TEST(attention, flash_by_groups, .timeout_ms = 1500000) {
+    flash_by_groups("arch=sm_90,units=3", 4);
+}
+RF_TEST(attention, flash_by_groups_in_any_order, .timeout_ms = 1500000) {
+    flash_by_groups("arch=sm_90,units=2,shuffle=13", 2);
+}
+RF_TEST(attention, flash_by_groups_at_many_seeds, .timeout_ms = 3000000, .tags = "slow") {
+    flash_by_groups("arch=sm_90,units=5,shuffle=3", 60);
+}
+
 static void flash_same_bits(struct gpu *gpu) {
     struct rf_random random = {rf_test_seed() + 3};
     for (int path = RF_ATTENTION_PLAIN; path <= RF_ATTENTION_MATRIX; path++) {

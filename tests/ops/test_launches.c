@@ -3,9 +3,11 @@
 #include "../gpu/gpu_testing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "ops/check_impl.h"
 #include "ops/gpu_cache.h"
 #include "ops/gpu_move.h"
 #include <rocmforge/ops.h>
@@ -155,6 +157,129 @@ RF_TEST(check_run, rope_append_takes_both_kernels) {
     struct rf_check_counts counts = check(&gpu, "rope_append", &apart);
     RF_EXPECT_UINT(counts.failed + counts.skipped, 0);
     RF_EXPECT(counts.passed > 20);
+    gpu_close(&gpu);
+}
+
+/* One kernel for one token, whatever the cache; other tokens and other types of weights take the kernels of the ops
+ * that this one stands for. */
+RF_TEST(check_run, norm_qkv_append_is_one_kernel) {
+    struct gpu gpu = {.modules = "mat*,kv_append,rope,rms_norm,quantize,dequantize"};
+    gpu_need_simulated("");
+    gpu_open(&gpu, NULL);
+    static const char *const one[] = {"q4_0 1x256, 2/1 heads of 32 to f16, f32 cache",
+                                      "q4_0 1x256, 2/1 heads of 32 to f16, f16",
+                                      "q4_0 1x256, 2/1 heads of 32 to f16, q8_0"};
+    for (size_t i = 0; i < RF_COUNT(one); i++) {
+        struct wanted wanted = {.part = one[i], .most = 1};
+        seen.kernels[0] = 0;
+        RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &wanted).passed, 1);
+        RF_EXPECT_TEXT(seen.kernels, "matvec_q4_0_qkv matvec_q4_0_qkv "); /* each case runs twice */
+    }
+    /* Values of another type take a kernel of their own, if there is one for their rows. */
+    struct wanted two = {.part = "q4_k, q6_k 1x2048", .most = 1}, uneven = {.part = "q4_k, q6_k 1x256", .most = 1};
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &two).passed, 1);
+    RF_EXPECT_TEXT(seen.kernels, "matvec_q4_k_qkv matvec_q6_k_qkv matvec_q4_k_qkv matvec_q6_k_qkv ");
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &uneven).passed, 1);
+    RF_EXPECT(!strstr(seen.kernels, "_qkv"));
+    struct wanted other = {.part = "q5_k 1x256", .most = 1}, several = {.part = "f16 3x256", .most = 1};
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &other).passed, 1);
+    RF_EXPECT_CONTAINS(seen.kernels, "rms_norm_f32 ");
+    RF_EXPECT_CONTAINS(seen.kernels, "rope_kv_append_f32 ");
+    seen.kernels[0] = 0;
+    RF_EXPECT_UINT(check(&gpu, "norm_qkv_append", &several).passed, 1);
+    RF_EXPECT(!strstr(seen.kernels, "_qkv"));
+    gpu_close(&gpu);
+}
+
+/* The call's tensors in buffers of their own, with what their host memory has. */
+static void upload(struct gpu *gpu, struct rf_op_call *call) {
+    for (int i = 0; i < call->count; i++) {
+        struct rf_op_tensor *tensor = &call->tensors[i];
+        if (!rf_op_given(tensor)) continue;
+        tensor->buffer = gpu_buffer(gpu, tensor->bytes);
+        RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, tensor->buffer, 0, tensor->host, tensor->bytes));
+    }
+    RF_ASSERT_OK(rf_check_workspace(gpu->device, call));
+}
+static void drop(struct rf_op_call *call) {
+    for (int i = 0; i < call->count; i++) RF_ASSERT_OK(rf_buffer_destroy(&call->tensors[i].buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&call->workspace));
+    RF_ASSERT_OK(rf_buffer_destroy(&call->counters));
+}
+/* The same by the ops that it stands for, in the call's buffers. */
+static void run_parts(struct gpu *gpu, const struct rf_op_call *call) {
+    const struct rf_op_tensor *outputs = &call->tensors[call->op->inputs];
+    struct rf_op_call norm = {.op = rf_op_find("norm_qkv"), .attributes = call->attributes, .count = 9};
+    struct rf_op_call append = {.op = rf_op_find("rope_append"), .attributes = call->attributes, .count = 10};
+    memcpy(norm.tensors, call->tensors, 5 * sizeof norm.tensors[0]);
+    memcpy(&norm.tensors[5], outputs, 4 * sizeof norm.tensors[0]);
+    for (int i = 0; i < 3; i++) {
+        struct rf_tensor_desc *desc = &append.tensors[i].desc;
+        uint64_t dim = call->tensors[9].desc.shape[3];
+        append.tensors[i] = outputs[1 + i];
+        desc->rank = 3;
+        desc->shape[1] = desc->shape[1] / dim;
+        desc->shape[2] = dim;
+        desc->strides[1] = dim;
+        desc->strides[2] = 1;
+    }
+    memcpy(&append.tensors[3], &call->tensors[5], 6 * sizeof append.tensors[0]);
+    append.tensors[9] = outputs[4];
+    RF_ASSERT_OK(norm.op->gpu(gpu->queue, &norm));
+    RF_ASSERT_OK(append.op->gpu(gpu->queue, &append));
+}
+
+/* One kernel gives the bits of the several, in every result and in the caches. */
+RF_TEST(check_run, norm_qkv_append_has_the_bits_of_its_parts) {
+    struct gpu gpu = {.modules = "mat*,kv_append,rope,rms_norm"};
+    struct rf_case_list list = {0};
+    const struct rf_op *op = rf_op_find("norm_qkv_append");
+    size_t compared = 0;
+    gpu_need_simulated("");
+    gpu_open(&gpu, NULL);
+    op->cases(&list);
+    for (size_t c = 0; c < list.count; c++) {
+        const struct rf_op_case *one = &list.cases[c];
+        if (one->bench || !strstr(one->label, c % 2 ? "q4_0 1x" : "f16 1x")) continue;
+        RF_TRACE("%s", one->label);
+        struct rf_op_call calls[2] = {
+            {.op = op, .attributes = one->attributes, .fill_kind = one->fill_kind, .count = one->count}};
+        uint64_t state = 7;
+        for (int i = 0; i < one->count; i++) calls[0].tensors[i].desc = one->tensors[i];
+        RF_ASSERT_OK(rf_op_check(&calls[0]));
+        for (int i = 0; i < one->count; i++) {
+            struct rf_op_tensor *tensor = &calls[0].tensors[i];
+            if (!rf_op_given(tensor)) continue;
+            tensor->host = calloc(1, tensor->bytes);
+            if (i < op->inputs) RF_ASSERT_OK(rf_check_fill(&calls[0], i, one->data, &state));
+        }
+        calls[1] = calls[0];
+        for (int i = 0; i < 2; i++) upload(&gpu, &calls[i]);
+        seen.kernels[0] = 0;
+        RF_ASSERT_OK(op->gpu(gpu.queue, &calls[0]));
+        if (strstr(seen.kernels, "_qkv ")) {
+            run_parts(&gpu, &calls[1]);
+            RF_EXPECT_CONTAINS(seen.kernels, "_pairs rope_kv_append_");
+            for (int i = 0; i < one->count; i++) {
+                struct rf_op_tensor *tensor = &calls[0].tensors[i];
+                if (!rf_op_given(tensor)) continue;
+                char *others = malloc(tensor->bytes);
+                RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, tensor->host, tensor->buffer, 0, tensor->bytes));
+                RF_ASSERT_OK(
+                    rf_copy_from_device_safe(gpu.queue, others, calls[1].tensors[i].buffer, 0, tensor->bytes));
+                RF_EXPECT(!memcmp(tensor->host, others, tensor->bytes));
+                free(others);
+            }
+            compared++;
+        }
+        for (int i = 0; i < one->count; i++) free(calls[0].tensors[i].host);
+        for (int i = 0; i < 2; i++) drop(&calls[i]);
+    }
+    free(list.cases);
+    RF_EXPECT(compared >= 10);
     gpu_close(&gpu);
 }
 

@@ -10,7 +10,11 @@
 #include "cpu/quant.h"
 #include "cpu/ref_matmul.h"
 #include "cpu/reference.h"
+#include "gpu/device.h"
+#include "kernels/matmul_group_args.h"
+#include "ops/gpu_elementwise.h"
 #include "ops/gpu_matmul.h"
+#include "ops/gpu_norm.h"
 
 struct shape {
     uint64_t m, n, k;
@@ -127,7 +131,7 @@ static struct rf_compare tolerance(enum rf_dtype type, uint64_t k) {
 static void product(struct gpu *gpu, struct rf_random *random, struct kind kind, struct shape shape,
                     enum rf_matmul_path path, int extra) {
     uint64_t element = rf_dtype_bytes(kind.type), weight_bytes, gate_bytes = 0;
-    bool on_units = path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE;
+    bool on_units = path == RF_MATMUL_MATRIX || path == RF_MATMUL_WIDE || path == RF_MATMUL_GROUP;
     uint64_t x_stride = shape.k + shape.x_pad, out_stride = shape.n + shape.out_pad;
     uint64_t x_count = shape.m * x_stride, out_count = shape.m * out_stride;
     void *weights = random_weights(random, kind.weight, shape.n * shape.k, &weight_bytes);
@@ -335,6 +339,166 @@ RF_TEST(matmul, matches_with_lanes_in_any_order_long, .timeout_ms = 1500000, .ta
     all_products(NULL, FULL);
 }
 
+/* ---- by groups of waves: the simulated driver plays an sm_90, and the build has sm_90a ---- */
+
+/* Edges in all directions, rows of out that the engine can write and that it cannot, more tiles than blocks,
+ * everything that is added; drawn by the test's seed besides. */
+static void group_products(struct gpu *gpu, int drawn) {
+    struct rf_random random = {rf_test_seed() + 5};
+    static const struct kind kinds[] = {
+        {RF_F16, RF_F16, false}, {RF_F16, RF_F32, false}, {RF_BF16, RF_BF16, false}, {RF_BF16, RF_F32, false}};
+    static const struct shape shapes[] = {{128, 256, 64, 0, 0},  {1, 1, 8, 0, 0},     {130, 264, 328, 8, 0},
+                                          {67, 131, 72, 8, 3},   {3, 520, 24, 0, 8},  {257, 8, 40, 0, 0},
+                                          {65, 255, 136, 16, 1}, {2, 300, 640, 0, 4}, {600, 700, 16, 0, 4}};
+    for (size_t t = 0; t < RF_COUNT(kinds); t++)
+        for (size_t i = 0; i < RF_COUNT(shapes); i++)
+            product(gpu, &random, kinds[t], shapes[i], RF_MATMUL_GROUP, (int)(i + t) % 5);
+    for (int i = 0; i < drawn; i++) {
+        struct shape shape = {1 + rf_random_below(&random, 300), 1 + rf_random_below(&random, 600),
+                              8 * (1 + rf_random_below(&random, 60)), 8 * rf_random_below(&random, 3),
+                              rf_random_below(&random, 17)};
+        RF_NOTE("m %llu n %llu k %llu pads %llu %llu", (unsigned long long)shape.m, (unsigned long long)shape.n,
+                (unsigned long long)shape.k, (unsigned long long)shape.x_pad, (unsigned long long)shape.out_pad);
+        product(gpu, &random, kinds[i % 4], shape, RF_MATMUL_GROUP, (int)rf_random_below(&random, 5));
+    }
+    for (size_t t = 0; t < RF_COUNT(quantized); t++) {
+        struct kind kind = {quantized[t], RF_F32, false};
+        product(gpu, &random, kind, (struct shape){67 + t, 259, 256, 8, t % 3}, RF_MATMUL_GROUP, (int)t % 5);
+    }
+}
+static const char *const traced[] = {"RF_LOG=debug", "RF_CHECK=guard,poison", NULL};
+static int by_groups, by_others;
+static void count_launch(const char *line) {
+    by_groups += strstr(line, "launch matmul_group_") != NULL;
+    by_others += strstr(line, "launch matmul_tile_") || strstr(line, "launch matmul_wide_");
+}
+static void all_group_products(int drawn) {
+    struct gpu gpu = {0};
+    gpu_make_runtime(&gpu, traced);
+    gpu_open(&gpu, NULL);
+    gpu_on_log = count_launch;
+    group_products(&gpu, drawn);
+    RF_EXPECT(by_groups >= 36 + drawn + 12);
+    RF_EXPECT_INT(by_others, 0);
+    gpu_close(&gpu);
+}
+RF_TEST(matmul, by_groups_matches_the_reference, .timeout_ms = 1500000) {
+    gpu_need_groups("arch=sm_90,units=3");
+    all_group_products(6);
+}
+RF_TEST(matmul, by_groups_with_lanes_in_any_order, .timeout_ms = 1500000) {
+    gpu_need_groups("arch=sm_90,units=2,shuffle=11");
+    all_group_products(2);
+}
+RF_TEST(matmul, by_groups_at_many_seeds, .timeout_ms = 3000000, .tags = "slow") {
+    gpu_need_groups("arch=sm_90,units=5,shuffle=3");
+    all_group_products(80);
+}
+
+/* Which products go that way by themselves, and that the device's size changes no bit of them. */
+RF_TEST(matmul, chooses_groups_where_they_are_worth_it, .timeout_ms = 1500000) {
+    static const struct {
+        uint64_t m, n, k;
+        bool groups;
+    } cases[] = {{65, 64 * 256, 8, true},      {65, 63 * 256, 8, false},      {64, 64 * 256, 8, false},
+                 {32 * 128, 2 * 256, 8, true}, {31 * 128, 2 * 256, 8, false}, {65, 64 * 256 - 255, 8, true}};
+    gpu_need_groups("arch=sm_90,units=132");
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        struct gpu gpu = {0};
+        gpu_make_runtime(&gpu, traced);
+        gpu_open(&gpu, NULL);
+        gpu_on_log = count_launch;
+        by_groups = by_others = 0;
+        uint64_t m = cases[i].m, n = cases[i].n, k = cases[i].k, workspace;
+        struct rf_gpu_matmul call = {.args = {.m = m, .n = n, .k = k, .x_stride = k, .out_stride = n},
+                                     .weight_type = RF_F16,
+                                     .type = RF_F16,
+                                     .out.buffer = gpu_buffer(&gpu, m * n * 2),
+                                     .weights.buffer = gpu_buffer(&gpu, n * k * 2),
+                                     .x.buffer = gpu_buffer(&gpu, m * k * 2)};
+        RF_ASSERT_OK(rf_gpu_matmul_workspace(&call, &workspace));
+        if (workspace) call.workspace.buffer = gpu_buffer(&gpu, workspace);
+        rf_queue_rehearse(gpu.queue, true); /* which kernel, not its result */
+        RF_ASSERT_OK(rf_gpu_matmul(gpu.queue, &call));
+        rf_queue_rehearse(gpu.queue, false);
+        RF_EXPECT_INT(by_groups, cases[i].groups);
+        RF_EXPECT_INT(by_others, !cases[i].groups);
+        struct rf_buffer *buffers[] = {call.out.buffer, call.weights.buffer, call.x.buffer, call.workspace.buffer};
+        for (size_t b = 0; b < RF_COUNT(buffers); b++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[b]));
+        gpu_close(&gpu);
+    }
+}
+
+/* A stage whose bytes never come, since the map brings fewer than the kernel waits for; and no map at all. The launch
+ * ends with an error. */
+static void broken_map(uint32_t box_rows, const char *why) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *x = gpu_buffer(&gpu, 128 * 128), *weights = gpu_buffer(&gpu, 256 * 128),
+                     *out = gpu_buffer(&gpu, 128 * 1024);
+    struct rf_map map = {.dtype = RF_F16,
+                         .rank = 2,
+                         .sizes = {64, 128},
+                         .strides = {0, 128},
+                         .box = {64, box_rows},
+                         .swizzle = RF_MAP_SWIZZLE_128};
+    struct rf_matmul_args a = {.m = 128, .n = 256, .k = 64, .x_stride = 64, .out_stride = 256};
+    struct rf_arg args[] = {box_rows ? rf_arg_map(x, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            box_rows ? rf_arg_map(weights, 0, &map) : rf_arg_map(NULL, 0, NULL),
+                            rf_arg_map(NULL, 0, NULL),
+                            rf_arg_buffer(out),
+                            rf_arg_buffer(NULL),
+                            rf_arg_buffer(NULL),
+                            rf_arg_struct(&a, sizeof a),
+                            rf_arg_u32(0)};
+    RF_PARAMS(struct rf_launch, launch);
+    launch.kernel = gpu_kernel(&gpu, "matmul_group_f16_f32");
+    launch.grid[0] = 1;
+    launch.block[0] = RF_GROUP_THREADS;
+    launch.shared_bytes = RF_GROUP_SHARED;
+    launch.args = args;
+    launch.arg_count = RF_COUNT(args);
+    RF_ASSERT_OK(rf_queue_launch(gpu.queue, &launch));
+    RF_EXPECT_STATUS(rf_queue_wait(gpu.queue, RF_MS(250000)), RF_E_DEVICE_LOST);
+    RF_EXPECT_CONTAINS(rf_error_text(), "matmul_group_f16_f32");
+    RF_EXPECT_CONTAINS(gpu_sim_message(), why);
+    rf_buffer_destroy(&x);
+    rf_buffer_destroy(&weights);
+    rf_buffer_destroy(&out);
+    rf_queue_destroy(&gpu.queue);
+    rf_device_close(&gpu.device);
+    rf_runtime_destroy(&gpu.runtime);
+}
+RF_TEST(matmul, by_groups_waits_are_bounded, .timeout_ms = 300000) {
+    gpu_need_groups("arch=sm_90");
+    broken_map(64, "the kernel ended itself: a wait inside the block did not end");
+}
+RF_TEST(matmul, by_groups_without_a_map) {
+    gpu_need_groups("arch=sm_90");
+    broken_map(0, "the kernel ended itself: a bulk copy without a map of its rank");
+}
+
+/* Elsewhere nothing changes: the path is refused by name, and the others do not look for it. */
+RF_TEST(matmul, refuses_groups_where_there_are_none) {
+    gpu_need_simulated("arch=gfx1100");
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_gpu_matmul call = {.args = {.m = 9, .n = 8, .k = 8, .x_stride = 8, .out_stride = 8},
+                                 .weight_type = RF_F16,
+                                 .type = RF_F16,
+                                 .path = RF_MATMUL_GROUP,
+                                 .out.buffer = gpu_buffer(&gpu, 512),
+                                 .weights.buffer = gpu_buffer(&gpu, 512),
+                                 .x.buffer = gpu_buffer(&gpu, 512)};
+    RF_EXPECT_STATUS(rf_gpu_matmul(gpu.queue, &call), RF_E_UNSUPPORTED);
+    RF_EXPECT_CONTAINS(rf_error_text(), "no kernels for groups of waves: this device");
+    call.path = RF_MATMUL_AUTO;
+    RF_EXPECT_OK(rf_gpu_matmul(gpu.queue, &call));
+    struct rf_buffer *buffers[] = {call.out.buffer, call.weights.buffer, call.x.buffer};
+    for (size_t b = 0; b < RF_COUNT(buffers); b++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[b]));
+    gpu_close(&gpu);
+}
+
 /* Activations that are not finite affect exactly the outputs of their row. */
 RF_TEST(matmul, not_a_number_stays_in_its_row, .gpu = true) {
     enum { M = 3, N = 4, K = 256 };
@@ -468,6 +632,106 @@ RF_TEST(matmul, bad_calls_are_refused_by_name, .gpu = true) {
     float zeros[6];
     RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, zeros, out, 0, sizeof zeros));
     for (int i = 0; i < 6; i++) RF_EXPECT(zeros[i] == 0);
+    RF_ASSERT_OK(rf_buffer_destroy(&w));
+    RF_ASSERT_OK(rf_buffer_destroy(&x));
+    RF_ASSERT_OK(rf_buffer_destroy(&out));
+    gpu_close(&gpu);
+}
+
+/* ---- x that was rounded before ---- */
+
+/* Rows from a norm or an activation, written as f32 and rounded by the product, or written as the 16 bits that it
+ * rounds to: the product has the same bits, for tiles of both widths and for k in parts. */
+static void rounded_before(struct gpu *gpu, enum rf_dtype weight, uint64_t m, uint64_t n, uint64_t k, bool norm) {
+    RF_TRACE("%s, %llu x %llu x %llu, %s", rf_dtype_name(weight), (unsigned long long)m, (unsigned long long)n,
+             (unsigned long long)k, norm ? "norm" : "activation");
+    struct rf_random random = {rf_test_seed() + m};
+    enum rf_dtype unit = rf_gpu_matmul_unit(weight);
+    uint64_t bytes, out_bytes = m * n * sizeof(float), wanted = 0;
+    void *weights = random_weights(&random, weight, n * k, &bytes);
+    float *in = malloc(2 * m * k * sizeof *in), *out[2] = {malloc(out_bytes), malloc(out_bytes)};
+    rf_random_normals(&random, in, 2 * m * k, 0, 1);
+    in[3] = 3e6f; /* f16 does not hold what becomes of it: infinite, both ways */
+    struct rf_buffer *on_weights = upload(gpu, weights, bytes), *on_in = upload(gpu, in, 2 * m * k * sizeof *in);
+    struct rf_buffer *on_x = gpu_buffer(gpu, m * k * sizeof(float)), *on_out = gpu_buffer(gpu, out_bytes);
+    struct rf_operand x = {on_x, 0}, first = {on_in, 0}, second = {on_in, m * k * sizeof(float)};
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct rf_norm_args rows = {.rows = m, .columns = k, .eps = 1e-5f};
+        struct rf_activation_args sheet = {.rows = m, .columns = k, .out_row = k, .gate_row = k, .up_row = k};
+        struct rf_buffer *on_workspace = NULL;
+        if (norm)
+            RF_ASSERT_OK(narrow ? rf_gpu_rms_norm_to(gpu->queue, unit, x, first, second, &rows)
+                                : rf_gpu_rms_norm(gpu->queue, RF_F32, x, first, second, &rows));
+        else
+            RF_ASSERT_OK(narrow ? rf_gpu_activation_to(gpu->queue, unit, x, first, second, &sheet)
+                                : rf_gpu_activation(gpu->queue, RF_F32, x, first, second, &sheet));
+        struct rf_gpu_matmul call = {.args = {.m = m, .n = n, .k = k, .x_stride = k, .out_stride = n},
+                                     .weight_type = weight,
+                                     .type = RF_F32,
+                                     .x_type = narrow ? unit : RF_F32,
+                                     .out.buffer = on_out,
+                                     .weights.buffer = on_weights,
+                                     .x = x};
+        uint64_t before = wanted;
+        RF_ASSERT_OK(rf_gpu_matmul_workspace(&call, &wanted));
+        if (narrow) RF_EXPECT_UINT(before - wanted, (m * k * 2 + 255) / 256 * 256);
+        if (wanted) call.workspace.buffer = on_workspace = gpu_buffer(gpu, wanted);
+        RF_ASSERT_OK(rf_gpu_matmul(gpu->queue, &call));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, out[narrow], on_out, 0, out_bytes));
+        RF_ASSERT_OK(rf_buffer_destroy(&on_workspace));
+    }
+    RF_EXPECT(!memcmp(out[0], out[1], out_bytes));
+    struct rf_buffer *buffers[] = {on_weights, on_in, on_x, on_out};
+    for (size_t i = 0; i < RF_COUNT(buffers); i++) RF_ASSERT_OK(rf_buffer_destroy(&buffers[i]));
+    free(weights);
+    free(in);
+    free(out[0]);
+    free(out[1]);
+}
+static void all_rounded_before(const char *rfsim) {
+    static const enum rf_dtype types[] = {RF_F16, RF_BF16, RF_Q8_0, RF_Q4_0, RF_Q4_K, RF_Q6_K};
+    struct gpu gpu = {0};
+    if (rfsim) gpu_need_simulated(rfsim);
+    gpu_open(&gpu, NULL);
+    if (!rf_gpu_matmul_has_units(gpu.device)) RF_SKIP("no matrix units");
+    for (size_t i = 0; i < RF_COUNT(types); i++)
+        for (int norm = 0; norm < 2; norm++) {
+            rounded_before(&gpu, types[i], 9 + i, 37, 512, norm);
+            if (i < 3) rounded_before(&gpu, types[i], 20, 5, 1536, norm); /* k in parts */
+        }
+    gpu_close(&gpu);
+}
+RF_TEST(matmul, x_rounded_before_gives_the_same_bits, .gpu = true, .timeout_ms = 600000) {
+    all_rounded_before(NULL);
+}
+RF_TEST(matmul, x_rounded_before_gives_the_same_bits_wave_64, .timeout_ms = 600000) {
+    all_rounded_before("arch=gfx942,shuffle=3");
+}
+
+RF_TEST(matmul, x_of_16_bits_is_refused_where_nothing_rounds, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    struct rf_buffer *w = gpu_buffer(&gpu, 4096), *x = gpu_buffer(&gpu, 4096), *out = gpu_buffer(&gpu, 4096);
+    const struct rf_gpu_matmul good = {.args = {.m = 9, .n = 3, .k = 64, .x_stride = 64, .out_stride = 3},
+                                       .weight_type = RF_F16,
+                                       .type = RF_F32,
+                                       .x_type = RF_F16,
+                                       .out.buffer = out,
+                                       .weights.buffer = w,
+                                       .x.buffer = x};
+    struct rf_gpu_matmul a = good;
+    a.x_type = RF_BF16;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.weight_type = RF_F32;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.type = RF_F16;
+    REFUSED(RF_E_UNSUPPORTED, "x of");
+    a.args.m = 8;
+    REFUSED(RF_E_UNSUPPORTED, "many rows");
+    a.path = RF_MATMUL_TILED;
+    REFUSED(RF_E_UNSUPPORTED, "many rows");
+    a.x.offset_bytes = 2;
+    REFUSED(RF_E_UNSUPPORTED, "alignments");
     RF_ASSERT_OK(rf_buffer_destroy(&w));
     RF_ASSERT_OK(rf_buffer_destroy(&x));
     RF_ASSERT_OK(rf_buffer_destroy(&out));

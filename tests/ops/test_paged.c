@@ -17,7 +17,30 @@ static struct rf_operand words(struct gpu *gpu, const uint32_t *from, uint64_t c
     return (struct rf_operand){buffer, 0};
 }
 
-/* Sets everything but table, lengths and workspace. k and v are pages; max_length 0: as many as the table names. */
+/* The launch's workspace, filled with ones, and its counters. */
+static void make_room(struct gpu *gpu, struct rf_paged_attention_launch *launch) {
+    uint64_t bytes = 0, counters = 0;
+    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(launch, &bytes));
+    RF_ASSERT_OK(rf_gpu_paged_attention_counters(launch, &counters));
+    RF_ASSERT((bytes > 0) == (counters > 0));
+    if (!bytes) return;
+    launch->workspace.buffer = gpu_buffer(gpu, bytes);
+    launch->counters.buffer = gpu_buffer(gpu, counters);
+    RF_ASSERT_OK(rf_fill(gpu->queue, launch->workspace.buffer, 0, bytes, 0xff));
+    RF_ASSERT_OK(rf_fill(gpu->queue, launch->counters.buffer, 0, counters, 0));
+}
+static void drop_room(struct gpu *gpu, struct rf_paged_attention_launch *launch) {
+    uint32_t counter = 1;
+    for (uint64_t i = 0; launch->counters.buffer && i < rf_buffer_bytes(launch->counters.buffer) / 4; i++) {
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, &counter, launch->counters.buffer, i * 4, 4));
+        RF_EXPECT_UINT(counter, 0);
+    }
+    RF_ASSERT_OK(rf_buffer_destroy(&launch->workspace.buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&launch->counters.buffer));
+}
+
+/* Sets everything but table, lengths, workspace and counters. k and v are pages; max_length 0: as many as the table
+ * names. */
 static struct rf_paged_attention_launch launch_of(const struct heads *q, const struct heads *k, const struct heads *v,
                                                   const struct heads *out, uint64_t table_width, uint64_t max_length,
                                                   float scale) {
@@ -83,12 +106,9 @@ static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_
     rf_ref_paged_attention(c->dtype, c->dtype, heads_data(&out), heads_data(&q), heads_data(&k), heads_data(&v),
                            c->table_width ? table : NULL, lengths, &launch.args);
     launch.path = c->path;
-    uint64_t bytes = 0;
-    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&launch, &bytes));
     launch.lengths = words(gpu, lengths, c->batch);
     if (c->table_width) launch.table = words(gpu, table, c->batch * c->table_width);
-    launch.workspace.buffer = bytes ? gpu_buffer(gpu, bytes) : NULL;
-    if (bytes) RF_ASSERT_OK(rf_fill(gpu->queue, launch.workspace.buffer, 0, bytes, 0xff));
+    make_room(gpu, &launch);
     RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     heads_compare(gpu->queue, &out, paged_tolerance(c->dtype));
     /* A second run gives the same bits. */
@@ -97,7 +117,7 @@ static void paged(struct gpu *gpu, struct rf_random *random, const struct paged_
     heads_compare(gpu->queue, &out, rf_same_bits());
     RF_ASSERT_OK(rf_buffer_destroy(&launch.lengths.buffer));
     RF_ASSERT_OK(rf_buffer_destroy(&launch.table.buffer));
-    RF_ASSERT_OK(rf_buffer_destroy(&launch.workspace.buffer));
+    drop_room(gpu, &launch);
     free(table);
     free(lengths);
     heads_drop(&q);
@@ -173,10 +193,8 @@ static void decode_is_prefill(struct gpu *gpu) {
     RF_ASSERT_OK(rf_fill(gpu->queue, out.buffer, 0, HEADS * 2 * DIM * 4, 0));
     /* Row 1 of each head as a single query, through strides; then row 0 with one key fewer. */
     launch.args.q_rows = 1;
-    uint64_t bytes;
-    RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&launch, &bytes));
-    RF_ASSERT(bytes > 0);
-    launch.workspace.buffer = gpu_buffer(gpu, bytes);
+    make_room(gpu, &launch);
+    RF_ASSERT(launch.workspace.buffer != NULL);
     launch.q.offset_bytes = launch.out.offset_bytes = DIM * 4;
     RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
     struct rf_operand shorter = words(gpu, (const uint32_t[]){LENGTH - 1}, 1), longer = launch.lengths;
@@ -187,12 +205,75 @@ static void decode_is_prefill(struct gpu *gpu) {
     RF_ASSERT_OK(rf_buffer_destroy(&shorter.buffer));
     RF_ASSERT_OK(rf_buffer_destroy(&longer.buffer));
     RF_ASSERT_OK(rf_buffer_destroy(&launch.table.buffer));
-    RF_ASSERT_OK(rf_buffer_destroy(&launch.workspace.buffer));
+    drop_room(gpu, &launch);
     heads_drop(&q);
     heads_drop(&k);
     heads_drop(&out);
 }
 ATTENTION_TEST(paged, decode_equals_prefill, decode_is_prefill)
+
+/* What lies in a page behind the last key does not matter, even if it is no number; nor does a page that does not
+ * exist. Values are 1, so every query that sees a key gives 1. */
+static void behind_the_end(struct gpu *gpu, enum rf_attention_path path) {
+    enum { HEADS = 2, ROWS = 70, DIM = 64, PAGE = 128, PAGES = 3, LENGTH = 150 };
+    static uint16_t cache[PAGES][PAGE][DIM], from[HEADS * ROWS * DIM], to[HEADS * ROWS * DIM];
+    static const uint32_t table[] = {2, 0, 7}, lengths[] = {LENGTH};
+    RF_TRACE("path %d", (int)path);
+    for (int i = 0; i < HEADS * ROWS * DIM; i++) from[i] = (uint16_t)(0x3000 + i % 512);
+    for (int key = 0; key < 2 * PAGE; key++)
+        for (int d = 0; d < DIM; d++) cache[table[key / PAGE]][key % PAGE][d] = key < LENGTH ? 0x3c00 : 0x7e00;
+    struct rf_buffer *k = gpu_buffer(gpu, sizeof cache), *q = gpu_buffer(gpu, sizeof from),
+                     *out = gpu_buffer(gpu, sizeof to);
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, k, 0, cache, sizeof cache));
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, q, 0, from, sizeof from));
+    struct rf_operand pages = words(gpu, table, 3), length = words(gpu, lengths, 1);
+    struct rf_head_strides queries = {HEADS * ROWS * DIM, ROWS * DIM, DIM}, keys = {PAGE * DIM, PAGE * DIM, DIM};
+    struct rf_paged_attention_launch launch = {.args = {.out = queries,
+                                                        .q = queries,
+                                                        .k = keys,
+                                                        .v = keys,
+                                                        .batch = 1,
+                                                        .heads_q = HEADS,
+                                                        .heads_kv = 1,
+                                                        .q_rows = ROWS,
+                                                        .dim = DIM,
+                                                        .page_rows = PAGE,
+                                                        .page_count = PAGES,
+                                                        .table_width = 3,
+                                                        .max_length = 3 * PAGE,
+                                                        .scale = 0.125f,
+                                                        .fresh = RF_ALL_FRESH},
+                                               .dtype = RF_F16,
+                                               .cache_dtype = RF_F16,
+                                               .path = path,
+                                               .out = {out, 0},
+                                               .q = {q, 0},
+                                               .k = {k, 0},
+                                               .v = {k, 0},
+                                               .table = pages,
+                                               .lengths = length};
+    RF_ASSERT_OK(rf_gpu_paged_attention(gpu->queue, &launch));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, to, out, 0, sizeof to));
+    for (int i = 0; i < HEADS * ROWS * DIM; i++)
+        if (to[i] != 0x3c00) RF_FAIL("element %d is 0x%04x", i, to[i]);
+    struct rf_buffer *all[] = {k, q, out, pages.buffer, length.buffer};
+    for (size_t i = 0; i < RF_COUNT(all); i++) RF_ASSERT_OK(rf_buffer_destroy(&all[i]));
+}
+RF_TEST(paged, what_lies_behind_the_end_does_not_matter, .gpu = true) {
+    struct gpu gpu = {0};
+    gpu_open(&gpu, NULL);
+    behind_the_end(&gpu, RF_ATTENTION_PLAIN);
+    behind_the_end(&gpu, RF_ATTENTION_MATRIX);
+    gpu_close(&gpu);
+}
+RF_TEST(paged, nor_by_groups) {
+    struct gpu gpu = {0};
+    gpu_need_groups("arch=sm_90");
+    gpu_make_runtime(&gpu, (const char *const[]){"RF_CHECK=guard,poison", NULL});
+    gpu_open(&gpu, NULL);
+    behind_the_end(&gpu, RF_ATTENTION_GROUP);
+    gpu_close(&gpu);
+}
 
 RF_TEST(paged, bad_input_is_refused, .gpu = true) {
     struct gpu gpu = {0};
@@ -210,7 +291,7 @@ RF_TEST(paged, bad_input_is_refused, .gpu = true) {
     uint64_t bytes;
     RF_ASSERT_OK(rf_gpu_paged_attention_workspace(&good, &bytes));
     RF_ASSERT(bytes > 0);
-    good.workspace.buffer = gpu_buffer(&gpu, bytes);
+    make_room(&gpu, &good);
 #define PAGED_REFUSED(change, status, words_)                                                                        \
     bad = good;                                                                                                      \
     bad.change;                                                                                                      \
@@ -232,13 +313,20 @@ RF_TEST(paged, bad_input_is_refused, .gpu = true) {
     PAGED_REFUSED(cache_dtype = RF_Q4_0, RF_E_UNSUPPORTED, "another type than the queries");
     PAGED_REFUSED(out = q.at, RF_E_INVALID, "overlaps q");
     PAGED_REFUSED(workspace.buffer = k.buffer, RF_E_INVALID, "workspace overlaps k");
+    PAGED_REFUSED(counters.buffer = NULL, RF_E_INVALID, "no buffer for counters");
+    PAGED_REFUSED(counters.offset_bytes = 4, RF_E_INVALID, "counters takes");
+    PAGED_REFUSED(counters.offset_bytes = 2, RF_E_INVALID, "no multiple of 4");
+    PAGED_REFUSED(counters.buffer = table, RF_E_INVALID, "counters overlaps table");
+    PAGED_REFUSED(counters = good.workspace, RF_E_INVALID, "workspace overlaps counters");
+    PAGED_REFUSED(counters.buffer = out.buffer, RF_E_INVALID, "counters overlaps out");
     RF_EXPECT_STATUS(rf_gpu_paged_attention_workspace(NULL, &bytes), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_gpu_paged_attention_counters(&good, NULL), RF_E_INVALID);
     RF_EXPECT_OK(rf_gpu_paged_attention(gpu.queue, &good)); /* lengths 0: zeros */
     for (uint64_t i = 0; i < 2 * 2 * 64; i++) rf_element_set(RF_F32, out.host, i, 0);
     heads_compare(gpu.queue, &out, rf_exact());
     RF_ASSERT_OK(rf_buffer_destroy(&table));
     RF_ASSERT_OK(rf_buffer_destroy(&lengths));
-    RF_ASSERT_OK(rf_buffer_destroy(&good.workspace.buffer));
+    drop_room(&gpu, &good);
     heads_drop(&q);
     heads_drop(&k);
     heads_drop(&out);

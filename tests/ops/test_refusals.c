@@ -158,6 +158,20 @@ static const struct {
     {"sample", 1, RANK, 0, 0, RF_E_INVALID, "no seeds"},
     {"sample", 1, OFFSET, 0, 4, RF_E_INVALID, "multiple of 8"},
     {"sample", 2, SIZE, 0, 1, RF_E_INVALID, "window has"},
+    {"sample", 3, SIZE, 1, 1, RF_E_INVALID, "settings has"},
+    {"sample", 3, SIZE, 0, 1, RF_E_INVALID, "settings has"},
+    {"sample", 3, OFFSET, 0, 4, RF_E_INVALID, "multiple of 8"},
+    {"advance", 0, TYPE, 0, RF_F32, RF_E_UNSUPPORTED, "drawn is f32"},
+    {"advance", 1, RANK, 0, 0, RF_E_INVALID, "no settings"},
+    {"advance", 1, SIZE, 1, 1, RF_E_INVALID, "settings has"},
+    {"advance", 2, SIZE, 0, 1, RF_E_INVALID, "tokens has"},
+    {"advance", 3, SIZE, 0, 1, RF_E_INVALID, "positions has"},
+    {"advance", 4, TYPE, 0, RF_F32, RF_E_UNSUPPORTED, "lengths is f32"},
+    {"advance", 5, SIZE, 1, 1, RF_E_INVALID, "random has"},
+    {"advance", 6, SIZE, 0, 1, RF_E_INVALID, "window has"},
+    {"advance", 7, SIZE, 2, 1, RF_E_INVALID, "ring has"},
+    {"advance", 7, SIZE, 1, 1 << 20, RF_E_INVALID, "slots"},
+    {"advance", 7, OFFSET, 0, 4, RF_E_INVALID, "multiple of 8"},
 };
 
 /* The op's attribute of that kind and position. */

@@ -326,6 +326,141 @@ RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 1
     on_device(NULL, many);
 }
 
+/* ---- settings in memory, logits that are no numbers ---- */
+
+/* A token drawn with settings that the device reads is the one drawn with the same settings as arguments, for every
+ * row's own settings in one launch. */
+static void by_row(struct gpu *gpu, struct rf_random *random) {
+    enum { ROWS = 2 * RF_COUNT(settings), COLUMNS = 1500, WINDOW = 7 };
+    struct room room = make_room(gpu, ROWS, COLUMNS, WINDOW);
+    struct rf_sample_settings rows[ROWS];
+    struct rf_buffer *buffer = gpu_buffer(gpu, sizeof rows);
+    for (int greedy = 0; greedy < 2; greedy++) {
+        fill_room(gpu, random, &room, NORMAL);
+        struct rf_gpu_sample sample = {.args = {.rows = ROWS,
+                                                .columns = COLUMNS,
+                                                .row_stride = room.stride,
+                                                .window_count = WINDOW,
+                                                .window_stride = WINDOW,
+                                                .top_k = 1, /* these two only say that there are such steps */
+                                                .top_p = 1,
+                                                .greedy = greedy != 0},
+                                       .out.buffer = room.out,
+                                       .logits.buffer = room.logits,
+                                       .random.buffer = room.random,
+                                       .window.buffer = room.window,
+                                       .workspace.buffer = room.workspace,
+                                       .settings.buffer = buffer};
+        for (uint64_t r = 0; r < ROWS; r++) {
+            struct rf_sample_args own = args_of(&settings[r % RF_COUNT(settings)]);
+            own.window_count = own.penalty == 1 ? 0 : (uint32_t)(r % (WINDOW + 3)); /* more than there are, too */
+            rows[r] = rf_sampling_settings(&own);
+            own.rows = 1, own.columns = COLUMNS, own.greedy = greedy != 0;
+            own.window_count = RF_MIN(own.window_count, (uint32_t)WINDOW);
+            rf_ref_sample(&room.want[r], room.host + r * room.stride, room.seeds + 2 * r, room.tokens + r * WINDOW,
+                          &own, room.scratch);
+        }
+        RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, buffer, 0, rows, sizeof rows));
+        RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &sample));
+        RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room.got, room.out, 0, ROWS * 4));
+        RF_ASSERT_BYTES(room.got, room.want, ROWS * 4);
+    }
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    drop_room(&room);
+}
+RF_TEST(sampling, settings_of_each_row, .gpu = true, .timeout_ms = 600000) {
+    on_device(guarded, by_row);
+}
+RF_TEST(sampling, settings_of_each_row_at_wave_64, .timeout_ms = 600000) {
+    gpu_need_simulated("arch=gfx942,shuffle=3");
+    on_device(guarded, by_row);
+}
+
+/* One NaN or +inf, wherever it is, and also where a penalty applies to it, gives -1 where that is asked for; -inf is
+ * a token that is never drawn, unless there is nothing else. */
+static void no_numbers(struct gpu *gpu, struct rf_random *random) {
+    enum { COLUMNS = 2100 };
+    static const struct rf_sampling how[] = {{.temperature = 0},
+                                             {.temperature = 0, .penalty = 2},
+                                             {.temperature = 1, .penalty = 2},
+                                             {.temperature = 1, .top_k = 3, .top_p = 0.9f, .min_p = 0.1f}};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct room room = make_room(gpu, 1, COLUMNS, 3);
+    for (size_t s = 0; s < RF_COUNT(how); s++)
+        for (size_t b = 0; b < RF_COUNT(bad); b++)
+            for (uint64_t at = 0; at < COLUMNS; at += 233) {
+                fill_room(gpu, random, &room, NORMAL);
+                room.host[at] = bad[b];
+                room.tokens[0] = (int32_t)at;
+                struct rf_gpu_sample sample = {.args = args_of(&how[s]),
+                                               .out.buffer = room.out,
+                                               .logits.buffer = room.logits,
+                                               .random.buffer = room.random,
+                                               .window.buffer = room.window,
+                                               .workspace.buffer = room.workspace};
+                sample.args.rows = 1, sample.args.columns = COLUMNS, sample.args.row_stride = COLUMNS;
+                sample.args.window_count = 3, sample.args.window_stride = 3;
+                for (int whole = 0; whole < 2; whole++) { /* one, then all */
+                    for (uint64_t i = 0; whole && i < COLUMNS; i++) room.host[i] = bad[b];
+                    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room.logits, 0, room.host, COLUMNS * 4));
+                    RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, room.window, 0, room.tokens, 12));
+                    for (uint32_t strict = 0; strict < 2; strict++) {
+                        sample.args.strict = strict;
+                        rf_ref_sample(room.want, room.host, room.seeds, room.tokens, &sample.args, room.scratch);
+                        if (strict && (whole || b < 2)) RF_ASSERT_INT(room.want[0], -1);
+                        if (!whole && (!strict || b == 2)) RF_ASSERT(room.want[0] >= 0);
+                        if (b == 2 && !whole) RF_ASSERT(room.want[0] != (int32_t)at);
+                        RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &sample));
+                        RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room.got, room.out, 0, 4));
+                        RF_ASSERT_INT(room.got[0], room.want[0]);
+                    }
+                }
+            }
+    drop_room(&room);
+}
+RF_TEST(sampling, logits_that_are_no_numbers, .gpu = true, .timeout_ms = 600000) {
+    on_device(NULL, no_numbers);
+}
+
+/* ---- the next token's inputs ---- */
+
+/* What a session sees over many tokens: the window always holds the last tokens, the ring the last draws, and the
+ * rest counts. */
+RF_TEST(advance, keeps_the_last_tokens) {
+    enum { SLOTS = 4, COLUMNS = 6, COUNT = 5, STEPS = 40, FIRST = 3 };
+    int32_t history[FIRST + STEPS] = {7, 8, 9}, window[COLUMNS], ring[SLOTS][2];
+    int32_t token = 9, position = FIRST - 1, length = FIRST;
+    uint64_t seed[2] = {77, FIRST};
+    struct rf_sample_settings set = {.window_count = COUNT};
+    struct rf_advance_args args = {.rows = 1, .window_stride = COLUMNS, .window_columns = COLUMNS, .slots = SLOTS};
+    struct rf_random random = {rf_test_seed()};
+    for (int i = 0; i < COLUMNS; i++) window[i] = -1;
+    for (int i = 0; i < FIRST; i++) window[i % COUNT] = history[i];
+    for (int step = 0; step < STEPS; step++) {
+        int32_t drawn = (int32_t)rf_random_below(&random, 100000) + 100;
+        struct rf_ref_advance on = {.tokens = &token,
+                                    .positions = &position,
+                                    .lengths = &length,
+                                    .random = seed,
+                                    .window = window,
+                                    .ring = &ring[0][0],
+                                    .drawn = &drawn,
+                                    .settings = &set};
+        rf_ref_advance(&on, &args);
+        int held = FIRST + step + 1;
+        history[held - 1] = drawn;
+        RF_ASSERT(token == drawn && position == held - 1 && length == held);
+        RF_ASSERT(seed[0] == 77 && seed[1] == (uint64_t)held);
+        RF_ASSERT(ring[(held - 1) % SLOTS][0] == held - 1 && ring[(held - 1) % SLOTS][1] == drawn);
+        for (int i = 0; i < COUNT && i < held; i++) {
+            bool there = false;
+            for (int k = 0; k < COUNT; k++) there |= window[k] == history[held - 1 - i];
+            RF_ASSERT(there);
+        }
+        RF_ASSERT_INT(window[COUNT], -1);
+    }
+}
+
 #define REFUSED(call, part)                                                                                          \
     do {                                                                                                             \
         RF_ASSERT_STATUS(call, RF_E_INVALID);                                                                        \

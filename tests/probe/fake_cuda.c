@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -174,6 +175,40 @@ ALWAYS_DONE(cuEventDestroy_v2)
 ALWAYS_DONE(cuEventRecord)
 ALWAYS_DONE(cuEventQuery)
 ALWAYS_DONE(cuLaunchKernel)
+
+/* Keeps what it was asked for; the map's first bytes count the calls. */
+static struct fake_cuda_map {
+    int calls, type, interleave, swizzle, promotion, outside;
+    uint32_t rank, box[2], steps[2];
+    uint64_t sizes[2], stride;
+    void *base;
+} last_map;
+EXPORT struct fake_cuda_map *fake_cuda_map(void);
+EXPORT struct fake_cuda_map *fake_cuda_map(void) {
+    return &last_map;
+}
+EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                                  const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                                  int swizzle, int promotion, int outside);
+EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                                  const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                                  int swizzle, int promotion, int outside) {
+    if ((uintptr_t)map % 64 || rank != 2) return 1;
+    last_map = (struct fake_cuda_map){.calls = last_map.calls + 1,
+                                      .type = type,
+                                      .interleave = interleave,
+                                      .swizzle = swizzle,
+                                      .promotion = promotion,
+                                      .outside = outside,
+                                      .rank = rank,
+                                      .box = {box[0], box[1]},
+                                      .steps = {steps[0], steps[1]},
+                                      .sizes = {sizes[0], sizes[1]},
+                                      .stride = strides[0],
+                                      .base = base};
+    memset(map, last_map.calls, 128);
+    return 0;
+}
 
 /* ---- compiling and loading ----
  *

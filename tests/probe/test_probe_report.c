@@ -284,6 +284,26 @@ RF_TEST(target, refusals_say_how_to_get_kernels) {
     RF_EXPECT(refused > 0 || rf_target_best_builtin("gfx1035", best, sizeof best) == RF_OK);
 }
 
+/* A device gets each kernel once, of the target that fits best. */
+RF_TEST(target, each_kernel_once) {
+    static const char *const devices[] = {"gfx1100", "sm_80", "sm_90", "sm_100"};
+    for (size_t d = 0; d < RF_COUNT(devices); d++) {
+        size_t own = 0;
+        for (size_t i = 0; i < rf_builtin_kernel_count(); i++) {
+            const struct rf_builtin_kernel *row = rf_builtin_kernel_at(i);
+            if (!rf_builtin_kernel_fits(row, devices[d])) continue;
+            RF_EXPECT(rf_target_fits(devices[d], row->target, NULL));
+            own += strcmp(row->target, "sm_90a") == 0;
+            for (size_t k = 0; k < i; k++)
+                if (!strcmp(rf_builtin_kernel_at(k)->name, row->name) &&
+                    rf_builtin_kernel_fits(rf_builtin_kernel_at(k), devices[d]))
+                    RF_FAIL("%s gets %s twice", devices[d], row->name);
+        }
+        RF_EXPECT(!own || !strcmp(devices[d], "sm_90"));
+    }
+    RF_EXPECT(!rf_builtin_kernel_fits(NULL, "sm_90") && !rf_builtin_kernel_fits(rf_builtin_kernel_at(0), NULL));
+}
+
 RF_TEST(target, best_builtin) {
     char best[32];
     for (size_t i = 0; i < rf_image_count(); i++) {
@@ -292,6 +312,9 @@ RF_TEST(target, best_builtin) {
         RF_ASSERT_OK(rf_target_best_builtin(target, best, sizeof best));
         RF_ASSERT_TEXT(best, target);
     }
+    /* Kernels for exactly one architecture come beside the general ones: nothing is named after them, and a device
+     * without them is complete. */
+    if (rf_target_best_builtin("sm_90", best, sizeof best) == RF_OK) RF_EXPECT(!strchr(best, 'a'));
     RF_EXPECT_STATUS(rf_target_best_builtin("gfx700", best, sizeof best), RF_E_UNSUPPORTED);
     RF_ASSERT_CONTAINS(rf_error_text(), "no kernels for gfx700");
     RF_ASSERT_CONTAINS(rf_error_text(), "cannot be built for it");

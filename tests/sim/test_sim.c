@@ -39,6 +39,8 @@ RF_TEST(sim_settings, malformed_ones_are_refused_by_name) {
         {"wave=48", "wave=48"},
         {"arch=rdna3", "arch=rdna3"},
         {"arch=gfx11000", "arch=gfx11000"},
+        {"arch=sm_90a", "arch=sm_90a"},
+        {"arch=sm_75", "arch=sm_75"},
         {"granularity=0", "granularity=0"},
         {"integrated=yes", "integrated=yes"},
         {"late=-5", "late=-5"},
@@ -431,6 +433,32 @@ RF_TEST(sim_module, only_images_that_fit) {
     RF_ASSERT_INT(hipModuleUnload(module), SIM_INVALID_HANDLE);
     RF_ASSERT_INT(hipModuleGetFunction(&function, module, "sim_write"), SIM_INVALID_HANDLE);
     RF_ASSERT_INT(sim_launch(function, 1, 1, NULL, NULL), SIM_INVALID_HANDLE);
+}
+
+/* With the name of an NVIDIA GPU the device takes PTX, for it or older ones. */
+RF_TEST(sim_module, only_ptx_that_fits) {
+    sim_begin("arch=sm_90");
+    hipModule_t module = NULL;
+    hipFunction_t function = NULL;
+    int value = 0;
+    RF_ASSERT_INT(hipModuleLoadData(&module, "//\n.version 8.0\n.entry sim_write(\n)\n"), SIM_INVALID_IMAGE);
+    RF_ASSERT_INT(hipModuleLoadData(&module, "//\n.target sm_100\n.visible .entry sim_write(\n)\n"), SIM_NO_BINARY);
+    RF_ASSERT_CONTAINS(rfsim_last_message(), "for sm_100, the device is sm_90");
+    RF_ASSERT_INT(hipModuleLoadData(&module, "//\n.target sm_80a\n.visible .entry sim_write(\n)\n"), SIM_NO_BINARY);
+    RF_ASSERT(module == NULL);
+    static const char *const good[] = {
+        "//\n.target sm_80\n.visible .entry sim_write(\n)\n", "//\n.target sm_90\n.visible .entry sim_write(\n)\n",
+        "//\n.target sm_90a\n.visible .entry other(\n)\n.visible .entry sim_write(\n)\n"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        RF_ASSERT_INT(hipModuleLoadData(&module, good[i]), 0);
+        RF_ASSERT_INT(hipModuleGetFunction(&function, module, "sim_write"), 0);
+        RF_ASSERT_INT(hipModuleGetFunction(&function, module, "sim_writ"), SIM_NOT_FOUND);
+        RF_ASSERT_INT(hipModuleUnload(module), 0);
+    }
+    RF_ASSERT_INT(hipDeviceGetAttribute(&value, SIM_ATTR_SHARED_PER_BLOCK, 0), 0);
+    RF_ASSERT_INT(value, 227 << 10);
+    RF_ASSERT_INT(hipDeviceGetAttribute(&value, SIM_ATTR_WARP, 0), 0);
+    RF_ASSERT_INT(value, 32);
 }
 
 static void child_no_library(void) {
