@@ -2,16 +2,16 @@
 
 Reads PTX text and AMD code objects (ELF with a MessagePack note) without any tool. Refused: spills, private
 memory (unless waived in kernel_waivers.txt), dynamic stack, more shared memory than the target has, the wrong code
-object or PTX version or target, modules for sm_90a with kernels that other targets have, a kernel without its descriptor, a hidden argument that the oldest HIP does not know,
-calls that nothing resolves, and kernels that differ in name or arguments between targets.
+object or PTX version or target, modules for sm_90a with kernels that other targets have, a kernel without its
+descriptor, a hidden argument that the oldest HIP does not know, calls that nothing resolves, and kernels that
+differ in name or arguments between targets.
 """
 import fnmatch
 import os
 import re
 import struct
 
-# sm_90a has only the kernels that need it, beside those for sm_90. It is not in the default of the Meson option
-# kernel_targets: nobody has seen these kernels run on a GPU.
+# sm_90a has only the kernels that need it, beside those for sm_90.
 TARGETS = ['sm_80', 'sm_90', 'sm_90a', 'gfx90a', 'gfx942', 'gfx1030', 'gfx1031', 'gfx1032', 'gfx1034', 'gfx1035',
            'gfx1036', 'gfx1100', 'gfx1101', 'gfx1102', 'gfx1103', 'gfx1150', 'gfx1151', 'gfx1200', 'gfx1201']
 # Targets for which the compiler makes the same code as for another one, byte for byte but for the target's name and

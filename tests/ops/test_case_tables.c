@@ -64,7 +64,7 @@ static const struct row {
     {"scale", 1, 1, 0x0, 0x0, 0x1, 135, 3, UINT64_C(0x796e2c3a0dd83352)},
     {"softmax", 1, 1, 0x0, 0x0, 0x1, 102, 1, UINT64_C(0xcd2e55de76b25a12)},
     {"rms_norm", 2, 1, 0x0, 0x0, 0x1, 170, 5, UINT64_C(0xefa41b1b66909a1e)},
-    {"matmul", 4, 1, 0xc, 0x0, 0x8, 742, 36, UINT64_C(0x1c77ad1c5561629c)},
+    {"matmul", 4, 1, 0xc, 0x0, 0x8, 742, 38, UINT64_C(0xbd8e5b40a6535448)},
     {"matmul_gate", 3, 1, 0x0, 0x0, 0x0, 200, 6, UINT64_C(0x3bd9c50791fddf8f)},
     {"matmul_q8", 4, 1, 0xc, 0x0, 0x8, 120, 4, UINT64_C(0x2d12b0b6efeeffda)},
     {"norm_qkv", 5, 4, 0x0, 0x0, 0x0, 97, 6, UINT64_C(0xb608c28b458ae10d)},
@@ -92,7 +92,7 @@ static const struct row {
     {"weighted_matmul", 2, 1, 0x0, 0x0, 0x0, 98, 0, UINT64_C(0x9ca5eb79bb3aeb69)},
     {"flash_attention", 4, 1, 0x8, 0x0, 0x0, 330, 2, UINT64_C(0xe5130c15a6e42730)},
     {"kv_replicate", 1, 1, 0x0, 0x0, 0x0, 75, 1, UINT64_C(0xc42e122b3e0887eb)},
-    {"paged_attention", 5, 1, 0x8, 0x0, 0x0, 454, 9, UINT64_C(0xf57db9663cf365de)},
+    {"paged_attention", 5, 1, 0x8, 0x0, 0x0, 468, 10, UINT64_C(0x72ad13a2900e0d85)},
 };
 
 RF_TEST(case_tables, hold_every_op_and_case) {
