@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu/device.h"
+
 /* Allocates until an allocation is refused; returns how much was granted. */
 static uint64_t creep(struct gpu *gpu, uint64_t each, struct rf_buffer **buffers, size_t most, size_t *count) {
     uint64_t sum = 0;
@@ -580,5 +582,59 @@ RF_TEST(ledger, knows_every_allocation_and_its_site, .gpu = true) {
     RF_EXPECT_INT(seen.bytes, 1);
     RF_EXPECT_INT(seen.line, line);
     RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    gpu_close(&gpu);
+}
+
+/* ---- pinned memory as a buffer ---- */
+
+RF_TEST(pinned_buffer, is_used_like_a_buffer, .gpu = true) {
+    enum { COUNT = 1000 };
+    float values[COUNT], got[COUNT];
+    struct gpu gpu = {0};
+    struct rf_pinned *pinned = NULL;
+    struct rf_buffer *buffer = NULL, *again = NULL, *view = NULL;
+    gpu_need_simulated("");
+    gpu_open(&gpu, NULL);
+    for (int i = 0; i < COUNT; i++) values[i] = (float)i;
+    uint64_t held = gpu_memory(&gpu).held_bytes;
+    RF_ASSERT_OK(rf_pinned_create(gpu.device, sizeof values, &pinned));
+    RF_EXPECT_STATUS(rf_pinned_buffer(NULL, &buffer), RF_E_INVALID);
+    RF_EXPECT_STATUS(rf_pinned_buffer(pinned, NULL), RF_E_INVALID);
+    RF_ASSERT_OK(rf_pinned_buffer(pinned, &buffer));
+    RF_ASSERT_OK(rf_pinned_buffer(pinned, &again));
+    RF_EXPECT_UINT(rf_buffer_bytes(buffer), sizeof values);
+    RF_EXPECT_UINT(gpu_memory(&gpu).held_bytes, held); /* it is host memory */
+    RF_ASSERT_OK(rf_copy_to_device_safe(gpu.queue, buffer, 0, values, sizeof values));
+    RF_EXPECT(!memcmp(rf_pinned_data(pinned), values, sizeof values));
+
+    /* A kernel reads and writes it in place, also when recorded. */
+    struct rf_recording *recording = NULL;
+    const struct rf_kernel *scale = gpu_kernel(&gpu, "scale_f32");
+    RF_ASSERT_OK(rf_buffer_view(again, 0, sizeof values, &view));
+    RF_ASSERT_OK(rf_queue_record_begin(gpu.queue, "twice"));
+    RF_ASSERT_OK(GPU_LAUNCH(gpu.queue, scale, COUNT, rf_arg_buffer(view), rf_arg_buffer(view), rf_arg_f32(2),
+                            rf_arg_i64(COUNT)));
+    RF_ASSERT_OK(rf_queue_record_end(gpu.queue, &recording));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_copy_from_device_safe(gpu.queue, got, buffer, 0, sizeof got)); /* waits for the kernel */
+    for (int i = 0; i < COUNT; i++) RF_ASSERT(got[i] == 2 * values[i]);
+
+    /* Operations that drivers do not agree on. */
+    struct rf_buffer *other = gpu_buffer(&gpu, sizeof values);
+    RF_EXPECT_STATUS(rf_fill(gpu.queue, buffer, 0, 4, 1), RF_E_UNSUPPORTED);
+    RF_EXPECT_STATUS(rf_copy_on_device(gpu.queue, other, 0, buffer, 0, 4), RF_E_UNSUPPORTED);
+    RF_EXPECT_STATUS(rf_copy_on_device(gpu.queue, buffer, 0, other, 0, 4), RF_E_UNSUPPORTED);
+    RF_EXPECT_STATUS(rf_upload_async(gpu.queue, buffer, 0, pinned, 0, 4), RF_E_UNSUPPORTED);
+    RF_ASSERT_OK(rf_device_check_guards(gpu.device, RF_TIMEOUT_DEFAULT));
+
+    /* The handles may be destroyed in any order; the last one frees the memory. */
+    RF_ASSERT_OK(rf_pinned_destroy(&pinned));
+    RF_ASSERT_OK(rf_buffer_destroy(&buffer));
+    RF_ASSERT_OK(rf_buffer_destroy(&again));
+    RF_ASSERT_OK(rf_buffer_destroy(&view));
+    RF_ASSERT_OK(rf_recording_run(gpu.queue, recording));
+    RF_ASSERT_OK(rf_queue_wait(gpu.queue, RF_TIMEOUT_DEFAULT));
+    RF_ASSERT_OK(rf_recording_destroy(&recording));
+    RF_ASSERT_OK(rf_buffer_destroy(&other));
     gpu_close(&gpu);
 }

@@ -55,6 +55,12 @@ void infer_close(struct infer *infer) {
     RF_EXPECT_UINT(gpu_sim_traps(), 0);
 }
 
+struct rf_engine_info infer_info(const struct infer *infer) {
+    RF_PARAMS(struct rf_engine_info, info);
+    RF_ASSERT_OK(rf_engine_get_info(infer->engine, &info));
+    return info;
+}
+
 struct rf_session *infer_session(struct infer *infer) {
     struct rf_session *session = NULL;
     RF_ASSERT_OK(rf_session_create(infer->engine, &session));

@@ -33,6 +33,7 @@ void infer_open(struct infer *infer, const struct where *where, const struct rf_
 rf_status infer_try_open(struct infer *infer, const struct where *where, const struct rf_engine_params *params);
 void infer_close(struct infer *infer); /* asserts that nothing is left */
 
+struct rf_engine_info infer_info(const struct infer *infer);
 struct rf_session *infer_session(struct infer *infer);
 float *infer_rows(const struct infer *infer, size_t rows); /* the caller frees */
 /* Writes the file of a spec to this process's folder. The path is borrowed until a few more files were asked for. */

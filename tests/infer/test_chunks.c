@@ -18,12 +18,6 @@ static const struct where roomy = {.label = "roomy", .rfsim = "vram=256MiB,conte
 static const struct rf_engine_params usual = {
     .context = CONTEXT, .batch = SHORT, .kv = RF_KV_F32, .budget = "keep=32MiB", .watch_ns = 1};
 
-static struct rf_engine_info info_of(const struct infer *infer) {
-    RF_PARAMS(struct rf_engine_info, info);
-    RF_ASSERT_OK(rf_engine_get_info(infer->engine, &info));
-    return info;
-}
-
 /* However slow this machine is, the time of a run limits nothing. */
 static void open_long(struct infer *infer, struct rf_engine_params params) {
     params.model = infer_model(&wide, "wide.gguf");
@@ -100,9 +94,9 @@ RF_TEST_LABELLED_CASES(chunk, rules, struct rule, rules, .gpu = true) {
     params.model = infer_model(&wide, "wide.gguf");
     infer_open(&infer, &large, &params);
     struct rf_engine *engine = infer.engine;
-    RF_EXPECT_UINT(info_of(&infer).batch, c->expected == 4096 ? 512 : c->expected); /* nothing was measured yet */
+    RF_EXPECT_UINT(infer_info(&infer).batch, c->expected == 4096 ? 512 : c->expected); /* nothing was measured yet */
     for (int turn = 0; turn < 4; turn++) rf_chunk_learn(engine, 512, 1, -1);
-    RF_EXPECT_UINT(info_of(&infer).batch, c->expected);
+    RF_EXPECT_UINT(infer_info(&infer).batch, c->expected);
     RF_EXPECT_UINT(rf_chunk_most(engine, 3, 0), 3);
     infer_close(&infer);
 }
@@ -128,7 +122,7 @@ RF_TEST(chunk, follows_the_time, .gpu = true) {
     for (size_t i = 0; i < RF_COUNT(steps); i++) {
         RF_TRACE("step %zu", i);
         rf_chunk_learn(engine, steps[i].count, steps[i].run_ns, -1);
-        RF_EXPECT_UINT(info_of(&infer).batch, steps[i].expected);
+        RF_EXPECT_UINT(infer_info(&infer).batch, steps[i].expected);
     }
     infer_close(&infer);
 }
@@ -159,7 +153,7 @@ RF_TEST(chunk, follows_the_room, .gpu = true) {
         before = chunk;
     }
     RF_EXPECT_UINT(seen, 4096 | 2048 | 1024 | 512);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     gpu_sim_set_desktop(0);
     infer_close(&infer);
 }
@@ -194,7 +188,7 @@ RF_TEST(chunk, long_prompts, .gpu = true, .timeout_ms = 1500000) {
     RF_ASSERT_OK(rf_session_rewind(session, 0));
     RF_ASSERT_OK(rf_session_eval(session, tokens, LONG, true, rows));
     RF_EXPECT_UINT(infer.engine->long_tokens, 200);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     free(rows);
     rf_session_destroy(&session);
     RF_EXPECT_UINT(infer.engine->long_tokens, 0);
@@ -218,7 +212,7 @@ RF_TEST(chunk, is_given_back_before_anything_moves, .gpu = true, .timeout_ms = 1
     gpu_sim_set_desktop(left_for_others(&infer) + MIB);
     RF_ASSERT_OK(rf_session_eval(other, tokens + 1, 1, false, NULL));
     RF_EXPECT_UINT(infer.engine->long_tokens, 0);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     RF_ASSERT_OK(rf_session_sample(session, NULL, &token));
     RF_EXPECT_INT(token, expected);
     gpu_sim_set_desktop(0);
@@ -245,7 +239,7 @@ RF_TEST(chunk, squeeze_in_a_prompt, .gpu = true, .timeout_ms = 1500000) {
     RF_ASSERT_OK(rf_session_eval(session, tokens + LONG, LONG, false, row));
     RF_EXPECT_DOUBLE(error_of_floats(row, expected, VOCABULARY), 0, 1e-9);
     RF_EXPECT(longest_held(session) < LONG);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     struct rf_pressure pressure;
     RF_ASSERT_OK(rf_device_pressure(infer.engine->device, &pressure));
     RF_EXPECT(pressure.free_bytes >= pressure.floor_bytes);
@@ -312,7 +306,7 @@ RF_TEST(chunk, is_halved_when_refused, .gpu = true, .timeout_ms = 1500000) {
     RF_ASSERT_OK(rf_session_eval(session, tokens + LONG, LONG, false, row));
     RF_EXPECT_DOUBLE(error_of_floats(row, expected, VOCABULARY), 0, 1e-9);
     RF_EXPECT(longest_held(session) <= LONG / 2);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     gpu_sim_set_desktop(0);
     rf_session_destroy(&session);
     infer_close(&infer);
@@ -340,7 +334,7 @@ RF_TEST(chunk, makes_room_for_other_sessions, .gpu = true, .timeout_ms = 1500000
     RF_EXPECT_UINT(longest_held(other), 0);
     RF_ASSERT_OK(rf_session_sample(other, NULL, &token));
     RF_EXPECT_INT(token, expected_token);
-    RF_EXPECT_UINT(info_of(&infer).steps_down, 0);
+    RF_EXPECT_UINT(infer_info(&infer).steps_down, 0);
     gpu_sim_set_desktop(0);
     rf_session_destroy(&session);
     rf_session_destroy(&other);
