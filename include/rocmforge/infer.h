@@ -74,7 +74,7 @@ struct rf_engine_info {
     uint32_t device_kv_layers;     /* how many of the layers on the device have their KV cache there too */
     uint64_t pinned_kv_bytes;      /* of host_kv_bytes: KV caches of layers that are, or were, on the device */
     uint64_t steps_down, steps_up; /* how many layers and KV caches were moved to the host, and back */
-    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time, at present */
+    uint32_t batch;                /* how many tokens of a prompt are evaluated at a time, at most, at present */
     int64_t idle_ns;               /* for how long the device was left idle, by duty_percent */
     /* The host's budget, and what all objects of the runtime take of it now: everything larger than a page that the
      * library keeps in host memory. A run takes more, and keeps it for the next. The mapped file is not counted, and
@@ -134,7 +134,8 @@ struct rf_sample_params {
  * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token.
  * RF_E_CORRUPT: the logits are not numbers, because the model is damaged or the device computes wrongly: a single one
  * that is NaN or +inf is enough. -inf is a number here, a token that is never drawn, unless all of them are -inf.
- */
+ * After a generation that was ended early the last token may have to be evaluated once more: then it can fail as
+ * rf_session_eval does. */
 RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);
 
 struct rf_generate_params {

@@ -57,7 +57,7 @@ static bool count_token(void *user, int32_t token) {
     answer->last = token;
     answer->tokens++;
     cli_at(model_work(answer->info), "round %zu, generating token %lld of %lld", answer->round,
-           (long long)answer->tokens + 1, (long long)answer->of);
+           (long long)(answer->tokens < answer->of ? answer->tokens : answer->of), (long long)answer->of);
     return true;
 }
 /* Generates this many tokens after the one that the prompt gives, as rf_session_generate does for everyone. */
@@ -115,9 +115,11 @@ static rf_status measure(const struct plan *plan, const struct rf_engine *engine
         int64_t prompt = plan->prompts[p], answer = p ? 0 : plan->answer;
         RF_PARAMS(struct rf_engine_info, now);
         double ignored;
-        /* A first round is not counted: it includes what is set up at first use. */
-        status = round_once(engine, session, info, number, plan->depth, prompt, answer < 2 ? answer : 2, &ignored,
-                            &ignored);
+        /* First rounds are not counted: they include what is set up at first use. A prompt is read in longer chunks
+         * after the first round, and those are set up in the second. */
+        for (int r = 0; r < 2 && !status; r++)
+            status = round_once(engine, session, info, number, plan->depth, prompt, answer < 2 ? answer : 2, &ignored,
+                                &ignored);
         for (size_t r = 0; r < (size_t)plan->rounds && !status; r++)
             status = round_once(engine, session, info, ++number, plan->depth, prompt, answer, &figures->prompt[p][r],
                                 &figures->answer[r]);

@@ -49,7 +49,8 @@ int model_in_worker(int argc, char **argv, struct cli_job job);
 rf_status model_open(const struct model_options *options, struct rf_runtime **runtime, struct rf_engine **engine);
 rf_status model_close(struct rf_runtime **runtime, struct rf_engine **engine);
 
-/* rf_session_eval, in the same parts that the engine would split the tokens into, with a sign of life before each. */
+/* rf_session_eval, in the same parts that the engine would split the tokens into (with 'all' it may split them
+ * further), with a sign of life before each. */
 rf_status model_eval(const struct rf_engine *engine, struct rf_session *session, const char *what,
                      const int32_t *tokens, size_t count, bool all, float *logits);
 /* For signs of life while the model works. */

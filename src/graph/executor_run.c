@@ -3,7 +3,7 @@
  * The calling thread does the CPU's work: devices get their work ahead of it and compute meanwhile. Nothing is
  * allocated. Before each action the run asks whether to stop; work that was already submitted to a device is not
  * taken back. After a stop or a failure, the run waits for all work that is under way, by the same deadline,
- * before it reports. If that wait times out, the executor is left 'unfinished'. */
+ * before it reports. If that wait fails and the device is not lost, the executor is left 'unfinished'. */
 #include "graph/executor_impl.h"
 
 /* The deadline of a run. If it is not set, each wait uses RF_TIMEOUT_DEFAULT. */
@@ -33,7 +33,7 @@ static rf_status wait_all(struct rf_executor *executor, struct rf_assembly *asse
     for (int p = 0; p < assembly->plan->place_count; p++) {
         struct rf_backend *backend = rf_assembly_backend(assembly, p);
         rf_status status = backend->table->wait(backend, time_left(deadline));
-        if (status == RF_E_TIMEOUT) executor->unfinished = true;
+        if (status && status != RF_E_DEVICE_LOST) executor->unfinished = true;
         if (!status || first) continue;
         first = status;
         rf_error_save(&saved);

@@ -11,7 +11,8 @@
  *   1. session->length and session->tokens know nothing of a run before its token was read from the ring
  *   2. no run is under way when anything else uses the session's cache, its runners or its logits: every other
  *      function settles first, and a step of the ladder gives up what is under way in rf_session_retire. Only a run
- *      that missed its deadline may still be: then every function that settles waits once more, and fails like it
+ *      that missed its deadline may still be: then every function that settles waits once more, and fails like it,
+ *      also where a step of the ladder gave it up meanwhile
  *   3. a run is submitted only if its token, its row of the cache and its attention's length fit
  *   4. the fields of rf_ahead are touched with the gate held
  * 2 and 4 depend on who holds a lock; tests/infer/test_ahead.c compares with generations that were made one by one.
@@ -28,35 +29,48 @@
 
 /* ---- ending ---- */
 
+static void forget(struct rf_ahead *ahead) {
+    ahead->runner = NULL;
+    ahead->queued = 0;
+    ahead->stuck = false;
+}
+
+/* Whether a wait that ended so leaves work on the device. */
+static bool leaves_work(rf_status status) {
+    return status && status != RF_E_DEVICE_LOST;
+}
+
 rf_status rf_ahead_drop(struct rf_session *session) {
     struct rf_ahead *ahead = &session->ahead;
+    struct rf_saved_error saved;
+    rf_status status = RF_OK;
+    rf_error_save(&saved);
+    if (ahead->abandoned) status = rf_device_trim(session->engine->device, RF_TIMEOUT_DEFAULT);
+    if (leaves_work(status)) return status;
+    ahead->abandoned = false;
     if (ahead->queued) {
-        struct rf_saved_error saved;
-        rf_error_save(&saved);
-        rf_status status = rf_executor_finish(ahead->runner->executor);
-        if (status == RF_E_TIMEOUT) {
+        status = rf_executor_finish(ahead->runner->executor);
+        if (leaves_work(status)) {
             ahead->stuck = true;
             return status;
         }
-        rf_error_restore(&saved); /* of a lost device the next call tells */
         session->last = NULL;
         session->evaluate_again = !status && !ahead->stuck && session->length > ahead->started;
     }
-    ahead->runner = NULL;
-    ahead->queued = 0;
-    ahead->stuck = false;
+    rf_error_restore(&saved); /* of a lost device the next call tells */
+    forget(ahead);
     return RF_OK;
 }
 
-void rf_ahead_abandon(struct rf_session *session) {
+bool rf_ahead_abandon(struct rf_session *session, bool wait) {
     struct rf_ahead *ahead = &session->ahead;
     struct rf_saved_error saved;
     rf_error_save(&saved);
-    if (!ahead->stuck) rf_ahead_drop(session);
+    bool left = ahead->queued && (ahead->stuck || !wait || rf_ahead_drop(session));
     rf_error_restore(&saved);
-    ahead->runner = NULL;
-    ahead->queued = 0;
-    ahead->stuck = false;
+    ahead->abandoned = ahead->abandoned || left;
+    forget(ahead);
+    return !left;
 }
 
 rf_status rf_ahead_settle(struct rf_session *session) {
@@ -203,10 +217,10 @@ static rf_status go_on(struct rf_session *session, const struct rf_sample_params
     rf_status status = RF_OK;
     *done = ahead->stuck;
     if (ahead->stuck) RF_TRY(rf_ahead_drop(session));
+    *done = false;
     /* At the end of a shape's length the next shape goes on; nothing is under way then. */
     if (ahead->runner && !ahead->queued && ahead->runner->shape.longest == session->length) ahead->runner = NULL;
     if (!ahead->runner && !may_start(session)) return RF_OK;
-    *done = false;
     if (!ahead->runner) {
         status = start(session, params, *token);
         *done = status == RF_E_DEVICE_LOST || status == RF_E_TIMEOUT;

@@ -8,8 +8,8 @@
  *   - no kernel must be short (a display), and the device need not be left idle (duty_percent);
  *   - chunks are measured, and none should take longer than a tenth of the deadline of a wait, so that a slow device
  *     is not taken for one that hangs, and a cancelled session ends soon.
- * A number of tokens that the caller gave is obeyed: longest is then batch. The memory of long chunks is the first
- * thing that is given back when it is needed (ladder.c). */
+ * A number of tokens that the caller gave is obeyed: longest is then batch. When memory is needed, that of long
+ * chunks is given back before anything moves (ladder.c). */
 #include "infer/engine_impl.h"
 
 #include "gpu/device.h"

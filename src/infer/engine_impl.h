@@ -16,7 +16,7 @@
  *   2. a runner's bindings match the present placement: a step destroys all runners before it moves anything
  *   3. no thread takes the gate twice, or calls the user's functions while it holds the gate
  * ladder.c checks 2 before each move. 1 and 3 depend on which thread holds a lock, and a lock does not tell: the
- * thread sanitizer detects a breach of 1, and a breach of 3 would hang the tests of tests/infer/test_ladder.c. */
+ * thread sanitizer detects a breach of 1, and a breach of 3 would hang the tests of tests/infer/test_squeeze.c. */
 #ifndef RF_INFER_ENGINE_IMPL_H
 #define RF_INFER_ENGINE_IMPL_H
 
@@ -213,7 +213,8 @@ struct rf_ahead {
     uint32_t queued; /* its runs that were submitted and whose tokens the session does not hold yet */
     uint64_t tickets[RF_AHEAD_MAX]; /* of those, by the length after the run, modulo */
     uint32_t started;               /* the session's length when the runner's inputs were written */
-    bool stuck;                     /* one of the runs missed its deadline */
+    bool stuck;                     /* the wait for one of the runs failed, mostly by its deadline */
+    bool abandoned;                 /* runs that were given up may still be under way */
     bool refused;                   /* there was no room for such a runner in this generation, */
     bool unable;                    /* or it is no single recording, in this epoch of the placement: */
     uint64_t epoch;
@@ -248,16 +249,16 @@ struct rf_session {
     uint64_t *host_scratch;
     bool has_host_logits; /* host_logits are the last token's, and 'last' is NULL */
     /* There are none of these logits, because runs that were queued wrote over them; evaluating the last token once
-     * more, by itself as it was evaluated, gives the same ones. */
+     * more, by itself as it was evaluated, gives the same ones, unless a layer moved since. */
     bool evaluate_again;
     struct rf_ahead ahead;
 };
 
 /* Destroys runners: all but the one used last, those of long chunks, or all. The last token's logits are copied to
  * the host if they lie in a runner that is destroyed. The gate is held exclusively, or shared by the session's own
- * thread. */
+ * thread. wait: for runs that were submitted ahead. False: some may still be under way. */
 enum rf_retire { RF_RETIRE_UNUSED, RF_RETIRE_LONG, RF_RETIRE_ALL };
-void rf_session_retire(struct rf_session *session, enum rf_retire which);
+bool rf_session_retire(struct rf_session *session, enum rf_retire which, bool wait);
 /* Copies the last token's logits to the host, if they are not there. RF_OK if there are none. */
 rf_status rf_session_keep_logits(struct rf_session *session);
 /* Makes host_logits and host_scratch, if they are not there. */
@@ -284,8 +285,9 @@ rf_status rf_session_next(struct rf_session *session, const struct rf_sample_par
  * others with it. */
 rf_status rf_ahead_settle(struct rf_session *session);
 rf_status rf_ahead_drop(struct rf_session *session);
-/* The same where the runners are about to be destroyed: what is stuck is left to itself. */
-void rf_ahead_abandon(struct rf_session *session);
+/* The same where a runner may be destroyed: what is stuck, or what nobody is to wait for, is left to itself, and the
+ * next call that settles waits for it. False: there is such a run. */
+bool rf_ahead_abandon(struct rf_session *session, bool wait);
 void rf_ahead_destroy(struct rf_session *session);
 /* RF_E_CANCELLED if the session was cancelled; this also clears the cancellation. */
 rf_status rf_session_take_cancel(struct rf_session *session);

@@ -252,7 +252,9 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
                                     .result = result};
     bool ended;
     rf_status status = rf_ahead_settle(session); /* a callback may have called it */
+    rf_ladder_enter_quietly(session->engine);
     session->ahead.refused = false;
+    rf_ladder_leave(session->engine);
     if (!status && session->engine->tokenizer) {
         RF_PARAMS(struct rf_decode_params, decode);
         decode.continues = true;

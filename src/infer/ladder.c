@@ -140,11 +140,13 @@ static void log_moves(struct rf_engine *engine, const struct notes *notes) {
 /* Destroys runners of all sessions, then returns their memory to the driver.
  * False: the driver cannot take it back, because something on the device does not finish. */
 static bool retire_runners(struct rf_engine *engine, enum rf_retire which) {
+    bool finished = true; /* after one wait in vain the others are not waited for: nobody may enter meanwhile */
+    if (which == RF_RETIRE_LONG && !atomic_load(&engine->long_tokens)) return true;
     pthread_mutex_lock(&engine->mutex);
     for (uint32_t slot = 0; slot < engine->slot_count; slot++)
-        if (engine->sessions[slot]) rf_session_retire(engine->sessions[slot], which);
+        if (engine->sessions[slot]) finished = rf_session_retire(engine->sessions[slot], which, finished) && finished;
     pthread_mutex_unlock(&engine->mutex);
-    return !engine->device || rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK;
+    return !engine->device || (finished && rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT) == RF_OK);
 }
 
 #if RF_CHECKS >= 2
@@ -201,12 +203,14 @@ static void step_down(struct rf_engine *engine, struct rf_pressure pressure, str
     char size[32];
     snprintf(notes->why, sizeof notes->why, "the GPU's free memory fell under the floor by %s",
              rf_format_bytes(missing(&pressure), size, sizeof size));
-    if (retire_runners(engine, RF_RETIRE_UNUSED) && look(engine, &pressure) && !missing(&pressure))
-        return; /* the pool's memory and old scratch memory were enough */
-    if (retire_runners(engine, RF_RETIRE_LONG) && look(engine, &pressure) && !missing(&pressure)) return;
+    /* Often the pool's memory and old scratch memory are enough, or that of long chunks. */
+    bool idle = retire_runners(engine, RF_RETIRE_UNUSED);
+    if (idle && look(engine, &pressure) && !missing(&pressure)) return;
+    idle = idle && retire_runners(engine, RF_RETIRE_LONG);
+    if (idle && look(engine, &pressure) && !missing(&pressure)) return;
     uint64_t held = pressure.held_bytes, runners = 0;
     bool moved = false, pinned_full = engine->integrated; /* an integrated GPU's memory is the host's */
-    if (engine->device_layers && retire_runners(engine, RF_RETIRE_ALL) && look(engine, &pressure)) {
+    if (idle && engine->device_layers && retire_runners(engine, RF_RETIRE_ALL) && look(engine, &pressure)) {
         runners = rf_sub_saturate(held, pressure.held_bytes);
         while (pressure.free_bytes < pressure.floor_bytes + runners && lower(engine, &pinned_full, notes)) {
             moved = true;
@@ -224,8 +228,7 @@ static void step_up(struct rf_engine *engine, const struct rf_pressure *pressure
     rf_status status = RF_OK;
     bool moved = false;
     snprintf(notes->why, sizeof notes->why, "the GPU has room again");
-    if (!bytes || bytes > spare) return;
-    retire_runners(engine, RF_RETIRE_ALL);
+    if (!bytes || bytes > spare || !retire_runners(engine, RF_RETIRE_ALL)) return;
     for (; bytes && bytes <= spare && !status; bytes = bytes_up(engine)) {
         rf_assert_valid(runners_are_gone, engine);
         bool whole = engine->device_layers < engine->target_layers;
@@ -300,9 +303,8 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch) {
         gained = look(engine, &after) && after.held_bytes < before.held_bytes;
         if (!gained && retire_runners(engine, RF_RETIRE_LONG))
             gained = look(engine, &after) && after.held_bytes < before.held_bytes;
-        if (!gained) {
+        if (!gained && retire_runners(engine, RF_RETIRE_ALL)) {
             bool pinned_full = engine->integrated;
-            retire_runners(engine, RF_RETIRE_ALL);
             gained = lower(engine, &pinned_full, &notes);
             if (gained) {
                 rf_device_trim(engine->device, RF_TIMEOUT_DEFAULT);
@@ -316,26 +318,23 @@ bool rf_ladder_relieve(struct rf_engine *engine, uint64_t epoch) {
     return gained;
 }
 
-bool rf_ladder_relieve_host(struct rf_engine *engine) {
-    struct rf_host_budget *host = &engine->runtime->host;
+static void retire_alone(struct rf_engine *engine, enum rf_retire which) {
     struct rf_saved_error saved;
-    uint64_t before = rf_host_used(host);
     rf_error_save(&saved);
     pthread_rwlock_wrlock(&engine->gate);
-    retire_runners(engine, RF_RETIRE_UNUSED);
+    retire_runners(engine, which);
     pthread_rwlock_unlock(&engine->gate);
     rf_error_restore(&saved);
-    return rf_host_used(host) < before;
+}
+
+bool rf_ladder_relieve_host(struct rf_engine *engine) {
+    uint64_t before = rf_host_used(&engine->runtime->host);
+    retire_alone(engine, RF_RETIRE_UNUSED);
+    return rf_host_used(&engine->runtime->host) < before;
 }
 
 bool rf_ladder_relieve_long(struct rf_engine *engine) {
-    struct rf_saved_error saved;
     uint64_t before = atomic_load(&engine->long_tokens);
-    if (!before) return false;
-    rf_error_save(&saved);
-    pthread_rwlock_wrlock(&engine->gate);
-    retire_runners(engine, RF_RETIRE_LONG);
-    pthread_rwlock_unlock(&engine->gate);
-    rf_error_restore(&saved);
+    if (before) retire_alone(engine, RF_RETIRE_LONG);
     return atomic_load(&engine->long_tokens) < before;
 }

@@ -64,16 +64,6 @@ static rf_status sample_on_device(struct rf_session *session, struct rf_device *
     return status;
 }
 
-static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sample_args *args,
-                               uint64_t seed, int32_t *token) {
-    uint64_t random[2] = {seed, session->length};
-    rf_status status = rf_session_make_rows(session);
-    if (status) return status;
-    rf_ref_sample(token, logits, random, session->tokens + session->length - args->window_count, args,
-                  session->host_scratch);
-    return RF_OK;
-}
-
 rf_status rf_session_refuse_logits(const struct rf_session *session, const char *what) {
     return rf_fail(RF_E_CORRUPT,
                    "the logits after token %u are not numbers: %s; the model file is damaged, or the device computes "
@@ -81,26 +71,32 @@ rf_status rf_session_refuse_logits(const struct rf_session *session, const char 
                    session->length, what);
 }
 
-/* A logit that is NaN or +inf was computed from damaged weights, or wrongly. -inf is a token that is never drawn. */
-static rf_status check_logits(const struct rf_session *session, const float *logits, size_t columns) {
-    size_t wrong = 0, finite = 0;
+/* Nothing was drawn: counts what is wrong. A logit that is NaN or +inf was computed from damaged weights, or wrongly.
+ * -inf is a token that is never drawn. */
+static rf_status refuse_logits(const struct rf_session *session, const float *logits) {
+    size_t columns = session->engine->hparams.vocabulary, wrong = 0;
     char what[64];
-    for (size_t i = 0; i < columns; i++) {
-        wrong += !(logits[i] <= FLT_MAX);
-        finite += logits[i] >= -FLT_MAX;
-    }
-    if (!wrong && finite) return RF_OK;
+    for (size_t i = 0; i < columns; i++) wrong += !(logits[i] <= FLT_MAX);
     snprintf(what, sizeof what, "%zu of %zu are NaN or infinite", wrong ? wrong : columns, columns);
     return rf_session_refuse_logits(session, what);
 }
 
-/* The device drew nothing: counts what is wrong. */
+static rf_status sample_on_cpu(struct rf_session *session, const float *logits, const struct rf_sample_args *args,
+                               uint64_t seed, int32_t *token) {
+    uint64_t random[2] = {seed, session->length};
+    rf_status status = rf_session_make_rows(session);
+    if (status) return status;
+    rf_ref_sample(token, logits, random, session->tokens + session->length - args->window_count, args,
+                  session->host_scratch);
+    return *token < 0 ? refuse_logits(session, logits) : RF_OK;
+}
+
+/* The same of the device's. */
 static rf_status refuse_device_logits(struct rf_session *session, struct rf_operand logits, size_t columns) {
     RF_TRY(rf_session_make_rows(session));
     RF_TRY(rf_copy_from_device_safe(session->queue, session->host_logits, logits.buffer, logits.offset_bytes,
                                     columns * sizeof(float)));
-    RF_TRY(check_logits(session, session->host_logits, columns));
-    return rf_session_refuse_logits(session, "the device found some that are NaN or infinite");
+    return refuse_logits(session, session->host_logits);
 }
 
 static rf_status sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token) {
@@ -125,24 +121,24 @@ static rf_status sample(struct rf_session *session, const struct rf_sample_param
         if (!status && drawn < 0) return refuse_device_logits(session, logits, columns);
         if (rf_is_full(status)) { /* no room for its few buffers: the host can sample too */
             status = rf_session_keep_logits(session);
-            if (!status) status = check_logits(session, session->host_logits, columns);
             if (!status) status = sample_on_cpu(session, session->host_logits, &args, params->seed, &drawn);
         }
     } else {
         const float *logits = (const float *)(const void *)((const char *)at.host + at.offset_bytes + row);
-        status = check_logits(session, logits, columns);
-        if (!status) status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
+        status = sample_on_cpu(session, logits, &args, params->seed, &drawn);
     }
-    if (status) return status;
-    if (drawn < 0) return rf_session_refuse_logits(session, "every one is NaN or -inf");
-    *token = drawn;
-    return RF_OK;
+    if (!status) *token = drawn;
+    return status;
 }
 
 /* Gets the last token's logits once more. */
 static rf_status evaluate_again(struct rf_session *session) {
     uint32_t length = session->length--;
-    rf_status status = rf_session_eval(session, &session->tokens[length - 1], 1, false, NULL);
+    int32_t token = session->tokens[length - 1];
+    /* A cancellation that came before is meant for the next evaluation that the caller asks for. */
+    bool cancelled = atomic_exchange(&session->cancelled, false);
+    rf_status status = rf_session_eval(session, &token, 1, false, NULL);
+    if (cancelled) atomic_store(&session->cancelled, true);
     if (status) {
         session->length = length;
         session->evaluate_again = true;

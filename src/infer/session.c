@@ -28,10 +28,10 @@ rf_status rf_session_runner(struct rf_session *session, const struct rf_graph_sh
     }
     struct rf_runner made;
     /* A session keeps the memory of one long chunk at most. */
-    if (shape->tokens > session->engine->batch) rf_session_retire(session, RF_RETIRE_LONG);
+    if (shape->tokens > session->engine->batch) rf_session_retire(session, RF_RETIRE_LONG, true);
     rf_status status = rf_runner_create(session->engine, session, shape, &made);
     if (rf_is_short(status) && session->runner_count) {
-        rf_session_retire(session, RF_RETIRE_ALL); /* the existing runners make room */
+        rf_session_retire(session, RF_RETIRE_ALL, true); /* the existing runners make room */
         status = rf_runner_create(session->engine, session, shape, &made);
     }
     if (status) return status;
@@ -59,10 +59,12 @@ void rf_session_remove_runner(struct rf_session *session, struct rf_runner *runn
     if (session->last == end) session->last = runner;
 }
 
-void rf_session_retire(struct rf_session *session, enum rf_retire which) {
+bool rf_session_retire(struct rf_session *session, enum rf_retire which, bool wait) {
     struct rf_runner *newest = NULL, *last;
-    size_t kept = 0;
-    rf_ahead_abandon(session);
+    size_t kept = 0, of_long_chunks = 0;
+    for (size_t i = 0; i < session->runner_count; i++) of_long_chunks += session->runners[i].long_tokens > 0;
+    if (which == RF_RETIRE_LONG && !of_long_chunks) return true;
+    bool finished = rf_ahead_abandon(session, wait);
     last = session->last;
     for (size_t i = 0; i < session->runner_count; i++)
         if (!newest || session->runners[i].used > newest->used) newest = &session->runners[i];
@@ -81,6 +83,7 @@ void rf_session_retire(struct rf_session *session, enum rf_retire which) {
     }
     session->runner_count = kept;
     if (which == RF_RETIRE_ALL) rf_buffer_destroy(&session->sample);
+    return finished;
 }
 
 void rf_session_forget_logits(struct rf_session *session) {
@@ -175,7 +178,7 @@ void rf_session_destroy(struct rf_session **pointer) {
     struct rf_session *session = *pointer;
     struct rf_engine *engine = session->engine;
     rf_ladder_enter_quietly(engine);
-    rf_ahead_abandon(session);
+    rf_ahead_abandon(session, true);
     for (size_t i = 0; i < session->runner_count; i++) rf_runner_destroy(&session->runners[i]);
     rf_ahead_destroy(session);
     rf_queue_destroy(&session->queue);

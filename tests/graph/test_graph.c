@@ -592,15 +592,15 @@ RF_TEST(graph, garbage) {
         }
         for (int i = 0; i < 200; i++) {
             RF_PARAMS(struct rf_graph_node, n);
-            rf_tensor_id ids[16];
+            rf_tensor_id ids[2 * RF_OP_TENSORS_MAX];
             const struct rf_op *op = rf_op_table[rf_op_random(&state) % rf_op_table_count];
-            for (int k = 0; k < 16; k++)
+            for (int k = 0; k < 2 * RF_OP_TENSORS_MAX; k++)
                 ids[k] = (rf_tensor_id)(rf_op_random(&state) % (rf_graph_tensor_count(graph) + 2));
             bool sane = rf_op_random(&state) % 8 != 0;
             n.op = op->name;
             n.inputs = ids;
             n.input_count = sane ? (size_t)op->inputs : rf_op_random(&state) % 12;
-            n.outputs = ids + 12;
+            n.outputs = ids + RF_OP_TENSORS_MAX;
             n.output_count = sane ? (size_t)op->outputs : rf_op_random(&state) % 4;
             n.i[0] = (int64_t)(rf_op_random(&state) % 5) - 1;
             size_t before = rf_graph_node_count(graph);

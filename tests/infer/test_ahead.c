@@ -24,7 +24,7 @@ struct heard {
     int32_t tokens[HEARD_MAX];
     uint32_t count;
     uint32_t ended_at; /* 0: never; otherwise this token's callback does it: */
-    enum { WANTS_NO_MORE, CANCELS, SAMPLES, EVALUATES, REWINDS, GENERATES, SQUEEZES } what;
+    enum { WANTS_NO_MORE, CANCELS, SAMPLES, EVALUATES, REWINDS, GENERATES } what;
     const struct rf_sample_params *sampling;
     uint32_t most_queued; /* runs that were under way when a callback was called */
     bool dropped;         /* runs were submitted that were not needed */
@@ -83,7 +83,6 @@ static bool hear(void *user, int32_t token) {
         RF_ASSERT_OK(rf_session_generate(session, &params, &result));
         break;
     }
-    case SQUEEZES: break;
     }
     return true;
 }
@@ -535,8 +534,7 @@ RF_TEST_LABELLED_CASES(ahead, faults_at_every_call_of_an_answer, struct fault, f
 
 /* ---- deadlines ---- */
 
-/* A run that never ends is noticed by its deadline, at whatever token, and so is one that was submitted ahead and is
- * not needed: by the next call. */
+/* A run that never ends is noticed by its deadline, at whatever token. */
 RF_TEST(ahead, a_run_that_hangs, .timeout_ms = 600000) {
     gpu_need_simulated("");
     infer_model(&small, "small.gguf");
@@ -551,16 +549,11 @@ RF_TEST(ahead, a_run_that_hangs, .timeout_ms = 600000) {
     }
 }
 
-/* What is stuck keeps the session: every call waits for it and fails like it. When it ends after all, the session
- * goes on from the tokens that it holds. */
-RF_TEST(ahead, a_run_that_hangs_and_ends, .timeout_ms = 600000) {
+static struct infer open_impatient(const char *rfsim) {
     struct infer infer = {0};
-    struct heard heard[2];
     const char *const options[] = {"RF_TIMEOUT_MS=3000", NULL};
-    struct rf_sample_params sampling = setting(5, 4);
     RF_PARAMS(struct rf_engine_params, params);
-    RF_PARAMS(struct rf_generate_params, generate);
-    gpu_need_simulated("fault=hipGraphLaunch:4:work/hang");
+    gpu_need_simulated(rfsim);
     gpu_make_runtime(&infer.gpu, options);
     params.runtime = infer.gpu.runtime;
     params.model = infer_model(&small, "small.gguf");
@@ -568,6 +561,47 @@ RF_TEST(ahead, a_run_that_hangs_and_ends, .timeout_ms = 600000) {
     params.context = 64;
     params.sessions = 2;
     RF_ASSERT_OK(rf_engine_open(&params, &infer.engine));
+    return infer;
+}
+
+static bool hear_three(void *count, int32_t token) {
+    (void)token;
+    return ++*(int *)count < 3;
+}
+/* A run that was submitted ahead and is not needed, and never ends: the answer is complete, and the next call fails.
+ */
+RF_TEST(ahead, a_run_that_nobody_needs_hangs, .timeout_ms = 600000) {
+    struct infer infer = open_impatient("fault=hipGraphLaunch:4:work/hang");
+    struct rf_session *session = infer_session(&infer);
+    int32_t tokens[PROMPT];
+    int count = 0;
+    RF_PARAMS(struct rf_generate_params, generate);
+    RF_PARAMS(struct rf_generate_result, result);
+    for (uint32_t i = 0; i < PROMPT; i++) tokens[i] = (int32_t)i;
+    RF_ASSERT_OK(rf_session_eval(session, tokens, PROMPT, false, NULL));
+    generate.max_tokens = 8;
+    generate.ignore_end = true;
+    generate.token = hear_three;
+    generate.user = &count;
+    RF_EXPECT_OK(rf_session_generate(session, &generate, &result));
+    RF_EXPECT_INT(count, 3);
+    RF_EXPECT_UINT(result.tokens, 3);
+    RF_EXPECT_UINT(rf_session_length(session), PROMPT + 2);
+    RF_EXPECT_STATUS(rf_session_eval(session, tokens, 1, false, NULL), RF_E_TIMEOUT);
+    gpu_sim_release_hangs();
+    RF_EXPECT_OK(rf_session_eval(session, tokens, 1, false, NULL));
+    RF_EXPECT_UINT(rf_session_length(session), PROMPT + 3);
+    rf_session_destroy(&session);
+    infer_close(&infer);
+}
+
+/* What is stuck keeps the session: every call waits for it and fails like it. When it ends after all, the session
+ * goes on from the tokens that it holds. */
+RF_TEST(ahead, a_run_that_hangs_and_ends, .timeout_ms = 600000) {
+    struct infer infer = open_impatient("fault=hipGraphLaunch:4:work/hang");
+    struct heard heard[2];
+    struct rf_sample_params sampling = setting(5, 4);
+    RF_PARAMS(struct rf_generate_params, generate);
     struct both both = {.infer = infer, .session = {infer_session(&infer), infer_session(&infer)}};
     go_one_by_one(both.session[1]);
     prompt_both(&both, PROMPT);
@@ -581,6 +615,9 @@ RF_TEST(ahead, a_run_that_hangs_and_ends, .timeout_ms = 600000) {
     RF_EXPECT_STATUS(rf_session_eval(both.session[0], &token, 1, false, NULL), RF_E_TIMEOUT);
     RF_EXPECT_STATUS(rf_session_sample(both.session[0], &sampling, &token), RF_E_TIMEOUT);
     RF_EXPECT_UINT(rf_session_length(both.session[0]), PROMPT + 3);
+    rf_ladder_relieve_host(infer.engine); /* gives up what is under way */
+    RF_EXPECT_STATUS(rf_session_eval(both.session[0], &token, 1, false, NULL), RF_E_TIMEOUT);
+    RF_EXPECT_STATUS(rf_session_rewind(both.session[0], PROMPT), RF_E_TIMEOUT);
     gpu_sim_release_hangs();
     /* The other session gets the tokens that this one holds, in the same way. */
     for (uint32_t i = 0; i < 3; i++)
