@@ -83,6 +83,9 @@ def quantize_q8(x):
     return np.concatenate([scale.view(np.uint8), total.view(np.uint8), q.view(np.uint8)], axis=1), scale * q
 
 
+PAIRS_NOTES = 128  # RF_PAIRS_NOTES
+
+
 def dots_shared(kind, m, k):
     """Dynamic shared memory of dots.h for a block of 64 threads, at either wave size."""
     elements, size, _ = BLOCKS[kind]
@@ -94,14 +97,14 @@ def dots_shared(kind, m, k):
 
 
 def pairs_shared(kind, k):
-    """Likewise of matvec_pairs.hip."""
+    """Likewise of pairs.h; its notes come first."""
     if kind in FLOATS:  # slices of 16 elements a lane; x is f32
-        return max(-(-k // (16 * wave)) * 64 * wave + 64 // wave * 2 * 2 * 32 * wave for wave in (32, 64))
+        return PAIRS_NOTES + max(-(-k // (16 * wave)) * 64 * wave + 64 // wave * 2 * 2 * 32 * wave for wave in (32, 64))
     elements, size, _ = BLOCKS[kind]
     lane, most = 96 if kind == 'q6_k' else 80, 0
     for wave in (32, 64):
         most = max(most, -(-k // (64 * wave)) * wave * lane + 64 // wave * 2 * 2 * (wave * 64 // elements * size))
-    return most
+    return PAIRS_NOTES + most
 
 
 def families(main):

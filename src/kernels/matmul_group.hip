@@ -30,7 +30,7 @@
 #define GROUP_BARS_BYTES (RF_RING_BYTES(RF_GROUP_STAGES) + 2 * 8) /* the ring's, and one for each group */
 
 #if RF_GROUP_SHARED != 1024 + RF_GROUP_STAGES * GROUP_STAGE_BYTES + 4 * GROUP_OUT_BYTES + GROUP_BARS_BYTES
-#error "the shared memory of matmul_args.h is not that of the kernel"
+#error "the shared memory of matmul_group_args.h is not that of the kernel"
 #endif
 
 struct group_op {

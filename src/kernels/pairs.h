@@ -408,7 +408,10 @@ RF_DEVICE bool pairs_last_wave(uint32_t *counter, uint32_t count) {
     if (rf_lane() == 0) before = rf_atomic_add_u32(counter, 1);
     bool last = rf_wave_get_u32(before, 0) + 1 == count;
     if (last && rf_lane() == 0) rf_atomic_add_u32(counter, 0u - count);
-    if (last) rf_device_fence();
+    if (last) {
+        rf_device_fence();
+        rf_wave_barrier(); /* the other lanes' reads come behind what lane 0 saw */
+    }
     return last;
 }
 

@@ -30,9 +30,10 @@ rf_status rf_gpu_kv_replicate(struct rf_queue *queue, enum rf_dtype dtype, struc
                               struct rf_operand in, const struct rf_kv_replicate_args *args);
 
 /* Which kernel runs. AUTO chooses the matrix units for 16-bit types, and on NVIDIA the wide kernel from 128 queries
- * on; flash_attention on a device with sm_90a GROUP, where that is possible and worth it. The other values are for
+ * on; on a device with sm_90a GROUP, where that is possible and worth it. The other values are for
  * tests and benchmarks. WIDE takes 128 queries a block, for head sizes above 96 and up to 128 only; with a mask it is
- * the same as MATRIX. GROUP is flash_attention by groups of waves, without a mask, for a scale above 0. */
+ * the same as MATRIX. GROUP is by groups of waves, without a mask, for a scale above 0 and a cache of the queries'
+ * type. */
 enum rf_attention_path {
     RF_ATTENTION_AUTO,
     RF_ATTENTION_PLAIN,

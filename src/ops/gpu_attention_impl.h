@@ -54,11 +54,10 @@ uint32_t rf_matrix_shared_bytes(const struct rf_matrix_choice *choice, bool page
 /* Whether device, types, sizes and strides allow it. Fails silently. */
 bool rf_flash_group_suits(struct rf_queue *queue, const struct rf_flash_attention_launch *launch);
 /* Whether it is faster at this size. */
-bool rf_flash_group_worth(const struct rf_flash_attention_launch *launch);
+bool rf_flash_group_worth(uint64_t q_rows, uint64_t heads_q, uint64_t batch); /* of either op */
 rf_status rf_flash_group(struct rf_queue *queue, const struct rf_flash_attention_launch *launch);
 /* The same for paged_attention. */
 bool rf_paged_group_suits(struct rf_queue *queue, const struct rf_paged_attention_launch *launch);
-bool rf_paged_group_worth(const struct rf_paged_attention_launch *launch);
 rf_status rf_paged_group(struct rf_queue *queue, const struct rf_paged_attention_launch *launch);
 
 #endif

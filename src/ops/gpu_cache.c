@@ -157,6 +157,15 @@ static rf_status check_append(const char *op, const struct rf_gpu_kv_append *app
             if (i != written[w]) RF_TRY(rf_operands_apart(op, &all[written[w]], &all[i], false));
         for (size_t i = 0; i < other_count; i++) RF_TRY(rf_operands_apart(op, &all[written[w]], &others[i], false));
     }
+    if (!other_count) return RF_OK;
+    /* A launch with other operands computes k, v and q too. */
+    static const int read[] = {POSITIONS, SEQUENCES, TABLE, STEPS};
+    for (size_t r = 0; r < RF_COUNT(read); r++) {
+        const struct rf_named_operand *computed[] = {&all[K], &all[V], &all[Q]};
+        for (size_t i = 0; i < RF_COUNT(computed); i++)
+            RF_TRY(rf_operands_apart(op, computed[i], &all[read[r]], false));
+        for (size_t i = 0; i < other_count; i++) RF_TRY(rf_operands_apart(op, &others[i], &all[read[r]], false));
+    }
     return RF_OK;
 }
 

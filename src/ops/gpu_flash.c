@@ -89,7 +89,9 @@ rf_status rf_gpu_flash_attention(struct rf_queue *queue, const struct rf_flash_a
     if (masked) RF_TRY(rf_operand_check_heads(op, &mask, RF_F32, 4));
     const struct rf_named_operand inputs[] = {q.operand, k.operand, v.operand, mask.operand};
     RF_TRY(rf_operand_check_output(op, &out, inputs, RF_COUNT(inputs)));
-    bool groups = l->path == RF_ATTENTION_GROUP || (l->path == RF_ATTENTION_AUTO && rf_flash_group_worth(l));
+    bool groups =
+        l->path == RF_ATTENTION_GROUP ||
+        (l->path == RF_ATTENTION_AUTO && rf_flash_group_worth(l->args.q_rows, l->args.heads_q, l->args.batch));
     groups = groups && rf_flash_group_suits(queue, l);
     if (l->path == RF_ATTENTION_GROUP && !groups)
         return rf_fail(RF_E_UNSUPPORTED,

@@ -77,9 +77,8 @@ bool rf_flash_group_suits(struct rf_queue *queue, const struct rf_flash_attentio
            is_there(queue, "flash_attention", l->dtype, a->dim);
 }
 
-bool rf_flash_group_worth(const struct rf_flash_attention_launch *l) {
-    const struct rf_flash_attention_args *a = &l->args;
-    return a->q_rows >= RF_FLASH_GROUP_QUERIES && tiles_of(a->q_rows, a->heads_q, a->batch) >= TILES_ENOUGH;
+bool rf_flash_group_worth(uint64_t q_rows, uint64_t heads_q, uint64_t batch) {
+    return q_rows >= RF_FLASH_GROUP_QUERIES && tiles_of(q_rows, heads_q, batch) >= TILES_ENOUGH;
 }
 
 rf_status rf_flash_group(struct rf_queue *queue, const struct rf_flash_attention_launch *l) {
@@ -107,11 +106,6 @@ bool rf_paged_group_suits(struct rf_queue *queue, const struct rf_paged_attentio
            map_takes(&a->k, a->page_rows, a->heads_kv, a->page_count) &&
            map_takes(&a->v, a->page_rows, a->heads_kv, a->page_count) &&
            is_there(queue, "paged_attention", l->dtype, a->dim);
-}
-
-bool rf_paged_group_worth(const struct rf_paged_attention_launch *l) {
-    const struct rf_paged_attention_args *a = &l->args;
-    return a->q_rows >= RF_FLASH_GROUP_QUERIES && tiles_of(a->q_rows, a->heads_q, a->batch) >= TILES_ENOUGH;
 }
 
 rf_status rf_paged_group(struct rf_queue *queue, const struct rf_paged_attention_launch *l) {

@@ -258,7 +258,8 @@ rf_status rf_gpu_paged_attention(struct rf_queue *queue, const struct rf_paged_a
                                                      : l->dtype == RF_F16
                                                          ? 1
                                                          : 2}; /* as enum rf_type of kernels/kernel.h */
-    group = group || (l->path == RF_ATTENTION_AUTO && rf_paged_group_worth(l) && rf_paged_group_suits(queue, l));
+    group = group || (l->path == RF_ATTENTION_AUTO && rf_flash_group_worth(a->q_rows, a->heads_q, a->batch) &&
+                      rf_paged_group_suits(queue, l));
     if (group) return rf_paged_group(queue, l);
     return a->q_rows == 1 ? decode(queue, l, plan) : prefill(queue, l, &choice, plan);
 }

@@ -327,7 +327,7 @@ static void cases(struct rf_case_list *list) {
     large.table_width = 0;
     large.page_rows = 16384;
     add(list, &large, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
-    /* A model's prompt, and its decoding: one sequence, f32 queries. */
+    /* A model's prompt, and its decoding with f32 queries: one sequence. */
     struct shape prompt = {1, 32, 8, 4096, 128, 256, 16, 0, RF_LAYOUT_DENSE, FILL_FULL, RF_DATA_NORMAL};
     add(list, &prompt, RF_F16, RF_F16, RF_ATTENTION_AUTO, true);
     static const uint64_t contexts[] = {128, 1024, 4096, 16384};

@@ -395,7 +395,7 @@ RF_TEST(matmul, by_groups_at_many_seeds, .timeout_ms = 3000000, .tags = "slow") 
     all_group_products(80);
 }
 
-/* Which products go that way by themselves, and that the device's size changes no bit of them. */
+/* Which products go that way by themselves. */
 RF_TEST(matmul, chooses_groups_where_they_are_worth_it, .timeout_ms = 1500000) {
     static const struct {
         uint64_t m, n, k;

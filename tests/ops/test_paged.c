@@ -215,13 +215,14 @@ ATTENTION_TEST(paged, decode_equals_prefill, decode_is_prefill)
 /* What lies in a page behind the last key does not matter, even if it is no number; nor does a page that does not
  * exist. Values are 1, so every query that sees a key gives 1. */
 static void behind_the_end(struct gpu *gpu, enum rf_attention_path path) {
-    enum { HEADS = 2, ROWS = 70, DIM = 64, PAGE = 128, PAGES = 3, LENGTH = 150 };
+    enum { HEADS = 2, ROWS = 70, DIM = 64, PAGE = 128, PAGES = 3, LENGTH = 2 * PAGE + 22 };
     static uint16_t cache[PAGES][PAGE][DIM], from[HEADS * ROWS * DIM], to[HEADS * ROWS * DIM];
-    static const uint32_t table[] = {2, 0, 7}, lengths[] = {LENGTH};
+    static const uint32_t table[] = {2, 7, 0}, lengths[] = {LENGTH};
     RF_TRACE("path %d", (int)path);
     for (int i = 0; i < HEADS * ROWS * DIM; i++) from[i] = (uint16_t)(0x3000 + i % 512);
-    for (int key = 0; key < 2 * PAGE; key++)
-        for (int d = 0; d < DIM; d++) cache[table[key / PAGE]][key % PAGE][d] = key < LENGTH ? 0x3c00 : 0x7e00;
+    for (int key = 0; key < 3 * PAGE; key++)
+        for (int d = 0; d < DIM && table[key / PAGE] < PAGES; d++)
+            cache[table[key / PAGE]][key % PAGE][d] = key < LENGTH ? 0x3c00 : 0x7e00;
     struct rf_buffer *k = gpu_buffer(gpu, sizeof cache), *q = gpu_buffer(gpu, sizeof from),
                      *out = gpu_buffer(gpu, sizeof to);
     RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, k, 0, cache, sizeof cache));
