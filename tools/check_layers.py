@@ -37,10 +37,10 @@ EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("sim", "base/assert.h"), ("tes
                   # they depend on nothing else in the library and are compiled into the command and the harness
                   ("cli", "base/json.h"), ("cli", "base/utf8.h"), ("cli", "base/keeper.h"), ("cli", "base/descriptors.h"),
                   ("testing", "base/json.h"), ("testing", "base/utf8.h"), ("testing", "base/descriptors.h"),
-                  ("testing", "base/struct_size.h"), ("testing", "base/sanitizers.h")}
+                  ("testing", "base/struct_size.h"), ("testing", "base/sanitizers.h"), ("testing", "base/process.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
 LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
-PROGRAMS = {"src/gpu/probe_helper.c", "src/base/keeper.c"}  # parts of programs, not of the library
+PROGRAMS = {"src/gpu/probe_helper.c", "src/base/keeper.c", "src/base/process.c"}  # parts of programs, not of the library
 DESCRIPTORS = "src/base/descriptors.c"  # opens what the library opens
 ASSERT = "src/base/assert.c"  # a failed check prints its place and aborts; compiled by the option 'checks' only
 CHECK_MARKS = ["rf_assert_failed", "it is a defect of ROCmForge", "rf_pool_is_valid", "rf_timeline_is_valid",

@@ -4,7 +4,6 @@
  * SIGKILL. Children are found by their parent's id in /proc, because not every kernel lists them. */
 #include "base/keeper.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -18,6 +17,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/process.h"
 
 static void keep(pid_t child) __attribute__((noreturn));
 
@@ -57,41 +58,8 @@ static void close_descriptors(void) {
     for (int fd = 0; fd < (most > 0 && most < 4096 ? (int)most : 4096); fd++) close(fd);
 }
 
-/* The state and the parent of a process or thread. False: there is none. The name stands in parentheses before both
- * and may hold anything. */
-static bool read_stat(const char *path, char *state, pid_t *parent) {
-    char text[512];
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = 0;
-    const char *behind = strrchr(text, ')');
-    int number = 0;
-    bool read = behind && sscanf(behind + 1, " %c %d", state, &number) == 2;
-    *parent = number;
-    return read;
-}
-
-static pid_t parent_of(const char *pid) {
-    char path[64], state;
-    pid_t parent;
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    return read_stat(path, &state, &parent) ? parent : 0;
-}
-
 bool rf_keeper_is_running(pid_t pid) {
-    char path[64], state;
-    pid_t ignored;
-    bool running = false;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *threads = opendir(path);
-    for (struct dirent *entry; threads && !running && (entry = readdir(threads));) {
-        snprintf(path, sizeof path, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
-        running = read_stat(path, &state, &ignored) && state == 'R';
-    }
-    if (threads) closedir(threads);
-    return running;
+    return rf_process_has_state(pid, "R");
 }
 
 struct rf_patience rf_patience_of(int64_t ms) {
@@ -107,12 +75,12 @@ bool rf_patience_lasts(struct rf_patience *patience, int64_t pause_ms, bool runn
 }
 
 /* A process that has ended has no environment any more. */
-static bool has_mark(const char *pid, const char *mark) {
+static bool has_mark(pid_t pid, const char *mark) {
     char path[64];
     char *entry = NULL;
     size_t room = 0;
     bool found = false;
-    snprintf(path, sizeof path, "/proc/%.20s/environ", pid);
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     FILE *file = fopen(path, "re");
     while (file && !found && getdelim(&entry, &room, 0, file) > 0) found = !strcmp(entry, mark);
     if (file) fclose(file);
@@ -125,10 +93,12 @@ int rf_keeper_kill_children(const char *mark, bool *running) {
     int count = 0;
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
-        const char *pid = entry->d_name;
-        if (!isdigit((unsigned char)*pid) || parent_of(pid) != self || (mark && !has_mark(pid, mark))) continue;
-        kill(atoi(pid), SIGKILL);
-        if (running) *running = *running || rf_keeper_is_running(atoi(pid));
+        pid_t pid = atoi(entry->d_name);
+        struct rf_process process;
+        if (pid <= 0 || !rf_process_read(pid, &process) || process.parent != self || (mark && !has_mark(pid, mark)))
+            continue;
+        kill(pid, SIGKILL);
+        if (running) *running = *running || rf_keeper_is_running(pid);
         count++;
     }
     if (processes) closedir(processes);

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
+
 static int was_subreaper;
 
 void rf_test_orphans_begin(void) {
@@ -71,36 +73,12 @@ static bool each_listed(void (*visit)(void *user, pid_t pid), void *user) {
     return listed;
 }
 
-/* What /proc/PID/stat says. */
-struct stat_line {
-    char state, name[32]; /* the name may hold anything */
-    pid_t parent;
-    bool ending; /* it has begun to end, and may have no environment any more */
-};
-static bool read_stat(const char *path, struct stat_line *stat) {
-    enum { PF_EXITING = 4 }; /* of the kernel */
-    char text[512];
-    if (read_small(path, text, sizeof text) <= 0) return false;
-    char *open_at = strchr(text, '('), *close_at = strrchr(text, ')');
-    int above = 0;
-    unsigned flags = 0;
-    if (!open_at || !close_at || sscanf(close_at + 1, " %c %d %*d %*d %*d %*d %u", &stat->state, &above, &flags) != 3)
-        return false;
-    stat->parent = above;
-    stat->ending = flags & PF_EXITING;
-    *close_at = 0;
-    snprintf(stat->name, sizeof stat->name, "%.31s", open_at + 1);
-    return true;
-}
-
 static void each_scanned(void (*visit)(void *user, pid_t pid), void *user) {
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
         pid_t pid = (pid_t)atoi(entry->d_name);
-        struct stat_line stat;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-        if (pid > 0 && read_stat(path, &stat) && stat.parent == getpid()) visit(user, pid);
+        struct rf_process process;
+        if (pid > 0 && rf_process_read(pid, &process) && process.parent == getpid()) visit(user, pid);
     }
     if (processes) closedir(processes);
 }
@@ -125,19 +103,7 @@ static bool has_key(pid_t pid, const char *key) {
 }
 
 bool rf_test_process_works(pid_t pid) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
-    bool works = false;
-    for (struct dirent *entry; tasks && !works && (entry = readdir(tasks));) {
-        struct stat_line stat;
-        char task[96];
-        if (!isdigit((unsigned char)entry->d_name[0])) continue;
-        snprintf(task, sizeof task, "/proc/%d/task/%.20s/stat", (int)pid, entry->d_name);
-        works = read_stat(task, &stat) && (stat.state == 'R' || stat.state == 'D');
-    }
-    if (tasks) closedir(tasks);
-    return works;
+    return rf_process_has_state(pid, "RD");
 }
 
 struct search {
@@ -155,14 +121,12 @@ static void judge_one(void *user, pid_t pid) {
     struct search *search = user;
     const struct rf_test_child *child = search->child;
     if (pid == child->pid) return;
-    struct stat_line stat;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    struct rf_process process;
     bool ours =
         getpgid(pid) == child->pid || has_key(pid, child->key); /* a dead process has no environment to read */
-    bool there = read_stat(path, &stat), dead = there && (stat.state == 'Z' || stat.state == 'X');
+    bool there = rf_process_read(pid, &process), dead = there && (process.state == 'Z' || process.state == 'X');
     search->again |= !there || dead;
-    search->dying |= !ours && there && !dead && stat.ending;
+    search->dying |= !ours && there && !dead && process.ending;
     siginfo_t info = {0};
     if (dead && (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) || !info.si_pid)) search->dying = true;
     if (ours && dead) waitpid(pid, NULL, WNOHANG);
@@ -172,7 +136,7 @@ static void judge_one(void *user, pid_t pid) {
     size_t used = strlen(search->text);
     search->count++;
     if (search->count <= 4)
-        snprintf(search->text + used, search->size - used, "%s%d (%s)", used ? ", " : "", (int)pid, stat.name);
+        snprintf(search->text + used, search->size - used, "%s%d (%s)", used ? ", " : "", (int)pid, process.name);
     else if (search->count == 5)
         snprintf(search->text + used, search->size - used, " and more");
 }
