@@ -17,11 +17,12 @@ Every case runs in several modes, which emulate_modes.py describes: waves in ord
 garbage in registers and LDS. All modes must give the same bits. --self-test compiles kernels with planted faults
 (emulate_planted.py) and expects the modes to find them.
 
-Before it is believed, the emulator (tinygrad a9069c177a, August 2026) needs five corrections in emu.py. It
+Before it is believed, the emulator (tinygrad a9069c177a, August 2026) needs six corrections in emu.py. It
   - computes LDS addresses of inactive lanes too, and crashes on them: take 0 there;
   - CDNA: stores VGPRs to LDS where the instruction says AGPRs (make_srcs ignores acc for DS);
   - CDNA: ignores neg and abs of SDWA operands;
   - CDNA: takes v128 and up in 16-bit VOP1, VOP2 and VOPC for high halves, as RDNA3 and RDNA4 do and CDNA does not;
+  - returns what an atomic found only by glc: CDNA says so by sc0, RDNA4 by the lowest bit of th;
   - WMMA: reads v128 and up for an accumulator that is an inline constant: kernels with more than 128 VGPRs differ.
 """
 import argparse
@@ -501,7 +502,7 @@ def sampling_weight(y):
 
 class Sampling:
     """The stages of kernels/sample.hip in Python's integers; one row, chunks of 1024."""
-    LAYOUT = [('state', '<u8', (6, 4)), ('settings', 'V40'), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
+    LAYOUT = [('state', '<u8', (6, 4)), ('settings', 'V48'), ('best', '<u8', 1024), ('sum', '<u8', 1024), ('at_cut', '<u4', 1024),
               ('histogram', [('weight', '<u8', 1024), ('count', '<u4', 1024)], 5)]
 
     def __init__(self, random, count, top_k, top_p):
@@ -510,7 +511,10 @@ class Sampling:
         self.logits[count // 3] = np.nan
         self.logits[count // 2] = -np.inf
         self.logits[count // 4] = self.logits.astype(np.float64)[np.isfinite(self.logits)].max()  # a tie of the best
-        self.window = np.array([0, count // 4, -1, count + 5], np.int32)
+        self.window = np.array([0, count // 4, -1, count + 5, 0], np.int32)
+        self.biases = np.array([(1, 3.5), (count // 4, -0.75), (-2, 9), (count - 1, -1), (count, 1)],
+                               [('token', '<i4'), ('value', '<f4')])
+        self.allowed = random.integers(0, 2**32, -(-count // 32)).astype(np.uint32)
         self.space = np.frombuffer(bytes([7]) * np.dtype(self.LAYOUT).itemsize, self.LAYOUT).copy()
         self.values = np.full(count, 0x07070707, np.uint32)
         self.scale = np.float32(1.4426950408889634)
@@ -520,18 +524,25 @@ class Sampling:
     def workspace(self):
         return np.concatenate([bytes_of(self.space), bytes_of(self.values)])
 
-    def settings(self, window, top_k, top_p):
+    def settings(self, window, biases, top_k, top_p):
         """struct rf_sample_settings of kernels/sampling_args.h."""
-        return struct_of('<Q4I3fI', self.least, window, top_k, top_p, self.draw, self.scale, 2, 0.5, 0)
+        return struct_of('<Q5I5f', self.least, window, biases, top_k, top_p, self.draw, self.scale, 2, 0.5, 0.25, 0.375)
 
-    def keys(self, window=None):
+    def keys(self, window=None, biases=None):
         window = self.window if window is None else self.window[:window]
-        self.space['settings'][0] = self.settings(window.size, self.top_k, self.top_p)
+        biases = self.biases if biases is None else self.biases[:biases]
+        self.space['settings'][0] = self.settings(window.size, biases.size, self.top_k, self.top_p)
         x = self.logits.copy()
         for token in set(window.tolist()):
             if 0 <= token < self.count:
                 x[token] = x[token] * np.float32(0.5) if x[token] > 0 else x[token] * np.float32(2)
+                # 0.375 times a small number is exact in f64, and so is the sum: one rounding
+                x[token] = np.float32(np.float64(x[token]) - 0.375 * window.tolist().count(token)) - np.float32(0.25)
+        for token, value in biases:
+            if 0 <= token < self.count:
+                x[token] += value
         self.values = sampling_key(x)
+        self.values[[not self.allowed[i // 32] >> np.uint32(i % 32) & np.uint32(1) for i in range(self.count)]] = 0
         packed = [(int(k) << 32) | (~i & 0xffffffff) for i, k in enumerate(self.values)]
         for c in range(self.chunks):
             self.space['best'][0, c] = max(packed[c * 1024:(c + 1) * 1024])
@@ -627,17 +638,18 @@ class Sampling:
 
 def sample_args(s, row_bytes, stage):
     """struct rf_sample_args of kernels/sampling_args.h; one row."""
-    return struct_of('<5Q6I3f4I4x', 1, s.count, s.window.size, s.least, row_bytes, s.count, s.window.size, s.top_k, s.top_p,
-                     s.draw, 0, s.scale, 2, 0.5, 0, 1024, s.chunks, stage)
+    return struct_of('<7Q7I5f4I', 1, s.count, s.window.size, s.biases.size, s.allowed.size, s.least, row_bytes, s.count,
+                     s.window.size, s.biases.size, s.top_k, s.top_p, s.draw, 0, s.scale, 2, 0.5, 0.25, 0.375, 0, 1024,
+                     s.chunks, stage)
 
 
 def cases_sample_keys_by_row(name, kind, random):
     for count, window in ((1500, 2), (37, 9)):  # the second is longer than the window that there is
         s = Sampling(random, count, 5, 0)
         out, row_bytes = byte_output(s.workspace()), s.workspace().size
-        settings = np.frombuffer(s.settings(window, 5, 77).tobytes(), np.uint8).copy()  # top_p is off in the arguments
-        s.keys(min(window, s.window.size))
-        args = [out.data, s.logits, s.window, settings, sample_args(s, row_bytes, 0)]
+        settings = np.frombuffer(s.settings(window, 3, 5, 77).tobytes(), np.uint8).copy()  # top_p is off in the arguments
+        s.keys(min(window, s.window.size), 3)
+        args = [out.data, s.logits, s.window, s.biases, s.allowed, settings, sample_args(s, row_bytes, 0)]
         yield '%d, window %d' % (count, window), (s.chunks, 1, 1), (256, 1, 1), args, out, s.workspace(), True
 
 
@@ -647,7 +659,7 @@ def cases_advance(name, kind, random):
         drawn, tokens, positions, lengths = (numbers32(rows) for _ in range(4))
         seeds, ring = random.integers(0, 2**63, 2 * rows).astype(np.uint64), numbers32(2 * rows * slots)
         window = numbers32(rows * columns)
-        settings = np.zeros((rows, 10), np.uint32)
+        settings = np.zeros((rows, 12), np.uint32)
         settings[:, 2] = [counts[r % len(counts)] for r in range(rows)]
         before = [bytes_of(a).copy() for a in (ring, window, seeds, tokens, positions, lengths)]
         sizes = [b.size for b in before]
@@ -681,7 +693,7 @@ def cases_sample(name, kind, random):
             step()
             if kernel != name:
                 continue
-            args = [out.data] + ([s.logits, s.window] if name == 'sample_keys' else [])
+            args = [out.data] + ([s.logits, s.window, s.biases, s.allowed] if name == 'sample_keys' else [])
             args.append(sample_args(s, out.count, number - 1 if name == 'sample_refine' else 0))
             yield '%s, %d' % (label, number), grid, block, args, out, s.workspace(), True
         if name == 'sample_draw':

@@ -120,6 +120,11 @@ RF_API rf_status rf_sessions_eval(struct rf_session *const *sessions, const int3
 
 /* ---- sampling and generating -------------------------------------------------------------------------- */
 
+/* Frozen. */
+struct rf_token_bias {
+    int32_t token;
+    float bias;
+};
 struct rf_sample_params {
     size_t struct_size;
     float temperature;       /* 0: the best token */
@@ -129,11 +134,20 @@ struct rf_sample_params {
     float penalty;           /* for tokens among the last 'penalty_window' ones; 0 or 1: off */
     uint32_t penalty_window; /* at most 4096 */
     uint64_t seed;
+    /* Subtracted from the logits of tokens among the last 'penalty_window' ones: presence once, frequency for each
+     * time that the token occurs. 0: off. */
+    float presence, frequency;
+    const struct rf_token_bias *biases; /* added to the logits of tokens; each token once, at most 1024 */
+    size_t bias_count;
+    /* A bit for each token of the vocabulary, the lowest of a word first: without it the token is never drawn. Read
+     * whenever a token is drawn. NULL: all are allowed. */
+    const uint32_t *allowed;
 };
 /* Samples a token from the logits of the last token evaluated, on the device if they are there. The same logits,
  * parameters and number of tokens held give the same token everywhere. params may be NULL: the best token.
  * RF_E_CORRUPT: the logits are not numbers, because the model is damaged or the device computes wrongly: a single one
- * that is NaN or +inf is enough. -inf is a number here, a token that is never drawn, unless all of them are -inf.
+ * that is NaN or +inf is enough. RF_E_INVALID: the parameters make no sense, or none of the allowed tokens can be
+ * drawn. -inf is a number here, a token that is never drawn, unless all of them are -inf.
  * After a generation that was ended early the last token may have to be evaluated once more: then it can fail as
  * rf_session_eval does. */
 RF_API rf_status rf_session_sample(struct rf_session *session, const struct rf_sample_params *params, int32_t *token);

@@ -37,7 +37,9 @@ static int set_numbers(struct run_options *options) {
     } numbers[] = {{"--temp", options->temperature, &sampling->temperature, 0, 100},
                    {"--top-p", options->top_p, &sampling->top_p, 0, 1},
                    {"--min-p", options->min_p, &sampling->min_p, 0, 1},
-                   {"--repeat-penalty", options->penalty, &sampling->penalty, 0.01f, 100}};
+                   {"--repeat-penalty", options->penalty, &sampling->penalty, 0.01f, 100},
+                   {"--presence-penalty", options->presence, &sampling->presence, -100, 100},
+                   {"--frequency-penalty", options->frequency, &sampling->frequency, -100, 100}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (!numbers[i].text) continue;
         if (!model_number(numbers[i].text, numbers[i].to) || *numbers[i].to < numbers[i].least ||
@@ -85,7 +87,11 @@ int cmd_run(int argc, char **argv) {
          "sample from the most likely tokens that sum up to P (default: 0.95; 1: all)"},
         {0, "min-p", CLI_TEXT, &o.min_p, "P", "drop tokens less likely than P times the most likely (default: 0.05)"},
         {0, "repeat-penalty", CLI_TEXT, &o.penalty, "R", "penalty for tokens used before (default: 1, none)"},
-        {0, "repeat-window", CLI_NUMBER, &o.window, "N", "apply it to the last N tokens (default: 64)"},
+        {0, "presence-penalty", CLI_TEXT, &o.presence, "P",
+         "subtract P from logits of tokens used before (default: 0)"},
+        {0, "frequency-penalty", CLI_TEXT, &o.frequency, "P",
+         "subtract P for each time that one was used (default: 0)"},
+        {0, "repeat-window", CLI_NUMBER, &o.window, "N", "apply penalties to the last N tokens (default: 64)"},
         {0, "seed", CLI_NUMBER, &o.seed, "S", "random seed; the same seed gives the same text (default: 1)"},
         {0, "stop", CLI_TEXT, &o.stop, "TEXT", "end the answer at this text, which is not shown"},
         {0, "ignore-end", CLI_FLAG, &o.ignore_end, NULL, "keep generating after the model has finished"},

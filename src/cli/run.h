@@ -22,7 +22,7 @@
 
 struct run_options {
     struct model_options model;
-    const char *prompt, *system, *temperature, *top_p, *min_p, *penalty, *stop, *format;
+    const char *prompt, *system, *temperature, *top_p, *min_p, *penalty, *presence, *frequency, *stop, *format;
     int64_t tokens, top_k, window, seed;
     bool chat, ignore_end, stats, parse_special;
     struct rf_sample_params sampling;   /* made from the options above */

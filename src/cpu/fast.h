@@ -65,10 +65,10 @@ rf_status rf_cpu_add_rms_norm(struct rf_cpu *cpu, enum rf_dtype dtype, void *sum
 rf_status rf_cpu_softmax_mask(struct rf_cpu *cpu, float *out, const float *in, enum rf_dtype mask_dtype,
                               const void *mask, const struct rf_softmax_args *args);
 
-/* ---- sampling (fast_sampling.c); the operands are those of rf_ref_sample_by ---- */
+/* ---- sampling (fast_sampling.c); the operands are those of rf_ref_sample_rows ---- */
 
-rf_status rf_cpu_sample(struct rf_cpu *cpu, int32_t *out, const float *logits, const uint64_t *random,
-                        const int32_t *window, const struct rf_sample_settings *settings,
+struct rf_sample_rows;
+rf_status rf_cpu_sample(struct rf_cpu *cpu, int32_t *out, const struct rf_sample_rows *rows,
                         const struct rf_sample_args *args);
 
 /* ---- rotation and the KV cache (fast_cache.c) ---- */

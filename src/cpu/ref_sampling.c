@@ -1,7 +1,7 @@
 /* The reference of sampling (see ref_sampling.h): it sorts the candidates and walks along them.
  *
- * No product of floats is added to anything here, so the compiler cannot fuse a multiply-add where the definition has
- * two roundings. */
+ * No product of floats is added to anything here but by fmaf, so the compiler cannot fuse a multiply-add where the
+ * definition has two roundings. */
 #include "cpu/ref_sampling.h"
 
 #include <float.h>
@@ -14,6 +14,7 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_ar
     if (!isfinite(s->top_p) || s->top_p < 0) return "top_p must be from 0 to 1";
     if (!isfinite(s->min_p) || s->min_p < 0 || s->min_p > 1) return "min_p must be from 0 to 1";
     if (!isfinite(s->penalty) || s->penalty < 0) return "the penalty must be above 0, or 0 for none";
+    if (!isfinite(s->presence) || !isfinite(s->frequency)) return "presence and frequency penalties must be numbers";
     struct rf_sample_args n = *args;
     n.greedy = s->temperature == 0;
     n.top_k = s->top_k;
@@ -27,6 +28,8 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_ar
     n.least_weight = (uint64_t)floor((double)s->min_p * 0x1p40);
     n.penalty = s->penalty > 0 ? s->penalty : 1;
     n.inverse = 1 / n.penalty;
+    n.presence = s->presence;
+    n.frequency = s->frequency;
     if (!isfinite(n.inverse)) return "the penalty is too small for a float's inverse";
     *args = n;
     return NULL;
@@ -35,12 +38,15 @@ const char *rf_sampling_resolve(const struct rf_sampling *s, struct rf_sample_ar
 struct rf_sample_settings rf_sampling_settings(const struct rf_sample_args *args) {
     return (struct rf_sample_settings){.least_weight = args->least_weight,
                                        .window_count = args->window_count,
+                                       .bias_count = args->bias_count,
                                        .top_k = args->top_k,
                                        .top_p = args->top_p,
                                        .draw = args->draw,
                                        .scale = args->scale,
                                        .penalty = args->penalty,
-                                       .inverse = args->inverse};
+                                       .inverse = args->inverse,
+                                       .presence = args->presence,
+                                       .frequency = args->frequency};
 }
 
 /* 2^-f for the fraction f, as a polynomial with alternating signs in units of 2^-31; 2^-0 and 2^-1 are exact. */
@@ -93,29 +99,43 @@ static int by_index(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Puts each logit, with the penalty, as bits into the upper half of an element of scratch and its index into the
- * lower half. */
-static void penalize(const struct rf_sample_args *n, const float *logits, const int32_t *window, uint64_t *scratch) {
-    size_t count = n->columns;
-    for (size_t i = 0; i < count; i++) scratch[i] = 0;
-    for (size_t i = 0; i < n->window_count; i++)
-        if (window[i] >= 0 && (size_t)window[i] < count) scratch[window[i]] = 1;
-    for (size_t i = 0; i < count; i++) {
-        float logit = logits[i];
-        uint32_t bits;
-        if (scratch[i]) logit = logit > 0 ? logit * n->inverse : logit * n->penalty;
-        if (n->strict && logits[i] == -INFINITY) logit = NAN;
-        memcpy(&bits, &logit, 4);
-        scratch[i] = (uint64_t)bits << 32 | i;
-    }
-}
 static float logit_of(uint64_t element) {
     uint32_t bits = (uint32_t)(element >> 32);
     float logit;
     memcpy(&logit, &bits, 4);
     return logit;
 }
-
+static uint64_t with_bits(float logit, size_t index) {
+    uint32_t bits;
+    memcpy(&bits, &logit, 4);
+    return (uint64_t)bits << 32 | index;
+}
+static float penalized(const struct rf_sample_args *n, float logit, uint64_t times) {
+    float scaled = logit > 0 ? logit * n->inverse : logit * n->penalty;
+    return fmaf(-n->frequency, (float)times, scaled) - n->presence;
+}
+/* Puts each logit, with all that changes it, as bits into the upper half of an element of scratch and its index into
+ * the lower half. rows: of this row. */
+static void change_logits(const struct rf_sample_args *n, const struct rf_sample_rows *rows, uint64_t *scratch) {
+    size_t count = n->columns;
+    for (size_t i = 0; i < count; i++) scratch[i] = 0;
+    for (size_t i = 0; i < n->window_count; i++)
+        if (rows->window[i] >= 0 && (size_t)rows->window[i] < count) scratch[rows->window[i]]++;
+    for (size_t i = 0; i < count; i++) {
+        float logit = rows->logits[i];
+        if (scratch[i]) logit = penalized(n, logit, scratch[i]);
+        scratch[i] = with_bits(logit, i);
+    }
+    for (size_t i = 0; i < n->bias_count; i++) {
+        int32_t token = rows->biases[i].token;
+        if (token < 0 || (size_t)token >= count) continue;
+        scratch[token] = with_bits(logit_of(scratch[token]) + rows->biases[i].value, (size_t)token);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool allowed = !rows->allowed || (rows->allowed[i / 32] >> i % 32 & 1);
+        if (!allowed || (n->strict && rows->logits[i] == -INFINITY)) scratch[i] = with_bits(NAN, i);
+    }
+}
 static uint32_t distance(float best, float logit, float scale) {
     if (logit == best) return 0;
     float octaves = (best - logit) * scale;
@@ -133,11 +153,10 @@ static bool are_numbers(const float *logits, size_t count) {
 }
 
 /* Samples the token of one row. */
-static int32_t sample_row(const struct rf_sample_args *n, const float *logits, const int32_t *window,
-                          const uint64_t *random, uint64_t *scratch) {
+static int32_t sample_row(const struct rf_sample_args *n, const struct rf_sample_rows *rows, uint64_t *scratch) {
     size_t count = n->columns;
-    if (n->strict && !are_numbers(logits, count)) return -1;
-    penalize(n, logits, window, scratch);
+    if (n->strict && !are_numbers(rows->logits, count)) return -1;
+    change_logits(n, rows, scratch);
     int64_t best = -1;
     for (size_t i = 0; i < count; i++) {
         float logit = logit_of(scratch[i]);
@@ -172,7 +191,7 @@ static int32_t sample_row(const struct rf_sample_args *n, const float *logits, c
         scratch[i] = later << 32 | (uint32_t)scratch[i];
         sum += rf_sampling_weight((uint32_t)later);
     }
-    uint64_t point = (uint64_t)((unsigned __int128)rf_sampling_random(random[0], random[1]) * sum >> 64);
+    uint64_t point = (uint64_t)((unsigned __int128)rf_sampling_random(rows->random[0], rows->random[1]) * sum >> 64);
     for (size_t i = 0; i < kept; i++) {
         before += rf_sampling_weight((uint32_t)(scratch[i] >> 32));
         if (before > point) return (int32_t)(uint32_t)scratch[i];
@@ -180,29 +199,46 @@ static int32_t sample_row(const struct rf_sample_args *n, const float *logits, c
     return -1; /* no candidate: all are -inf or NaN */
 }
 
-void rf_ref_sample_by(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
-                      const struct rf_sample_settings *settings, const struct rf_sample_args *args,
-                      uint64_t *scratch) {
+struct rf_sample_rows rf_sample_rows_from(const struct rf_sample_rows *rows, size_t first,
+                                          const struct rf_sample_args *args) {
+    return (struct rf_sample_rows){.logits = rows->logits + first * args->row_stride,
+                                   .random = rows->random ? rows->random + 2 * first : NULL,
+                                   .window = rows->window ? rows->window + first * args->window_stride : NULL,
+                                   .biases = rows->biases ? rows->biases + first * args->bias_stride : NULL,
+                                   .allowed = rows->allowed ? rows->allowed + first * args->allowed_stride : NULL,
+                                   .settings = rows->settings ? rows->settings + first : NULL};
+}
+
+static uint32_t least_of(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+void rf_ref_sample_rows(int32_t *out, const struct rf_sample_rows *rows, const struct rf_sample_args *args,
+                        uint64_t *scratch) {
     for (size_t r = 0; r < args->rows; r++) {
         struct rf_sample_args n = *args;
-        if (settings) {
-            n.least_weight = settings[r].least_weight;
-            if (settings[r].window_count < n.window_count) n.window_count = settings[r].window_count;
-            n.top_k = n.top_k ? settings[r].top_k : 0;
-            n.top_p = n.top_p ? settings[r].top_p : 0;
-            n.draw = settings[r].draw;
-            n.scale = settings[r].scale;
-            n.penalty = settings[r].penalty;
-            n.inverse = settings[r].inverse;
+        struct rf_sample_rows row = rf_sample_rows_from(rows, r, args);
+        if (row.settings) {
+            const struct rf_sample_settings *own = row.settings;
+            n.least_weight = own->least_weight;
+            n.window_count = least_of(own->window_count, n.window_count);
+            n.bias_count = least_of(own->bias_count, n.bias_count);
+            n.top_k = n.top_k ? own->top_k : 0;
+            n.top_p = n.top_p ? own->top_p : 0;
+            n.draw = own->draw;
+            n.scale = own->scale;
+            n.penalty = own->penalty;
+            n.inverse = own->inverse;
+            n.presence = own->presence;
+            n.frequency = own->frequency;
         }
-        out[r] = sample_row(&n, logits + r * args->row_stride, window ? window + r * args->window_stride : NULL,
-                            random ? random + 2 * r : NULL, scratch);
+        out[r] = sample_row(&n, &row, scratch);
     }
 }
 
 void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
                    const struct rf_sample_args *args, uint64_t *scratch) {
-    rf_ref_sample_by(out, logits, random, window, NULL, args, scratch);
+    struct rf_sample_rows rows = {.logits = logits, .random = random, .window = window};
+    rf_ref_sample_rows(out, &rows, args, scratch);
 }
 
 void rf_ref_advance(const struct rf_ref_advance *on, const struct rf_advance_args *args) {

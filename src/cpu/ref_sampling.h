@@ -1,8 +1,10 @@
 /* Sampling, defined to the bit: the same token everywhere for the same logits, settings, seed and counter.
  *
  * From logits to integers, after which no order of summation matters:
- *   1. A NaN is no candidate, nor is -inf. The logit of each token that occurs in the window is divided by the
- *      penalty if it is above 0, and else multiplied by it: in f32, by the rounded inverse. -0 is 0.
+ *   1. A NaN is no candidate, nor is -inf, nor a token that is not allowed. The logit of each token that occurs in
+ *      the window, n times, is divided by the penalty if it is above 0, and else multiplied by it: in f32, by the
+ *      rounded inverse. Then n times the frequency penalty is subtracted, in one rounding, and then the presence
+ *      penalty. The token's bias is added. -0 is 0.
  *   2. y = (largest logit - logit) * scale in units of 2^-24, cut to an integer and to 2^30 - 1. That is one
  *      subtraction and one product in f32; all is exact from there. scale is log2(e) / temperature. A logit equal to
  *      the largest has y = 0.
@@ -35,8 +37,9 @@ struct rf_sampling {
     uint32_t top_k;
     float top_p; /* 1 and above: off */
     float min_p;
-    float penalty;         /* on tokens in the window; 1: off */
-    bool temperature_last; /* step 7 */
+    float penalty;             /* on tokens in the window; 1: off */
+    float presence, frequency; /* the same; may be negative */
+    bool temperature_last;     /* step 7 */
 };
 
 /* Puts the settings into args as the numbers of the definition and leaves sizes and strides alone. Returns NULL, or
@@ -55,14 +58,25 @@ uint64_t rf_sampling_random(uint64_t seed, uint64_t counter);
 
 void rf_ref_argmax(int32_t *out, const float *values, const struct rf_argmax_args *args);
 
-/* window may be NULL if window_count is 0; a token that occurs several times in it counts once. random may be NULL if
- * the sampler is greedy. scratch has `columns` elements. */
+/* What a sampler reads besides its arguments. window and biases may be NULL where there are none; random, if the
+ * sampler is greedy; allowed, if all tokens are; settings, if they are those of the arguments. */
+struct rf_sample_rows {
+    const float *logits;
+    const uint64_t *random;
+    const int32_t *window;
+    const struct rf_sample_bias *biases;
+    const uint32_t *allowed;
+    const struct rf_sample_settings *settings; /* [rows] */
+};
+/* Those of the rows from one on. */
+struct rf_sample_rows rf_sample_rows_from(const struct rf_sample_rows *rows, size_t first,
+                                          const struct rf_sample_args *args);
+/* scratch has `columns` elements. */
+void rf_ref_sample_rows(int32_t *out, const struct rf_sample_rows *rows, const struct rf_sample_args *args,
+                        uint64_t *scratch);
+/* The same without biases, mask and settings of each row. */
 void rf_ref_sample(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
                    const struct rf_sample_args *args, uint64_t *scratch);
-/* The same with settings of each row, or NULL. */
-void rf_ref_sample_by(int32_t *out, const float *logits, const uint64_t *random, const int32_t *window,
-                      const struct rf_sample_settings *settings, const struct rf_sample_args *args,
-                      uint64_t *scratch);
 
 /* Everything is changed in place but drawn and settings; random, and window with settings, may be NULL. */
 struct rf_ref_advance {

@@ -17,6 +17,7 @@
  *   4. the fields of rf_ahead are touched with the gate held
  * 2 and 4 depend on who holds a lock; tests/infer/test_ahead.c compares with generations that were made one by one.
  *
+ * Tokens with biases or a mask of those allowed are drawn one by one: the caller may change the mask for each.
  * A session whose device rests (duty_percent) has one run under way at most. A failed start costs nothing: the token
  * is evaluated and drawn one by one, which reports what is wrong if that fails too. */
 #include "infer/engine_impl.h"
@@ -243,7 +244,7 @@ rf_status rf_session_next(struct rf_session *session, const struct rf_sample_par
     struct rf_engine *engine = session->engine;
     RF_TRY(rf_session_take_cancel(session));
     rf_ladder_enter_quietly(engine);
-    bool ready = session->ahead.runner || may_start(session);
+    bool ready = !rf_sample_needs_host(params) && (session->ahead.runner || may_start(session));
     rf_ladder_leave(engine);
     if (ready) {
         bool done;

@@ -466,9 +466,9 @@ static void add_draw(struct rf_builder *builder) {
                            {"top_p", .f = draws & RF_DRAWS_TOP_P ? 0.5 : 0},
                            {"strict", .i = 1}},
                           4};
-    rf_tensor_id drawn =
-        add_result(builder, sample, (rf_tensor_id[]){model->logits, model->random, model->window, model->settings}, 4,
-                   describe(RF_I32, 1, &rows), "drawn");
+    rf_tensor_id drawn = add_result(
+        builder, sample, (rf_tensor_id[]){model->logits, model->random, model->window, model->settings, 0, 0}, 6,
+        describe(RF_I32, 1, &rows), "drawn");
     add_node(builder, (struct node){.op = "advance", .name = "advance"},
              (rf_tensor_id[]){drawn, model->settings, model->tokens, model->positions, model->lengths, model->random,
                               model->window, ring},

@@ -272,6 +272,10 @@ rf_status rf_session_draw(struct rf_session *session, const struct rf_sample_par
 struct rf_sample_args;
 rf_status rf_session_sample_args(const struct rf_session *session, const struct rf_sample_params *params,
                                  struct rf_sample_args *args);
+/* Whether drawing by these parameters needs what only the caller's memory has. */
+static inline bool rf_sample_needs_host(const struct rf_sample_params *params) {
+    return params->bias_count || params->allowed;
+}
 /* RF_E_CORRUPT for the logits of the last token. */
 rf_status rf_session_refuse_logits(const struct rf_session *session, const char *what);
 

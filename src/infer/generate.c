@@ -208,7 +208,8 @@ static rf_status read_sampling(const struct rf_generate_params *params, bool fro
     _Static_assert(sizeof params->reserved == offsetof(struct rf_sample_params, seed) + sizeof sampling->seed,
                    "what 0.1.0 had there is the beginning of the struct of today");
     if (params->sampling)
-        return RF_PARAMS_READ(struct rf_sample_params, sampling, params->sampling, "rf_session_generate");
+        return RF_PARAMS_READ_SINCE(struct rf_sample_params, presence, sampling, params->sampling,
+                                    "rf_session_generate");
     if (from_0_1_0) {
         size_t size = sizeof *sampling;
         memcpy(sampling, params->reserved, sizeof params->reserved);

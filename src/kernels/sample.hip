@@ -10,8 +10,9 @@
  *
  * The launches come in this order, all with the same workspace (struct rf_sample_space). Grid: the row's chunks in x,
  * all rows in y. Blocks have RF_SAMPLING_THREADS threads.
- *   sample_keys    computes the logits' keys, with the penalty, and each chunk's best; empties the histograms; leaves
- *                  the row's settings to the other launches. sample_keys_by_row takes them from memory
+ *   sample_keys    computes the logits' keys, with penalties, biases and the mask, and each chunk's best; empties the
+ *                  histograms; leaves the row's settings to the other launches. sample_keys_by_row takes them from
+ *                  memory
  *   sample_weigh   turns keys into y; fills the first histogram
  *   sample_refine  stages 1 and 2 if there is a top-k, 3 and 4 if there is a top-p
  *   sample_sums    sums what is kept of each chunk, and counts how many lie at the cut
@@ -49,9 +50,11 @@ RF_DEVICE uint64_t sample_weight(uint32_t y) {
 
 /* ---- keys ---- */
 
-/* set: the settings of the block's row. scratch has RF_BLOCK_SCRATCH elements, seen RF_SAMPLING_CHUNK_MAX. */
+/* set: the settings of the block's row. window, biases and allowed may be NULL. scratch has RF_BLOCK_SCRATCH elements;
+ * times and added have RF_SAMPLING_CHUNK_MAX: how often a token occurs in the window, and its bias. */
 RF_DEVICE void sample_keys_by(struct rf_sample_settings set, uint8_t *workspace, const float *logits,
-                              const int32_t *window, struct rf_sample_args args, uint64_t *scratch, uint8_t *seen) {
+                              const int32_t *window, const struct rf_sample_bias *biases, const uint32_t *allowed,
+                              struct rf_sample_args args, uint64_t *scratch, uint32_t *times, float *added) {
     struct rf_sample_space *space = sample_space_of(workspace, args);
     const float *from = logits + rf_block_y() * args.row_stride;
     uint32_t first = rf_block_x() * args.chunk, *keys = sample_values(space), me = rf_thread_x();
@@ -62,15 +65,24 @@ RF_DEVICE void sample_keys_by(struct rf_sample_settings set, uint8_t *workspace,
     for (uint32_t i = rf_block_x() * RF_SAMPLING_THREADS + me; i < sizeof space->histogram / 4;
          i += rf_grid_dim_x() * RF_SAMPLING_THREADS)
         histograms[i] = 0;
-    if (set.window_count) {
+    if (set.window_count || set.bias_count) {
         RF_NO_UNROLL
-        for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) seen[i] = 0;
+        for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) {
+            times[i] = 0;
+            added[i] = 0.0f;
+        }
         rf_barrier();
-        const int32_t *tokens = window + rf_block_y() * args.window_stride;
         RF_NO_UNROLL
         for (uint32_t i = me; i < set.window_count; i += RF_SAMPLING_THREADS) {
-            uint32_t at = (uint32_t)tokens[i] - first;
-            if (tokens[i] >= 0 && at < length) seen[at] = 1;
+            int32_t token = window[rf_block_y() * args.window_stride + i];
+            uint32_t at = (uint32_t)token - first;
+            if (token >= 0 && at < length) rf_atomic_add_u32(times + at, 1);
+        }
+        RF_NO_UNROLL
+        for (uint32_t i = me; i < set.bias_count; i += RF_SAMPLING_THREADS) {
+            struct rf_sample_bias bias = biases[rf_block_y() * args.bias_stride + i];
+            uint32_t at = (uint32_t)bias.token - first;
+            if (bias.token >= 0 && at < length) added[at] = bias.value;
         }
         rf_barrier();
     }
@@ -78,7 +90,15 @@ RF_DEVICE void sample_keys_by(struct rf_sample_settings set, uint8_t *workspace,
     _Pragma("unroll 4") for (uint32_t i = me; i < length; i += RF_SAMPLING_THREADS) {
         float logit = from[first + i];
         uint32_t plain = sampling_key(logit), key = plain;
-        if (set.window_count && seen[i]) key = sampling_key(logit * (logit > 0.0f ? set.inverse : set.penalty));
+        if (set.window_count && times[i]) {
+            logit *= logit > 0.0f ? set.inverse : set.penalty;
+            logit = rf_fma(-set.frequency, (float)times[i], logit) - set.presence;
+            key = sampling_key(logit);
+        }
+        if (set.bias_count) key = sampling_key(logit + added[i]);
+        if (allowed &&
+            !(allowed[rf_block_y() * args.allowed_stride + (first + i) / 32] >> (first + i) % 32 & 1))
+            key = 0;
         if (args.strict && (plain == 0 || plain == SAMPLING_KEY_MOST)) key = SAMPLING_KEY_WRONG;
         if (args.strict && plain == SAMPLING_KEY_LEAST) key = 0;
         keys[first + i] = key;
@@ -89,23 +109,29 @@ RF_DEVICE void sample_keys_by(struct rf_sample_settings set, uint8_t *workspace,
 }
 
 RF_KERNEL(sample_keys, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
-          (const int32_t *, window), (struct rf_sample_args, args)) {
+          (const int32_t *, window), (const struct rf_sample_bias *, biases), (const uint32_t *, allowed),
+          (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
-    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
-    struct rf_sample_settings set = {args.least_weight, args.window_count, args.top_k,   args.top_p,
-                                     args.draw,         args.scale,        args.penalty, args.inverse, 0};
-    sample_keys_by(set, workspace, logits, window, args, scratch, seen);
+    RF_SHARED(uint32_t, times, RF_SAMPLING_CHUNK_MAX);
+    RF_SHARED(float, added, RF_SAMPLING_CHUNK_MAX);
+    struct rf_sample_settings set = {args.least_weight, args.window_count, args.bias_count, args.top_k,
+                                     args.top_p,        args.draw,         args.scale,      args.penalty,
+                                     args.inverse,      args.presence,     args.frequency};
+    sample_keys_by(set, workspace, logits, window, biases, allowed, args, scratch, times, added);
 }
 /* The same with settings in memory; steps that are off in the arguments stay off. */
 RF_KERNEL(sample_keys_by_row, RF_SAMPLING_THREADS, (uint8_t *, workspace), (const float *, logits),
-          (const int32_t *, window), (const struct rf_sample_settings *, settings), (struct rf_sample_args, args)) {
+          (const int32_t *, window), (const struct rf_sample_bias *, biases), (const uint32_t *, allowed),
+          (const struct rf_sample_settings *, settings), (struct rf_sample_args, args)) {
     RF_SHARED(uint64_t, scratch, RF_BLOCK_SCRATCH);
-    RF_SHARED(uint8_t, seen, RF_SAMPLING_CHUNK_MAX);
-    const struct rf_sample_settings *own = settings + rf_block_y();
-    uint32_t count = own->window_count < args.window_count ? own->window_count : args.window_count;
-    struct rf_sample_settings set = {own->least_weight, count, args.top_k ? own->top_k : 0,
-                                     args.top_p ? own->top_p : 0, own->draw, own->scale, own->penalty, own->inverse, 0};
-    sample_keys_by(set, workspace, logits, window, args, scratch, seen);
+    RF_SHARED(uint32_t, times, RF_SAMPLING_CHUNK_MAX);
+    RF_SHARED(float, added, RF_SAMPLING_CHUNK_MAX);
+    struct rf_sample_settings set = settings[rf_block_y()];
+    if (set.window_count > args.window_count) set.window_count = args.window_count;
+    if (set.bias_count > args.bias_count) set.bias_count = args.bias_count;
+    if (!args.top_k) set.top_k = 0;
+    if (!args.top_p) set.top_p = 0;
+    sample_keys_by(set, workspace, logits, window, biases, allowed, args, scratch, times, added);
 }
 
 /* ---- histograms ---- */

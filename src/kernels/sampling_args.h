@@ -32,14 +32,21 @@ struct rf_argmax_args {
 };
 
 /* sample: out[r] (i32) = a token drawn from logits[r][0 .. columns), f32, or -1 if there is no candidate.
- * window[r][0 .. window_count) holds the tokens (i32) that the penalty applies to; those that are no column are
- * ignored. random is u64 [rows][2]: seed and counter. cpu/ref_sampling.h defines every step to the bit. */
+ * window[r][0 .. window_count) holds the tokens (i32) that penalties apply to; those that are no column are ignored.
+ * biases[r][0 .. bias_count) are added to logits; no token occurs twice among them. allowed[r] has a bit for each
+ * column, the lowest of a word first: without it the column is no candidate. random is u64 [rows][2]: seed and
+ * counter. cpu/ref_sampling.h defines every step to the bit. */
+struct rf_sample_bias {
+    int32_t token; /* one that is no column is ignored */
+    float value;
+};
 struct rf_sample_args {
     uint64_t rows;
     uint64_t row_stride, window_stride;
-    uint64_t least_weight; /* min_p of 2^40 */
-    uint64_t row_bytes;    /* set by the launcher: the workspace of a row */
-    uint32_t columns, window_count;
+    uint64_t bias_stride, allowed_stride; /* of rows, in biases and in words of 32 bits */
+    uint64_t least_weight;                /* min_p of 2^40 */
+    uint64_t row_bytes;                   /* set by the launcher: the workspace of a row */
+    uint32_t columns, window_count, bias_count;
     /* The settings as the numbers of the definition: rf_sampling_resolve sets these and least_weight. */
     uint32_t top_k;  /* 0: all */
     uint32_t top_p;  /* of 2^32; 0: all */
@@ -47,6 +54,7 @@ struct rf_sample_args {
     uint32_t greedy; /* 1: the best (with the penalty), as argmax; random is not read */
     float scale;     /* log2(e) / temperature */
     float penalty, inverse;
+    float presence, frequency;
     uint32_t strict; /* 1: a NaN or +inf among the logits gives -1, and so do logits that are all -inf */
     /* Set by the launcher. */
     uint32_t chunk, chunks; /* elements of a chunk; chunks of a row */
@@ -55,13 +63,12 @@ struct rf_sample_args {
 
 /* The settings of one row, as rf_sampling_resolve gives them, where they are read on the device: they take the place
  * of those in the arguments, so that a recording can be run with others. A step that the arguments turn off (top_k,
- * top_p, the window) stays off, and `greedy` is of the arguments alone. */
+ * top_p, the window, biases) stays off, and `greedy` is of the arguments alone. */
 struct rf_sample_settings {
     uint64_t least_weight;
-    uint32_t window_count; /* at most that of the arguments */
+    uint32_t window_count, bias_count; /* at most those of the arguments */
     uint32_t top_k, top_p, draw;
-    float scale, penalty, inverse;
-    uint32_t unused;
+    float scale, penalty, inverse, presence, frequency;
 };
 
 /* advance: after a token was drawn for each row, the inputs of the next one, in place. With n = lengths[r]:

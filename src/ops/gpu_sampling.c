@@ -37,13 +37,17 @@ rf_status rf_gpu_sample_workspace(uint64_t rows, uint64_t columns, uint64_t *byt
     return RF_OK;
 }
 
-/* Checks rows of elements of 4 bytes; rows lie a stride apart. */
-static rf_status check_rows(const char *op, struct rf_named_operand *values, uint64_t rows, uint64_t columns,
-                            uint64_t stride) {
+/* Checks rows of elements of 4 or 8 bytes; rows lie a stride apart. */
+static rf_status check_rows_of(const char *op, struct rf_named_operand *values, uint64_t rows, uint64_t columns,
+                               uint64_t stride, uint64_t bytes) {
     uint64_t sizes[] = {rows, columns}, strides[] = {stride, 1}, extent;
     if (rf_extent_overflows(sizes, strides, 2, &extent))
         return rf_fail(RF_E_INVALID, "%s: %s has more elements than 64 bits can count", op, values->name);
-    return rf_operand_check(op, values, extent, 4, 4);
+    return rf_operand_check(op, values, extent, bytes, bytes);
+}
+static rf_status check_rows(const char *op, struct rf_named_operand *values, uint64_t rows, uint64_t columns,
+                            uint64_t stride) {
+    return check_rows_of(op, values, rows, columns, stride, 4);
 }
 /* The first two operands are written: they may overlap neither each other nor any of the others. */
 static rf_status check_apart(const char *op, const struct rf_named_operand *all, size_t count) {
@@ -86,17 +90,23 @@ rf_status rf_gpu_argmax(struct rf_queue *queue, struct rf_operand out, struct rf
 /* ---- the sampler ---- */
 
 static rf_status check_sample(const struct rf_gpu_sample *sample) {
-    enum { OUT, WORKSPACE, LOGITS, RANDOM, WINDOW, SETTINGS, OPERANDS };
+    enum { OUT, WORKSPACE, LOGITS, RANDOM, WINDOW, BIASES, ALLOWED, SETTINGS, OPERANDS };
     const char *op = "sample";
     const struct rf_sample_args *args = &sample->args;
-    struct rf_named_operand all[OPERANDS] = {{"out", sample->out, 0},       {"workspace", sample->workspace, 0},
-                                             {"logits", sample->logits, 0}, {"random", sample->random, 0},
-                                             {"window", sample->window, 0}, {"settings", sample->settings, 0}};
+    struct rf_named_operand all[OPERANDS] = {{"out", sample->out, 0},         {"workspace", sample->workspace, 0},
+                                             {"logits", sample->logits, 0},   {"random", sample->random, 0},
+                                             {"window", sample->window, 0},   {"biases", sample->biases, 0},
+                                             {"allowed", sample->allowed, 0}, {"settings", sample->settings, 0}};
     RF_TRY(rf_operand_check(op, &all[OUT], args->rows, 4, 4));
     RF_TRY(check_rows(op, &all[LOGITS], args->rows, args->columns, args->row_stride));
     RF_TRY(rf_operand_check(op, &all[WORKSPACE], args->rows * row_bytes_of(args->columns), 1, 8));
     if (!args->greedy) RF_TRY(rf_operand_check(op, &all[RANDOM], args->rows * 2, 8, 8));
     if (args->window_count) RF_TRY(check_rows(op, &all[WINDOW], args->rows, args->window_count, args->window_stride));
+    if (args->bias_count)
+        RF_TRY(check_rows_of(op, &all[BIASES], args->rows, args->bias_count, args->bias_stride,
+                             sizeof(struct rf_sample_bias)));
+    if (sample->allowed.buffer)
+        RF_TRY(check_rows(op, &all[ALLOWED], args->rows, rf_ceil_div(args->columns, 32), args->allowed_stride));
     if (sample->settings.buffer)
         RF_TRY(rf_operand_check(op, &all[SETTINGS], args->rows, sizeof(struct rf_sample_settings), 8));
     return check_apart(op, all, OPERANDS);
@@ -112,11 +122,13 @@ static rf_status launch(struct rf_queue *queue, const char *kernel, uint32_t blo
 static rf_status launch_keys(struct rf_queue *queue, const struct rf_gpu_sample *sample,
                              const struct rf_sample_args *args) {
     struct rf_operand none = {0};
-    struct rf_arg list[5] = {rf_operand_arg(sample->workspace), rf_operand_arg(sample->logits),
-                             rf_operand_arg(args->window_count ? sample->window : none)};
-    if (!sample->settings.buffer) return launch(queue, "sample_keys", args->chunks, args, list, 3);
-    list[3] = rf_operand_arg(sample->settings);
-    return launch(queue, "sample_keys_by_row", args->chunks, args, list, 4);
+    struct rf_arg list[7] = {rf_operand_arg(sample->workspace), rf_operand_arg(sample->logits),
+                             rf_operand_arg(args->window_count ? sample->window : none),
+                             rf_operand_arg(args->bias_count ? sample->biases : none),
+                             rf_operand_arg(sample->allowed)};
+    if (!sample->settings.buffer) return launch(queue, "sample_keys", args->chunks, args, list, 5);
+    list[5] = rf_operand_arg(sample->settings);
+    return launch(queue, "sample_keys_by_row", args->chunks, args, list, 6);
 }
 /* Launches a kernel whose only operand is the workspace. */
 static rf_status launch_stage(struct rf_queue *queue, const char *kernel, const struct rf_gpu_sample *sample,
@@ -142,7 +154,7 @@ rf_status rf_gpu_sample(struct rf_queue *queue, const struct rf_gpu_sample *samp
     args.row_bytes = row_bytes_of(args.columns);
     args.stage = 0;
     if (!sample->settings.buffer) { /* otherwise only the device knows them */
-        if (args.penalty == 1) args.window_count = 0;
+        if (args.penalty == 1 && args.presence == 0 && args.frequency == 0) args.window_count = 0;
         if (args.top_k >= args.columns) args.top_k = 0; /* it drops no candidate, so it needs no histogram */
     }
     RF_TRY(launch_keys(queue, sample, &args));

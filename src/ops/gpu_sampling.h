@@ -23,6 +23,8 @@ struct rf_gpu_sample {
     struct rf_operand logits;    /* f32 [rows][columns] */
     struct rf_operand random;    /* u64 [rows][2]: seed and counter; not needed with args.greedy */
     struct rf_operand window;    /* i32 [rows][window_count]; left out if window_count is 0 */
+    struct rf_operand biases;    /* struct rf_sample_bias [rows][bias_count]; left out if bias_count is 0 */
+    struct rf_operand allowed;   /* u32 [rows][columns / 32]: bits; left out where all tokens are allowed */
     struct rf_operand workspace; /* rf_gpu_sample_workspace bytes */
     struct rf_operand settings;  /* struct rf_sample_settings [rows], in place of those in args; may be left out */
 };

@@ -37,6 +37,7 @@ struct rf_op_attributes {
     double eps;                                /* norms */
     double magnitude;                          /* rotations: the result is multiplied by it */
     double temperature, top_p, min_p, penalty; /* sample */
+    double presence, frequency;                /* sample */
     int64_t integer;                           /* fill: for integer tensors */
     int64_t path;                              /* enum rf_matmul_path or rf_attention_path; 0: the op chooses */
     int64_t kind;                              /* activation: enum rf_activation */

@@ -92,12 +92,13 @@ const struct rf_op rf_op_argmax = {
     .cost = cost,
 };
 
-/* ---- sample: logits, random (u64 seed and counter as i32 [rows, 4]), window or none, settings or none ----
- * An attribute of 0 turns its step off. random may be left out if the temperature is 0. settings, struct
+/* ---- sample: logits, random (u64 seed and counter as i32 [rows, 4]), window or none, settings or none, biases
+ * (struct rf_sample_bias as i32 [rows, n, 2]) or none, allowed (bits as i32 [rows, columns / 32]) or none ---- An
+ * attribute of 0 turns its step off. random may be left out if the temperature is 0. settings, struct
  * rf_sample_settings as i32 [rows, 10], are read when the op runs, in place of the attributes, which then only say
  * which steps there are: at temperature 0 the best token is taken, and without top_k or top_p these are off. */
 
-enum { LOGITS, RANDOM, WINDOW, SETTINGS, SAMPLE_INPUTS };
+enum { LOGITS, RANDOM, WINDOW, SETTINGS, BIASES, ALLOWED, SAMPLE_INPUTS };
 enum { SETTINGS_WORDS = sizeof(struct rf_sample_settings) / 4 };
 
 static rf_status check_settings(const struct rf_op_tensor *settings, uint64_t rows) {
@@ -127,6 +128,25 @@ static rf_status check_window(const struct rf_op_tensor *window, uint64_t rows) 
     return RF_OK;
 }
 
+static rf_status check_biases(const struct rf_op_tensor *biases, uint64_t rows) {
+    RF_TRY(rf_need_type(biases, "biases", RF_I32));
+    RF_TRY(rf_need_rank(biases, "biases", 3));
+    RF_TRY(rf_need_size(biases, "biases", 0, rows));
+    RF_TRY(rf_need_size(biases, "biases", 2, 2));
+    RF_TRY(rf_need_dense(biases, "biases"));
+    RF_TRY(rf_need_aligned(biases, "biases", 8));
+    if (biases->desc.shape[1] > UINT32_MAX) return rf_fail(RF_E_INVALID, "biases has more than 2^32 - 1 a row");
+    return RF_OK;
+}
+static rf_status check_allowed(const struct rf_op_tensor *allowed, uint64_t rows, uint64_t columns) {
+    RF_TRY(rf_need_type(allowed, "allowed", RF_I32));
+    RF_TRY(rf_need_rank(allowed, "allowed", 2));
+    RF_TRY(rf_need_size(allowed, "allowed", 0, rows));
+    RF_TRY(rf_need_size(allowed, "allowed", 1, rf_ceil_div(columns, 32)));
+    RF_TRY(rf_need_dense_rows(allowed, "allowed"));
+    return rf_need_distinct(allowed, "allowed");
+}
+
 /* Returns NULL, or why the settings make no sense. */
 static const char *sample_args(const struct rf_op_call *call, struct rf_sample_args *args) {
     const struct rf_op_attributes *a = &call->attributes;
@@ -135,6 +155,8 @@ static const char *sample_args(const struct rf_op_call *call, struct rf_sample_a
                                          .top_p = (float)a->top_p,
                                          .min_p = (float)a->min_p,
                                          .penalty = (float)a->penalty,
+                                         .presence = (float)a->presence,
+                                         .frequency = (float)a->frequency,
                                          .top_k = (uint32_t)a->top_k,
                                          .temperature_last = a->temperature_last != 0};
     *args = (struct rf_sample_args){
@@ -143,6 +165,11 @@ static const char *sample_args(const struct rf_op_call *call, struct rf_sample_a
         args->window_count = (uint32_t)window->shape[1];
         args->window_stride = window->strides[0];
     }
+    if (rf_op_given(rf_op_in(call, BIASES))) {
+        args->bias_count = (uint32_t)rf_op_in(call, BIASES)->desc.shape[1];
+        args->bias_stride = args->bias_count;
+    }
+    if (rf_op_given(rf_op_in(call, ALLOWED))) args->allowed_stride = rf_op_in(call, ALLOWED)->desc.strides[0];
     args->strict = a->strict != 0;
     return rf_sampling_resolve(&settings, args);
 }
@@ -160,26 +187,34 @@ static rf_status sample_check(const struct rf_op_call *call) {
         return rf_fail(RF_E_INVALID, "no seeds and counters: they may be left out where the temperature is 0");
     if (rf_op_given(random)) RF_TRY(check_random(random, rows));
     if (rf_op_given(window)) RF_TRY(check_window(window, rows));
+    if (rf_op_given(rf_op_in(call, BIASES))) RF_TRY(check_biases(rf_op_in(call, BIASES), rows));
+    if (rf_op_given(rf_op_in(call, ALLOWED)))
+        RF_TRY(check_allowed(rf_op_in(call, ALLOWED), rows, logits->desc.shape[1]));
     return rf_op_given(rf_op_in(call, SETTINGS)) ? check_settings(rf_op_in(call, SETTINGS), rows) : RF_OK;
+}
+static struct rf_sample_rows sample_rows(const struct rf_op_call *call) {
+    return (struct rf_sample_rows){.logits = rf_op_host(rf_op_in(call, LOGITS)),
+                                   .random = rf_op_host(rf_op_in(call, RANDOM)),
+                                   .window = rf_op_host(rf_op_in(call, WINDOW)),
+                                   .biases = rf_op_host(rf_op_in(call, BIASES)),
+                                   .allowed = rf_op_host(rf_op_in(call, ALLOWED)),
+                                   .settings = rf_op_host(rf_op_in(call, SETTINGS))};
 }
 static void sample_reference(const struct rf_op_call *call) {
     struct rf_sample_args args;
     if (sample_args(call, &args)) return;
+    struct rf_sample_rows rows = sample_rows(call);
     uint64_t *scratch = malloc(args.columns * sizeof *scratch);
     /* If memory runs out, the output stays unchanged, which no check accepts as a token. */
-    if (scratch)
-        rf_ref_sample_by(rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, LOGITS)),
-                         rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)),
-                         rf_op_host(rf_op_in(call, SETTINGS)), &args, scratch);
+    if (scratch) rf_ref_sample_rows(rf_op_host(rf_op_out(call, 0)), &rows, &args, scratch);
     free(scratch);
 }
 static rf_status sample_cpu(struct rf_cpu *cpu, const struct rf_op_call *call) {
     struct rf_sample_args args;
     const char *wrong = sample_args(call, &args);
     if (wrong) return rf_fail(RF_E_INVALID, "sample: %s", wrong);
-    return rf_cpu_sample(cpu, rf_op_host(rf_op_out(call, 0)), rf_op_host(rf_op_in(call, LOGITS)),
-                         rf_op_host(rf_op_in(call, RANDOM)), rf_op_host(rf_op_in(call, WINDOW)),
-                         rf_op_host(rf_op_in(call, SETTINGS)), &args);
+    struct rf_sample_rows rows = sample_rows(call);
+    return rf_cpu_sample(cpu, rf_op_host(rf_op_out(call, 0)), &rows, &args);
 }
 static rf_status sample_workspace(const struct rf_op_call *call, uint64_t *bytes) {
     const struct rf_tensor_desc *in = &rf_op_in(call, LOGITS)->desc;
@@ -190,6 +225,8 @@ static rf_status sample_gpu(struct rf_queue *queue, const struct rf_op_call *cal
                                    .logits = rf_op_operand(rf_op_in(call, LOGITS)),
                                    .random = rf_op_operand(rf_op_in(call, RANDOM)),
                                    .window = rf_op_operand(rf_op_in(call, WINDOW)),
+                                   .biases = rf_op_operand(rf_op_in(call, BIASES)),
+                                   .allowed = rf_op_operand(rf_op_in(call, ALLOWED)),
                                    .workspace = workspace_of(call),
                                    .settings = rf_op_operand(rf_op_in(call, SETTINGS))};
     const char *wrong = sample_args(call, &sample.args);
@@ -205,11 +242,24 @@ static void fill_settings(void *memory, uint64_t rows, uint64_t *state) {
                                              .top_p = drawn >> 16 & 1 ? 0.9f : 0,
                                              .min_p = drawn >> 17 & 1 ? 0.05f : 0,
                                              .penalty = drawn >> 18 & 1 ? 1.3f : 1,
+                                             .presence = drawn >> 23 & 1 ? 0.7f : 0,
+                                             .frequency = drawn >> 24 & 1 ? 0.3f : 0,
                                              .temperature_last = drawn >> 19 & 1};
-        struct rf_sample_args args = {.window_count = (uint32_t)(drawn >> 20 & 7)};
+        struct rf_sample_args args = {.window_count = (uint32_t)(drawn >> 20 & 7),
+                                      .bias_count = (uint32_t)(drawn >> 25 & 7)};
         rf_sampling_resolve(&sampling, &args);
         struct rf_sample_settings settings = rf_sampling_settings(&args);
         memcpy((char *)memory + r * sizeof settings, &settings, sizeof settings);
+    }
+}
+/* No token twice: every so many of them, from one on; some numbers name no token. */
+static void fill_biases(struct rf_sample_bias *biases, uint64_t rows, uint64_t count, uint64_t columns,
+                        uint64_t *state) {
+    for (uint64_t r = 0; r < rows; r++) {
+        int32_t step = (int32_t)(columns / RF_MAX(count, 1)) + 1, token = (int32_t)(rf_op_random(state) % 3) - 1;
+        for (uint64_t i = 0; i < count; i++, token += step)
+            biases[r * count + i] = (struct rf_sample_bias){
+                token, (float)((int64_t)(rf_op_random(state) % 2001) - 1000) * (i % 4 ? 0.01f : 0.1f)};
     }
 }
 /* A window holds some tokens twice, and some numbers that name no token. */
@@ -220,11 +270,17 @@ static bool sample_fill(const struct rf_op_call *call, int index, uint64_t *stat
         fill_settings(rf_op_host(tensor), tensor->desc.shape[0], state);
         return true;
     }
+    if (index == BIASES) {
+        fill_biases(rf_op_host(tensor), tensor->desc.shape[0], tensor->desc.shape[1],
+                    rf_op_in(call, LOGITS)->desc.shape[1], state);
+        return true;
+    }
     char *memory = rf_op_host(tensor);
     uint64_t columns = rf_op_in(call, LOGITS)->desc.shape[1], bytes = tensor->bytes - tensor->desc.byte_offset;
     for (uint64_t i = 0; i + 4 <= bytes; i += 4) {
         uint64_t drawn = rf_op_random(state);
-        int32_t number = index == RANDOM ? (int32_t)(uint32_t)drawn : (int32_t)(drawn % (columns + 3)) - 1;
+        bool any = index == RANDOM || index == ALLOWED;
+        int32_t number = any ? (int32_t)(uint32_t)drawn : (int32_t)(drawn % (columns + 3)) - 1;
         memcpy(memory + i, &number, 4);
     }
     return true;
@@ -254,6 +310,11 @@ static const struct {
     {"strict", {.temperature = 1, .strict = 1}},
     {"strict greedy, penalty", {.penalty = 1.3, .strict = 1}},
     {"strict, all", {.temperature = 0.7, .top_p = 0.95, .min_p = 0.02, .penalty = 1.1, .top_k = 50, .strict = 1}},
+    {"presence and frequency", {.temperature = 0.9, .presence = 0.6, .frequency = 0.4}},
+    {"greedy, negative presence, penalty", {.penalty = 1.2, .presence = -1.5}},
+    {"biases", {.temperature = 1, .top_k = 40}},
+    {"biases and allowed, all", {.temperature = 0.8, .top_p = 0.9, .penalty = 1.1, .frequency = 0.2, .strict = 1}},
+    {"allowed, greedy", {.strict = 1}},
     {"settings of each row", {.temperature = 1, .top_p = 0.5, .penalty = 1.1, .top_k = 1, .strict = 1}},
     {"settings of each row, no top_k", {.temperature = 1, .top_p = 0.5, .penalty = 1.1}},
     {"settings of each row, greedy", {.penalty = 1.1, .strict = 1}},
@@ -261,8 +322,15 @@ static const struct {
 static bool benched(size_t setting) {
     return setting == 0 || setting == 2 || setting == 10 || setting == 11 || setting == 13;
 }
+enum { PENALTIES = 19, BIASED = 21, BOTH = 22, MASKED = 23, FIRST_WITH_SETTINGS = 24 };
 static bool with_settings(size_t setting) {
-    return setting >= 19;
+    return setting >= FIRST_WITH_SETTINGS;
+}
+static bool with_biases(size_t setting) {
+    return setting == BIASED || setting == BOTH || setting == FIRST_WITH_SETTINGS;
+}
+static bool with_allowed(size_t setting) {
+    return setting == BOTH || setting == MASKED || setting == FIRST_WITH_SETTINGS + 1;
 }
 static void sample_case(struct rf_case_list *list, size_t setting, struct rf_op_case *one, uint64_t rows,
                         uint64_t columns, uint64_t stride, uint64_t skip) {
@@ -270,8 +338,13 @@ static void sample_case(struct rf_case_list *list, size_t setting, struct rf_op_
     one->count = SAMPLE_INPUTS + 1;
     one->tensors[LOGITS] = rf_case_matrix(RF_F32, rows, columns, stride, skip);
     if (one->attributes.temperature > 0 || skip) one->tensors[RANDOM] = rf_case_matrix(RF_I32, rows, 4, 0, skip * 2);
-    if (one->attributes.penalty > 0)
+    if (one->attributes.penalty > 0 || setting == PENALTIES)
         one->tensors[WINDOW] = rf_case_matrix(RF_I32, rows, stride ? 5 : 64, stride ? 9 : 0, skip);
+    if (with_biases(setting))
+        one->tensors[BIASES] = rf_case_tensor(RF_I32, 3, (uint64_t[]){rows, stride ? 3 : 17, 2}, skip * 2);
+    if (with_allowed(setting))
+        one->tensors[ALLOWED] =
+            rf_case_matrix(RF_I32, rows, rf_ceil_div(columns, 32), stride ? rf_ceil_div(columns, 32) + 3 : 0, skip);
     if (with_settings(setting)) one->tensors[SETTINGS] = rf_case_matrix(RF_I32, rows, SETTINGS_WORDS, 0, skip * 2);
     one->tensors[SAMPLE_INPUTS] = rf_case_vector(RF_I32, rows, skip);
     rf_case_add_shown(list, one, LOGITS, ", %s%s", settings[setting].name, stride ? ", gaps" : "");
@@ -290,14 +363,15 @@ static void sample_cases(struct rf_case_list *list) {
 }
 const struct rf_op rf_op_sample = {
     .name = "sample",
-    .summary = "out[r] = a token drawn from logits[r] by temperature, top_k, top_p, min_p and penalty; "
-               "temperature_last: after the others; strict: -1 if a logit is no number",
+    .summary = "out[r] = a token drawn from logits[r] by temperature, top_k, top_p, min_p, penalties, biases and the "
+               "mask of those allowed; temperature_last: after the others; strict: -1 if a logit is no number",
     .inputs = SAMPLE_INPUTS,
     .outputs = 1,
-    .attributes = RF_ATTRIBUTES(RF_ATTRIBUTE_F(temperature, 0), RF_ATTRIBUTE_F(top_p, 1), RF_ATTRIBUTE_F(min_p, 2),
-                                RF_ATTRIBUTE_F(penalty, 3), RF_ATTRIBUTE_I(top_k, 0),
-                                RF_ATTRIBUTE_I(temperature_last, 1), RF_ATTRIBUTE_I(strict, 2)),
-    .optional = 1 << RANDOM | 1 << WINDOW | 1 << SETTINGS,
+    .attributes =
+        RF_ATTRIBUTES(RF_ATTRIBUTE_F(temperature, 0), RF_ATTRIBUTE_F(top_p, 1), RF_ATTRIBUTE_F(min_p, 2),
+                      RF_ATTRIBUTE_F(penalty, 3), RF_ATTRIBUTE_F(presence, 4), RF_ATTRIBUTE_F(frequency, 5),
+                      RF_ATTRIBUTE_I(top_k, 0), RF_ATTRIBUTE_I(temperature_last, 1), RF_ATTRIBUTE_I(strict, 2)),
+    .optional = 1 << RANDOM | 1 << WINDOW | 1 << SETTINGS | 1 << BIASES | 1 << ALLOWED,
     .check = sample_check,
     .reference = sample_reference,
     .cpu = sample_cpu,

@@ -40,6 +40,21 @@ RF_TEST(run_command, says_what_the_model_says) {
     RF_EXPECT(prompt > 0 && answer > 0);
 }
 
+/* endless.gguf repeats itself unless that is penalized. */
+RF_TEST(run_command, penalties_end_repetition) {
+    static const char *const drivers[] = {"RF_DRIVER=none", "RF_DRIVER=sim"};
+    static const char *const penalties[] = {"--presence-penalty 100", "--frequency-penalty 100"};
+    for (int i = 0; i < 4; i++) {
+        char command[200];
+        snprintf(command, sizeof command, "run -m endless.gguf -p '?' -n 6 --temp 0 %s", penalties[i / 2]);
+        RF_TRACE("%s %s", drivers[i % 2], command);
+        command_expect(drivers[i % 2], "run -m endless.gguf -p '?' -n 6 --temp 0", "dedede\n");
+        RF_EXPECT_INT(command_run(drivers[i % 2], command), 0);
+        RF_EXPECT(!strncmp(command_output, "de", 2) && !strstr(command_output + 2, "d"));
+        RF_EXPECT(!strstr(command_output + 2, "e"));
+    }
+}
+
 RF_TEST(run_command, on_the_simulated_gpu) {
     command_expect("RF_DRIVER=sim", "run -m model.gguf -p 'Say?'", ANSWER "\n");
     command_expect("RF_DRIVER=sim", "run -m model.gguf -p 'Say?' --device gpu --gpu-layers 1 --no-replay -n 4",
@@ -89,6 +104,8 @@ RF_TEST(run_command, bad_input_is_one_line) {
     command_expect_one_line("", "run -m model.gguf -p '?' --temp hot", 2, "--temp hot");
     command_expect_one_line("", "run -m model.gguf -p '?' --temp nan", 2, "--temp nan");
     command_expect_one_line("", "run -m model.gguf -p '?' --top-p 1.5", 2, "0 to 1");
+    command_expect_one_line("", "run -m model.gguf -p '?' --presence-penalty 101", 2, "-100 to 100");
+    command_expect_one_line("", "run -m model.gguf -p '?' --frequency-penalty nan", 2, "-100 to 100");
     command_expect_one_line("", "run -m model.gguf -p '?' --simd sse9 --device cpu", 1, "sse9");
     command_expect_one_line("", "run -m model.gguf -p '?' extra", 2, "extra");
     if (access("/dev/full", W_OK) == 0)

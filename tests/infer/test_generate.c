@@ -22,6 +22,9 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
     enum { COUNT = 12, SEEDS = 6 };
     static const struct spec spec = {"llama",    "llama",       .layers = 2,        .width = 64,
                                      .heads = 2, .kv_heads = 1, .feed_forward = 64, .vocabulary = 300};
+    static const struct rf_token_bias biases[] = {{299, 2}, {0, -4}, {17, 1.5f}};
+    static const uint32_t allowed[10] = {0x10f, 0,
+                                         7, [9] = ~0u}; /* the bits behind the last token count for nothing */
     static const struct rf_sample_params settings[] = {
         {.temperature = 0},
         {.temperature = 1},
@@ -32,6 +35,17 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
         {.temperature = 0, .penalty = 5, .penalty_window = 4},
         {.temperature = 1, .penalty = 1.2f, .penalty_window = 100000},     /* larger than the number of tokens held */
         {.temperature = 0, .penalty = 0.01f, .penalty_window = COUNT / 2}, /* a token of the window is drawn */
+        {.temperature = 0, .presence = -3, .frequency = -2, .penalty_window = COUNT / 2},
+        {.temperature = 0.8f, .presence = 0.5f, .frequency = 0.25f, .penalty_window = 64},
+        {.temperature = 1.1f, .biases = biases, .bias_count = RF_COUNT(biases)},
+        {.temperature = 0, .allowed = allowed},
+        {.temperature = 1.2f,
+         .top_p = 0.9f,
+         .presence = 0.1f,
+         .penalty_window = 8,
+         .biases = biases,
+         .bias_count = 2,
+         .allowed = allowed},
     };
     infer_need(c);
     struct infer infer;
@@ -63,14 +77,25 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
                                                      .top_k = asked.top_k,
                                                      .top_p = asked.top_p,
                                                      .min_p = asked.min_p,
-                                                     .penalty = asked.penalty == 0 ? 1 : asked.penalty};
+                                                     .penalty = asked.penalty == 0 ? 1 : asked.penalty,
+                                                     .presence = asked.presence,
+                                                     .frequency = asked.frequency};
                 uint32_t window = RF_MIN(asked.penalty_window, (uint32_t)COUNT);
-                struct rf_sample_args args = {.rows = 1, .columns = infer.vocabulary, .window_count = window};
+                struct rf_sample_args args = {.rows = 1,
+                                              .columns = infer.vocabulary,
+                                              .window_count = window,
+                                              .bias_count = (uint32_t)asked.bias_count};
+                const struct rf_sample_bias same[] = {{299, 2}, {0, -4}, {17, 1.5f}};
+                struct rf_sample_rows rows = {.logits = row,
+                                              .random = (uint64_t[]){asked.seed, COUNT},
+                                              .window = tokens + COUNT - window,
+                                              .biases = same,
+                                              .allowed = asked.allowed};
                 RF_ASSERT_NULL(rf_sampling_resolve(&sampling, &args));
-                rf_ref_sample(&expected, row, (uint64_t[]){asked.seed, COUNT}, tokens + COUNT - window, &args,
-                              scratch);
+                rf_ref_sample_rows(&expected, &rows, &args, scratch);
                 int32_t by_first = -1; /* with the first tokens as the window instead of the last */
-                rf_ref_sample(&by_first, row, (uint64_t[]){asked.seed, COUNT}, tokens, &args, scratch);
+                rows.window = tokens;
+                rf_ref_sample_rows(&by_first, &rows, &args, scratch);
                 by_window += by_first != expected;
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &drawn));
                 RF_ASSERT_OK(rf_session_sample(session, &asked, &again));
@@ -89,6 +114,63 @@ RF_TEST_LABELLED_CASES(sampling, by_the_definition, struct where, places, .gpu =
     RF_EXPECT_UINT(sweep.handles, 0);
     free(row);
     free(scratch);
+    infer_close(&infer);
+}
+
+/* A mask that the caller changes from token to token: the text is the one that it dictates. */
+struct dictation {
+    uint32_t allowed[10];
+    uint32_t count;
+    int32_t tokens[40];
+};
+static void dictate(struct dictation *dictation) {
+    uint32_t token = (dictation->count * 71 + 3) % 300;
+    memset(dictation->allowed, 0, sizeof dictation->allowed);
+    dictation->allowed[token / 32] = 1u << token % 32;
+}
+static bool take_dictation(void *user, int32_t token) {
+    struct dictation *dictation = user;
+    dictation->tokens[dictation->count++] = token;
+    dictate(dictation);
+    return true;
+}
+RF_TEST_LABELLED_CASES(sampling, a_mask_may_change_with_each_token, struct where, places, .gpu = true,
+                       .timeout_ms = 600000) {
+    static const struct spec spec = {"llama",    "llama",       .layers = 2,        .width = 64,
+                                     .heads = 2, .kv_heads = 1, .feed_forward = 64, .vocabulary = 300};
+    infer_need(c);
+    struct infer infer;
+    struct rf_engine_params params = {.model = infer_model(&spec, "sampling.gguf"), .context = 64};
+    infer_open(&infer, c, &params);
+    struct rf_session *session = infer_session(&infer);
+    struct dictation dictation = {.count = 0};
+    RF_PARAMS(struct rf_sample_params, sampling);
+    RF_PARAMS(struct rf_generate_params, generate);
+    RF_PARAMS(struct rf_generate_result, result);
+    sampling.temperature = 0.7f;
+    sampling.allowed = dictation.allowed;
+    generate.max_tokens = RF_COUNT(dictation.tokens);
+    generate.ignore_end = true;
+    generate.sampling = &sampling;
+    generate.token = take_dictation;
+    generate.user = &dictation;
+    dictate(&dictation);
+    RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){1, 2, 3}, 3, false, NULL));
+    RF_ASSERT_OK(rf_session_generate(session, &generate, &result));
+    RF_ASSERT_UINT(result.tokens, RF_COUNT(dictation.tokens));
+    for (uint32_t i = 0; i < RF_COUNT(dictation.tokens); i++)
+        RF_EXPECT_INT(dictation.tokens[i], (int)((i * 71 + 3) % 300));
+    /* Nothing is allowed: the caller's error, and the session goes on. */
+    int32_t token = -5;
+    memset(dictation.allowed, 0, sizeof dictation.allowed);
+    RF_ASSERT_OK(rf_session_eval(session, (int32_t[]){9}, 1, false, NULL));
+    RF_EXPECT_STATUS(rf_session_sample(session, &sampling, &token), RF_E_INVALID);
+    RF_EXPECT_CONTAINS(rf_error_text(), "none of the allowed tokens");
+    RF_EXPECT_INT(token, -5);
+    dictation.allowed[1] = 1;
+    RF_EXPECT_OK(rf_session_sample(session, &sampling, &token));
+    RF_EXPECT_INT(token, 32);
+    rf_session_destroy(&session);
     infer_close(&infer);
 }
 

@@ -2,6 +2,7 @@
  * budget, and never give another result. */
 #include "infer_testing.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -234,6 +235,26 @@ RF_TEST(session, refuses_what_is_not_there) {
     RF_PARAMS(struct rf_sample_params, wrong);
     wrong.temperature = -1;
     RF_EXPECT_STATUS(rf_session_sample(session, &wrong, &token), RF_E_INVALID);
+    static struct rf_token_bias many[1025];
+    static const struct {
+        struct rf_sample_params params;
+        struct rf_token_bias biases[2];
+        const char *why;
+    } refused[] = {{{.presence = NAN}, {{0, 0}}, "must be numbers"},
+                   {{.frequency = -INFINITY}, {{0, 0}}, "must be numbers"},
+                   {{.bias_count = 1}, {{-1, 1}}, "bias 1 for token -1"},
+                   {{.bias_count = 1}, {{INT32_MAX, 1}}, "for token 2147483647"},
+                   {{.bias_count = 2}, {{1, 1}, {2, NAN}}, "for token 2"},
+                   {{.bias_count = 2}, {{7, 1}, {7, 2}}, "two biases for token 7"},
+                   {{.bias_count = 1025}, {{0, 0}}, "1025 biases: at most 1024"},
+                   {{.bias_count = 3}, {{0, 0}}, "3 biases that are NULL"}};
+    for (size_t i = 0; i < RF_COUNT(refused); i++) {
+        struct rf_sample_params bad = refused[i].params;
+        bad.struct_size = sizeof bad;
+        bad.biases = bad.bias_count == 3 ? NULL : bad.bias_count > 2 ? many : refused[i].biases;
+        RF_EXPECT_STATUS(rf_session_sample(session, &bad, &token), RF_E_INVALID);
+        RF_EXPECT_CONTAINS(rf_error_text(), refused[i].why);
+    }
     rf_session_destroy(&session);
     free(row);
     free(expected);

@@ -107,6 +107,37 @@ RF_TEST(sampling, frequencies_follow_the_settings) {
     static const int32_t window[] = {1, 1, 7, 100, -4};
     double less[FEW] = {exp(1), exp(1.5), exp(2), 0, exp(3), 1, 0, exp(-2)};
     expect_shares(&(struct rf_sampling){.temperature = 1, .penalty = 2}, less, logits, window, RF_COUNT(window));
+    /* Token 1 occurs twice in the window, token 7 once. */
+    double present[FEW] = {exp(1), exp(2.5), exp(2), 0, exp(3), 1, 0, exp(-1.5)};
+    expect_shares(&(struct rf_sampling){.temperature = 1, .presence = 0.5f}, present, logits, window,
+                  RF_COUNT(window));
+    double frequent[FEW] = {exp(1), exp(2), exp(2), 0, exp(3), 1, 0, exp(-1.5)};
+    expect_shares(&(struct rf_sampling){.temperature = 1, .frequency = 0.5f}, frequent, logits, window,
+                  RF_COUNT(window));
+    double all[FEW] = {exp(1), exp(1.5 - 0.25 + 2 * 0.5), exp(2), 0, exp(3), 1, 0, exp(-2 - 0.25 + 0.5)};
+    expect_shares(&(struct rf_sampling){.temperature = 1, .penalty = 2, .presence = 0.25f, .frequency = -0.5f}, all,
+                  logits, window, RF_COUNT(window));
+}
+
+RF_TEST(sampling, biases_and_the_mask_change_the_choice) {
+    static const float logits[FEW] = {1, 3, 2, -INFINITY, 3, 0, NAN, -1};
+    static const struct rf_sample_bias biases[] = {{5, 3.5f}, {3, 100}, {-1, 100}, {FEW, 100}, {6, 100}};
+    uint64_t scratch[FEW];
+    struct rf_sample_args args = args_of(&(struct rf_sampling){.temperature = 0});
+    args.rows = 1, args.columns = FEW;
+    static const struct {
+        uint32_t bias_count, allowed;
+        int32_t token;
+    } cases[] = {{0, 0xff, 1}, {5, 0xff, 5}, {0, 0xfd, 4},  {5, 0xdf, 1}, {0, 0xed, 2},
+                 {0, 0x80, 7}, {0, 0x08, 3}, {0, 0x40, -1}, {5, 0x00, -1}};
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        int32_t token = -7;
+        struct rf_sample_rows rows = {.logits = logits, .biases = biases, .allowed = &cases[i].allowed};
+        RF_TRACE("case %zu", i);
+        args.bias_count = cases[i].bias_count;
+        rf_ref_sample_rows(&token, &rows, &args, scratch);
+        RF_EXPECT_INT(token, cases[i].token);
+    }
 }
 
 RF_TEST(sampling, senseless_settings_are_refused) {
@@ -116,7 +147,9 @@ RF_TEST(sampling, senseless_settings_are_refused) {
                                              {.temperature = 1e-45f},
                                              {.temperature = 1, .top_p = -0.5f},
                                              {.temperature = 1, .min_p = 2},
-                                             {.temperature = 1, .penalty = INFINITY}};
+                                             {.temperature = 1, .penalty = INFINITY},
+                                             {.temperature = 1, .presence = INFINITY},
+                                             {.temperature = 1, .frequency = NAN}};
     for (size_t i = 0; i < RF_COUNT(bad); i++) RF_ASSERT(rf_sampling_resolve(&bad[i], &args) != NULL);
     RF_ASSERT_BYTES(&args, &before, sizeof args);
 }
@@ -243,6 +276,8 @@ static const struct rf_sampling settings[] = {
     {.temperature = 30, .top_p = 0.999f, .penalty = 0.5f},
     {.temperature = 5, .min_p = 0.2f},
     {.temperature = 0.004f, .top_p = 0.9f, .temperature_last = true},
+    {.temperature = 0, .presence = 2.5f},
+    {.temperature = 0.9f, .top_k = 50, .penalty = 1.2f, .presence = -0.3f, .frequency = 0.7f},
 };
 
 /* Every setting with every kind of logits: with every small shape or, if sparse, with one of the shapes and none of
@@ -324,6 +359,91 @@ RF_TEST(sampling, large_vocabularies_are_the_references, .gpu = true, .timeout_m
 }
 RF_TEST(sampling, many_counters_are_the_references, .gpu = true, .timeout_ms = 1500000) {
     on_device(NULL, many);
+}
+
+/* ---- biases and masks ---- */
+
+/* Of each row others, and other settings where they are in memory. */
+static void changed(struct gpu *gpu, struct rf_random *random) {
+    static const struct {
+        uint64_t rows, columns, biases;
+    } shapes[] = {{1, 1, 1}, {3, 31, 4}, {2, 33, 33}, {2, 1025, 300}, {3, 5003, 1000}};
+    for (size_t i = 0; i < RF_COUNT(shapes); i++) {
+        uint64_t n = shapes[i].rows, columns = shapes[i].columns, count = shapes[i].biases;
+        uint64_t words = rf_ceil_div(columns, 32), bias_stride = count + 1, allowed_stride = words + 2;
+        struct room room = make_room(gpu, n, columns, 12);
+        struct rf_sample_bias *biases = malloc(n * bias_stride * sizeof *biases);
+        uint32_t *allowed = malloc(n * allowed_stride * sizeof *allowed);
+        struct rf_sample_settings *own = malloc(n * sizeof *own);
+        struct rf_buffer *of_biases = gpu_buffer(gpu, n * bias_stride * sizeof *biases),
+                         *of_allowed = gpu_buffer(gpu, n * allowed_stride * sizeof *allowed),
+                         *of_settings = gpu_buffer(gpu, n * sizeof *own);
+        for (int kind = 0; kind < KINDS; kind++) {
+            fill_room(gpu, random, &room, (enum kind)kind);
+            for (uint64_t r = 0; r < n; r++)
+                for (uint64_t b = 0; b < bias_stride; b++) /* some behind the last token */
+                    biases[r * bias_stride + b] = (struct rf_sample_bias){(int32_t)(b * (columns / count + 1)),
+                                                                          (float)rf_random_normal(random) * 4};
+            for (uint64_t w = 0; w < n * allowed_stride; w++)
+                allowed[w] = (uint32_t)(rf_random_next(random) | (kind % 2 ? rf_random_next(random) : 0));
+            for (size_t s = 0; s < RF_COUNT(settings); s++) {
+                bool by_row = (s + i) % 2;
+                struct rf_gpu_sample sample = {.args = args_of(&settings[s]),
+                                               .out.buffer = room.out,
+                                               .logits.buffer = room.logits,
+                                               .random.buffer = room.random,
+                                               .window.buffer = room.window,
+                                               .biases.buffer = of_biases,
+                                               .workspace.buffer = room.workspace};
+                sample.args.rows = n, sample.args.columns = (uint32_t)columns, sample.args.row_stride = room.stride;
+                sample.args.window_count = 12, sample.args.window_stride = 12;
+                sample.args.bias_count = (uint32_t)count, sample.args.bias_stride = bias_stride;
+                sample.args.allowed_stride = allowed_stride;
+                sample.args.strict = s % 3 == 0;
+                for (uint64_t r = 0; r < n; r++) {
+                    struct rf_sample_args args = args_of(&settings[(s + r) % RF_COUNT(settings)]);
+                    args.window_count = (uint32_t)rf_random_below(random, 14);
+                    args.bias_count = (uint32_t)rf_random_below(random, count + 2);
+                    own[r] = rf_sampling_settings(&args);
+                }
+                if ((s + (size_t)kind) % 4) sample.allowed.buffer = of_allowed;
+                if (by_row) sample.settings.buffer = of_settings;
+                RF_ASSERT_OK(
+                    rf_copy_to_device_safe(gpu->queue, of_biases, 0, biases, n * bias_stride * sizeof *biases));
+                RF_ASSERT_OK(
+                    rf_copy_to_device_safe(gpu->queue, of_allowed, 0, allowed, n * allowed_stride * sizeof *allowed));
+                RF_ASSERT_OK(rf_copy_to_device_safe(gpu->queue, of_settings, 0, own, n * sizeof *own));
+                struct rf_sample_rows rows = {.logits = room.host,
+                                              .random = room.seeds,
+                                              .window = room.tokens,
+                                              .biases = biases,
+                                              .allowed = sample.allowed.buffer ? allowed : NULL,
+                                              .settings = by_row ? own : NULL};
+                rf_ref_sample_rows(room.want, &rows, &sample.args, room.scratch);
+                RF_ASSERT_OK(rf_gpu_sample(gpu->queue, &sample));
+                RF_ASSERT_OK(rf_copy_from_device_safe(gpu->queue, room.got, room.out, 0, n * 4));
+                for (uint64_t r = 0; r < n; r++)
+                    if (room.got[r] != room.want[r])
+                        RF_FAIL("kind %d, setting %zu, row %llu of %llu x %llu: token %d, should be %d", kind, s,
+                                (unsigned long long)r, (unsigned long long)n, (unsigned long long)columns,
+                                room.got[r], room.want[r]);
+            }
+        }
+        RF_ASSERT_OK(rf_buffer_destroy(&of_biases));
+        RF_ASSERT_OK(rf_buffer_destroy(&of_allowed));
+        RF_ASSERT_OK(rf_buffer_destroy(&of_settings));
+        free(biases);
+        free(allowed);
+        free(own);
+        drop_room(&room);
+    }
+}
+RF_TEST(sampling, biases_and_masks_are_the_references, .gpu = true, .timeout_ms = 1500000) {
+    on_device(guarded, changed);
+}
+RF_TEST(sampling, biases_and_masks_are_the_references_at_wave_64, .timeout_ms = 1500000) {
+    gpu_need_simulated("arch=gfx942,shuffle=5");
+    on_device(guarded, changed);
 }
 
 /* ---- settings in memory, logits that are no numbers ---- */
