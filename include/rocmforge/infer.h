@@ -118,6 +118,17 @@ RF_API rf_status rf_session_eval(struct rf_session *session, const int32_t *toke
 RF_API rf_status rf_sessions_eval(struct rf_session *const *sessions, const int32_t *tokens, size_t count,
                                   float *logits);
 
+/* Writes the session's tokens, KV cache and logits to a file, of a format of its own, and reads them back, in place
+ * of what the session holds: then it goes on as the one that was saved would have. A file is for the model, and the
+ * type of KV cache, that it was saved with; where the layers are does not matter. An existing file is replaced when
+ * the new one is complete, and only its owner may read it: what was said is in it.
+ *
+ * RF_E_NOT_FOUND, RF_E_IO: the file or folder. RF_E_CORRUPT: the file is damaged, or none of these. RF_E_UNSUPPORTED:
+ * it is of another version. RF_E_INVALID: another model or type of KV cache, or more tokens than the context holds.
+ * The session is unchanged then. If the device fails, or the file changes, in the middle, it is left empty. */
+RF_API rf_status rf_session_save(struct rf_session *session, const char *path);
+RF_API rf_status rf_session_load(struct rf_session *session, const char *path);
+
 /* ---- sampling and generating -------------------------------------------------------------------------- */
 
 /* Frozen. */

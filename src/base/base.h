@@ -178,6 +178,9 @@ rf_status rf_account_resize(struct rf_account *account, void **memory, uint64_t 
 
 /* ---- fileio.c ---- */
 
+/* RF_E_NOT_FOUND or RF_E_IO: "opening PATH failed: …". */
+rf_status rf_fail_errno(const char *verb, const char *path, int error);
+
 /* Reads at most size-1 bytes of a small file as text, trimmed of trailing white space. */
 rf_status rf_read_text(const char *path, char *text, size_t size);
 rf_status rf_read_u64(const char *path, uint64_t *value);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static rf_status fail_errno(const char *verb, const char *path, int error) {
+rf_status rf_fail_errno(const char *verb, const char *path, int error) {
     rf_status status = error == ENOENT || error == ENOTDIR ? RF_E_NOT_FOUND : RF_E_IO;
     return rf_fail(status, "%s %s failed: %s", verb, path, strerror(error));
 }
@@ -20,7 +20,7 @@ static bool is_space(char c) {
 rf_status rf_read_text(const char *path, char *text, size_t size) {
     if (!path || !text || size == 0) return rf_fail(RF_E_INVALID, "rf_read_text needs a path and a buffer");
     int fd = rf_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-    if (fd < 0) return fail_errno("opening", path, errno);
+    if (fd < 0) return rf_fail_errno("opening", path, errno);
     /* Reads into memory of our own first, so that text stays untouched if a later read fails. */
     char *content = malloc(size);
     rf_status status = content ? RF_OK : rf_fail(RF_E_NO_MEMORY, "no memory for the %zu bytes of %s", size, path);
@@ -31,7 +31,7 @@ rf_status rf_read_text(const char *path, char *text, size_t size) {
         if (count > 0)
             length += (size_t)count;
         else if (errno != EINTR)
-            status = fail_errno("reading", path, errno);
+            status = rf_fail_errno("reading", path, errno);
     }
     close(fd);
     if (status == RF_OK) {
