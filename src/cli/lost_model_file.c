@@ -2,10 +2,13 @@
  *
  * Layers on the CPU read the mapped file. If its pages are gone, the kernel says so only by SIGBUS. The handler here
  * prints one line and ends the process. Any other SIGBUS, of a driver's own mapping for example, goes to the handler
- * that was installed before. The handler calls only functions that are safe in a signal handler. */
+ * that was installed before. The handler calls only functions that are safe in a signal handler. Threads that read
+ * the file side by side all come here: the first one prints the line and ends the process, the others wait for that.
+ */
 #include "lost_model_file.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,10 +20,12 @@ static int lost_exit_code;
 /* Installed only once: a handler that was installed later calls this one, which must not call that one in turn. */
 static bool installed;
 static struct sigaction before;
+static atomic_flag ending = ATOMIC_FLAG_INIT;
 
 static void on_bus_error(int number, siginfo_t *info, void *context) {
     bool fault = info->si_code > 0, gone = info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR;
     if (gone && rf_gguf_mapped(info->si_addr)) {
+        while (atomic_flag_test_and_set(&ending)) pause();
         ssize_t ignored = write(STDERR_FILENO, lost_line, strlen(lost_line));
         (void)ignored;
         _exit(lost_exit_code);

@@ -2,6 +2,7 @@
 #include "run_testing.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +34,29 @@ static void *page_of_nothing(const char *path) {
     return page;
 }
 
-enum touch { MODEL, ELSEWHERE, AFTER_CLOSING, SENT };
+enum touch { MODEL, BY_THREADS, ELSEWHERE, AFTER_CLOSING, SENT };
 enum had { DEFAULT, IGNORED, HANDLER, PLAIN_HANDLER };
+
+/* Threads that read the same byte at once, as those of a run on the CPU do. */
+struct readers {
+    pthread_barrier_t all_there;
+    const volatile unsigned char *byte;
+};
+static void *read_byte(void *user) {
+    struct readers *readers = user;
+    pthread_barrier_wait(&readers->all_there);
+    (void)*readers->byte;
+    return NULL;
+}
+static void read_by_threads(const volatile unsigned char *byte) {
+    enum { THREADS = 8 };
+    struct readers readers = {.byte = byte};
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&readers.all_there, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, read_byte, &readers)) _exit(FAILED);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+}
 
 /* In a child, whose file the model is. */
 static void child(const char *model, const char *other, enum touch touch, enum had had) {
@@ -60,6 +82,7 @@ static void child(const char *model, const char *other, enum touch touch, enum h
         if (mmap(page, 4096, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) != page) _exit(FAILED);
         elsewhere = (void *)(uintptr_t)last;
     }
+    if (touch == BY_THREADS) read_by_threads(last);
     if (touch == MODEL || touch == AFTER_CLOSING) (void)*last;
     if (touch == ELSEWHERE) (void)*(const volatile unsigned char *)elsewhere;
     if (touch == SENT) raise(SIGBUS);
@@ -101,6 +124,15 @@ RF_TEST(lost_model_file, a_model_file_is_one_line) {
     static const enum had all[] = {DEFAULT, IGNORED, HANDLER, PLAIN_HANDLER};
     for (size_t i = 0; i < RF_COUNT(all); i++) {
         int status = run_child(MODEL, all[i], text);
+        RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == GONE);
+        RF_EXPECT_TEXT(text, "gone\n");
+    }
+}
+
+RF_TEST(lost_model_file, threads_that_read_it_say_so_once) {
+    char text[64];
+    for (int round = 0; round < 20; round++) {
+        int status = run_child(BY_THREADS, DEFAULT, text);
         RF_EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == GONE);
         RF_EXPECT_TEXT(text, "gone\n");
     }
