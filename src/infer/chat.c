@@ -215,8 +215,9 @@ rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *eng
     if (!own) return rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
     rf_status status = RF_OK;
     for (size_t i = 0; i < count && !status; i++)
-        status = rf_element_read(&own[i], sizeof *own, sizeof *own, (const char *)messages + i * message_bytes,
-                                 message_bytes, "struct rf_chat_message", "rf_chat_encode");
+        status = rf_element_read(&own[i], sizeof *own, offsetof(struct rf_chat_message, reasoning),
+                                 (const char *)messages + i * message_bytes, message_bytes, "struct rf_chat_message",
+                                 "rf_chat_encode");
     if (!status) status = encode(engine, format, own, count, ids, id_count);
     free(own);
     return status;

@@ -260,6 +260,7 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
         RF_PARAMS(struct rf_decode_params, decode);
         decode.continues = true;
         decode.replace_invalid = true;
+        decode.show_special = params->show_special;
         status = rf_detokenizer_create(session->engine->tokenizer, &decode, &generation.detokenizer);
     }
     if (!status) status = replay_tokens(&generation, &ended);
