@@ -115,6 +115,9 @@ struct rf_chat_reader_params {
     /* The call is complete, and its arguments are valid JSON. */
     bool (*call_end)(void *user, size_t index, const struct rf_chat_tool_call *call);
     void *user;
+    /* As in rf_chat_params; borrowed for the call. Where a model writes arguments as text between tags, this tells
+     * which are strings. NULL: not known: what reads as a number, true, false, null, an array or an object is one. */
+    const char *tools;
 };
 RF_API rf_status rf_chat_reader_create(const struct rf_chat_reader_params *params, struct rf_chat_reader **out);
 RF_API void rf_chat_reader_destroy(struct rf_chat_reader **reader);
