@@ -217,7 +217,9 @@ RF_API rf_status rf_session_generate_sized(struct rf_session *session, const str
 /* ---- chat ----------------------------------------------------------------------------------------------- */
 
 enum rf_chat_format { RF_CHAT_NONE, RF_CHAT_CHATML, RF_CHAT_LLAMA2, RF_CHAT_LLAMA3, RF_CHAT_MISTRAL };
-/* Recognised by the template in the model's metadata, else by the tokens of its vocabulary; NONE: not recognised. */
+/* The built-in formats are for files without a chat template: then the format is recognised by the tokens of the
+ * vocabulary. NONE: not recognised, or the file has a template (rf_engine_info.chat_template): render that with
+ * rf_chat_render. */
 RF_API enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine);
 RF_API const char *rf_chat_format_name(enum rf_chat_format format);
 /* rf_chat_encode(engine, format, messages, count, &ids, &id_count): gives the token ids of a conversation, followed
