@@ -26,6 +26,18 @@ bool rf_name_is_good(const char *name, size_t bytes) {
     return true;
 }
 
+const json_t *rf_reader_offered(const struct rf_chat_reader *reader, const char *name) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(reader->tools.root, i, tool) {
+        const json_t *function = json_object_get(tool, "function");
+        if (!function) function = tool;
+        const char *text = json_string_value(json_object_get(function, "name"));
+        if (text && !strcmp(text, name)) return function;
+    }
+    return NULL;
+}
+
 rf_status rf_read_section(struct rf_chat_reader *reader, bool *more) {
     const char *open = reader->call_format->open;
     enum rf_match match = rf_reader_match_next(reader, open);

@@ -219,6 +219,8 @@ void rf_reader_try_call(struct rf_chat_reader *reader, enum rf_reader_mode mode,
 /* It is no call: what began it is content. */
 rf_status rf_reader_not_a_call(struct rf_chat_reader *reader);
 bool rf_name_is_good(const char *name, size_t bytes);
+/* The function of this name among those that were offered; NULL: there is none, or they are not known. */
+const json_t *rf_reader_offered(const struct rf_chat_reader *reader, const char *name);
 rf_status rf_read_section(struct rf_chat_reader *reader, bool *more);
 rf_status rf_read_head(struct rf_chat_reader *reader, bool *more);
 rf_status rf_read_arguments(struct rf_chat_reader *reader, bool *more);

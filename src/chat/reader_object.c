@@ -2,7 +2,8 @@
  *
  * The name is given out as soon as it is there, and the arguments as they come. Arguments that come before the name
  * are held until the name is known. A call without a mark (Llama 3) must be stricter, for an answer may well be JSON:
- * it has no other members, and is one only once both its name and the beginning of its arguments are there. */
+ * it has no other members, it is of a function that was offered, where those are known, and is one only once both its
+ * name and the beginning of its arguments are there. */
 #include "chat/reader_impl.h"
 
 void rf_object_begin(struct rf_chat_reader *reader) {
@@ -132,6 +133,8 @@ static rf_status take_value(struct rf_chat_reader *reader) {
         status = read_string(reader, value, bytes, reader->name, &good);
         if (status) return status;
         if (!good) return wrong(reader, "its name is no text");
+        if (reader->bare && reader->tools.root && !rf_reader_offered(reader, reader->name))
+            return rf_reader_not_a_call(reader);
         object->named = true;
         if (!reader->bare || object->has_arguments) status = begin(reader);
     } else if (object->field == RF_FIELD_ID) {

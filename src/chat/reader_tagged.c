@@ -55,17 +55,9 @@ rf_status rf_read_tagged_head(struct rf_chat_reader *reader, bool *more) {
 
 /* Whether the offered functions say that this parameter is a string. */
 static bool is_string(const struct rf_chat_reader *reader, const char *key) {
-    size_t i;
-    json_t *tool;
-    json_array_foreach(reader->tools.root, i, tool) {
-        const json_t *function = json_object_get(tool, "function");
-        const json_t *name = json_object_get(function ? function : tool, "name");
-        if (!json_is_string(name) || strcmp(json_string_value(name), reader->name)) continue;
-        const json_t *parameters = json_object_get(function ? function : tool, "parameters");
-        const json_t *type = json_object_get(json_object_get(json_object_get(parameters, "properties"), key), "type");
-        return json_is_string(type) && !strcmp(json_string_value(type), "string");
-    }
-    return false;
+    const json_t *parameters = json_object_get(rf_reader_offered(reader, reader->name), "parameters");
+    const json_t *type = json_object_get(json_object_get(json_object_get(parameters, "properties"), key), "type");
+    return json_is_string(type) && !strcmp(json_string_value(type), "string");
 }
 
 /* A parameter's tag is complete, up to its value. */

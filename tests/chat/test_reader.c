@@ -61,6 +61,10 @@ static const struct row rows[] = {
     ROW("think_apriel", "[BEGIN FINAL RESPONSE]", "One.\n[BEGIN FINAL RESPONSE]\nb\n[END FINAL RESPONSE]\n",
         "R:One.|C:b", .prompt = "<|begin_assistant|>\nHere are my reasoning steps:\n"),
 
+    ROW("think_kimi", "<|open|><|end_of_msg|>",
+        "a<|close|>think<|sep|><|open|>response<|sep|>b<|close|>response<|sep|><|close|>message<|sep|>", "R:a|C:b",
+        .prompt = "<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>"),
+
     /* Hermes and Qwen. */
     ROW("hermes", HERMES,
         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": [\"}\", {}]}}\n</tool_call>",
@@ -162,6 +166,9 @@ static const struct row rows[] = {
         "C:So: {\"name\": \"f\", \"parameters\": {}}"),
     ROW("llama_not_offered", LLAMA, "{\"name\": \"f\", \"parameters\": {}}",
         "C:{\"name\": \"f\", \"parameters\": {}}", .no_calls = true),
+    ROW("llama_offered", LLAMA, "{\"name\": \"f\", \"parameters\": {}}", "F:f|A:{}|E:-", .tools = TOOLS),
+    ROW("llama_other", LLAMA, "{\"name\": \"g\", \"parameters\": {}}", "C:{\"name\": \"g\", \"parameters\": {}}",
+        .tools = TOOLS),
     ROW("llama_code", LLAMA, "<|python_tag|>print(1)", "C:<|python_tag|>print(1)"),
 
     /* Mistral. */
