@@ -110,11 +110,11 @@ static void end_name(struct rf_store *store, const struct place *place) {
 }
 
 static void step_name(struct rf_store *store, const struct place *place, uint8_t byte) {
-    if (byte == '"') {
+    const struct rf_edge *edge = rf_dfa_edge(store->program, place->at, byte);
+    if (byte == '"' && !edge) { /* behind a backslash it is part of the name, and has an edge */
         end_name(store, place);
         return;
     }
-    const struct rf_edge *edge = rf_dfa_edge(store->program, place->at, byte);
     if (!edge || !may_name(store->program, place, edge->target, has_room(place))) return;
     uint32_t cell[] = {place->index, edge->target, place->count, place->seen_record, place->next};
     rf_store_add(store, rf_record_make(store, RF_RECORD_KEY, cell, 5));

@@ -292,6 +292,11 @@ static rf_status kw_refused(struct gathering *gathering, const json_t *value, ui
     return rf_schema_fail(gathering->schema, RF_E_UNSUPPORTED, named->parent, "%s is not supported", named->key);
 }
 
+/* Assertions in draft-07, annotations since. */
+static rf_status kw_content(struct gathering *gathering, const json_t *value, uint32_t place) {
+    return gathering->schema->ref_alone ? kw_refused(gathering, value, place) : RF_OK;
+}
+
 static const struct {
     const char *name;
     keyword_fn read; /* NULL: says nothing about validity by itself */
@@ -313,8 +318,8 @@ static const struct {
     {"anyOf", kw_any_of},
     {"const", kw_const},
     {"contains", kw_refused},
-    {"contentEncoding", NULL},
-    {"contentMediaType", NULL},
+    {"contentEncoding", kw_content},
+    {"contentMediaType", kw_content},
     {"contentSchema", NULL},
     {"default", NULL},
     {"definitions", NULL},
