@@ -29,7 +29,10 @@ LAYERS = {
     "graph": ({"base", "runtime", "gpu", "cpu", "ops"}, None),
     "gguf": ({"base"}, {"base.h", "gpu.h", "model.h"}),
     "tokenizer": ({"base", "gguf"}, {"base.h", "gpu.h", "model.h", "tokenizer.h"}),
-    "infer": ({"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer"}, None),
+    "template": ({"base", "runtime", "tokenizer"}, {"base.h", "chat.h", "tokenizer.h"}),
+    "chat": ({"base", "runtime", "tokenizer", "template"}, {"base.h", "chat.h", "tokenizer.h"}),
+    "grammar": ({"base", "runtime", "tokenizer"}, {"base.h", "grammar.h", "tokenizer.h"}),
+    "infer": ({"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "template", "chat", "grammar"}, None),
     "testing": (set(), None),
     "cli": (set(), None),
 }
@@ -39,7 +42,7 @@ EXTRA_INCLUDES = {("sim", "kernels/host_abi.h"), ("sim", "base/assert.h"), ("tes
                   ("testing", "base/json.h"), ("testing", "base/utf8.h"), ("testing", "base/descriptors.h"),
                   ("testing", "base/struct_size.h"), ("testing", "base/sanitizers.h"), ("testing", "base/process.h")}
 ARGUMENT_READERS = {"cpu", "ops"}  # of the structs that kernels take: kernels/NAME_args.h, plain C
-LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "infer"}
+LIBRARY_LAYERS = {"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "template", "chat", "grammar", "infer"}
 PROGRAMS = {"src/gpu/probe_helper.c", "src/base/keeper.c", "src/base/process.c"}  # parts of programs, not of the library
 DESCRIPTORS = "src/base/descriptors.c"  # opens what the library opens
 ASSERT = "src/base/assert.c"  # a failed check prints its place and aborts; compiled by the option 'checks' only

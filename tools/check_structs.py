@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-HEADERS = ["base.h", "gpu.h", "graph.h", "infer.h", "model.h", "ops.h", "tokenizer.h", "test.h"]
+HEADERS = ["base.h", "chat.h", "gpu.h", "grammar.h", "graph.h", "infer.h", "model.h", "ops.h", "tokenizer.h", "test.h"]
 COMPILER = "clang-19"
 
 # Fields of 0.1.0 whose bytes have another name now.

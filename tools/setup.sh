@@ -34,6 +34,7 @@ need pkg-config pkg-config
 need python3 python3
 need zstd zstd
 need_file libzstd-dev /usr/include/zstd.h
+need_file libjansson-dev /usr/include/jansson.h
 need clang-19 clang-19
 need lld-19 ld.lld-19
 need llvm-19 llvm-readelf-19 llvm-objdump-19

@@ -6,7 +6,9 @@
 #ifndef ROCMFORGE_INFER_H
 #define ROCMFORGE_INFER_H
 
+#include <rocmforge/chat.h>
 #include <rocmforge/gpu.h>
+#include <rocmforge/grammar.h>
 #include <rocmforge/tokenizer.h>
 
 #ifdef __cplusplus
@@ -184,8 +186,14 @@ struct rf_generate_params {
     const int32_t *said;
     size_t said_count, said_bytes;
     const struct rf_sample_params *sampling; /* borrowed for the call; NULL: always the best token */
+    bool show_special; /* control tokens are part of the text, as the vocabulary spells them: for rf_chat_reader */
+    /* The text follows this grammar, which is borrowed for the call; NULL: any text. With 'grammar_after' it does so
+     * behind the first place where this text was generated (the end of the reasoning), and may be anything before. */
+    const struct rf_grammar *grammar;
+    const char *grammar_after;
 };
-enum rf_end { RF_END_LENGTH, RF_END_TOKEN, RF_END_STOP, RF_END_CALLER, RF_END_CONTEXT };
+/* With a grammar only RF_END_GRAMMAR and RF_END_TOKEN mean that the text is complete. */
+enum rf_end { RF_END_LENGTH, RF_END_TOKEN, RF_END_STOP, RF_END_CALLER, RF_END_CONTEXT, RF_END_GRAMMAR };
 struct rf_generate_result {
     size_t struct_size;
     enum rf_end end;
@@ -209,15 +217,11 @@ RF_API rf_status rf_session_generate_sized(struct rf_session *session, const str
 /* ---- chat ----------------------------------------------------------------------------------------------- */
 
 enum rf_chat_format { RF_CHAT_NONE, RF_CHAT_CHATML, RF_CHAT_LLAMA2, RF_CHAT_LLAMA3, RF_CHAT_MISTRAL };
-/* Recognised by the template in the model's metadata, else by the tokens of its vocabulary; NONE: not recognised. */
+/* The built-in formats are for files without a chat template: then the format is recognised by the tokens of the
+ * vocabulary. NONE: not recognised, or the file has a template (rf_engine_info.chat_template): render that with
+ * rf_chat_render. */
 RF_API enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine);
 RF_API const char *rf_chat_format_name(enum rf_chat_format format);
-enum rf_chat_role { RF_CHAT_SYSTEM, RF_CHAT_USER, RF_CHAT_ASSISTANT };
-/* An array element; its size is passed with it, so it may grow at its end. */
-struct rf_chat_message {
-    enum rf_chat_role role;
-    const char *text;
-};
 /* rf_chat_encode(engine, format, messages, count, &ids, &id_count): gives the token ids of a conversation, followed
  * by the beginning of the assistant's next message; destroy them with rf_token_ids_destroy. Text in the messages is
  * never taken for a control token. The macro passes the size of a message, as struct_size would for each; zero the

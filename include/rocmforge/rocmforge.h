@@ -2,7 +2,9 @@
 #ifndef ROCMFORGE_H
 #define ROCMFORGE_H
 #include <rocmforge/base.h>
+#include <rocmforge/chat.h>
 #include <rocmforge/gpu.h>
+#include <rocmforge/grammar.h>
 #include <rocmforge/graph.h>
 #include <rocmforge/infer.h>
 #include <rocmforge/model.h>

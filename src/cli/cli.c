@@ -43,6 +43,11 @@ static bool set_option(const struct cli_option *option, const char *value) {
     switch (option->kind) {
     case CLI_FLAG: *(bool *)option->target = true; return true;
     case CLI_TEXT: *(const char **)option->target = value; return true;
+    case CLI_TEXTS: {
+        struct cli_texts *texts = option->target;
+        texts->items[texts->count++] = value;
+        return true;
+    }
     case CLI_NUMBER: break;
     }
     char *end;
@@ -90,6 +95,9 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
             else
                 return usage(command, "a value is missing after", argument);
         }
+        if (option->kind == CLI_TEXTS && ((struct cli_texts *)option->target)->count == CLI_TEXTS_MAX)
+            return cli_fail(CLI_USAGE, "%s: --%s is given more than %d times", command->name, option->name,
+                            CLI_TEXTS_MAX);
         if (!set_option(option, value)) return usage(command, "a whole number is needed after", argument);
     }
     *positional_count = count;
