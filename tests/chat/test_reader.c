@@ -128,6 +128,8 @@ static const struct row rows[] = {
         "<tool_call>\n<function=f>\n<parameter=s>\n12\n\n</parameter>\n<parameter=n>\nmany "
         "\"x\"\n</parameter>\n</function>\n</tool_call>",
         "F:f|A:{\"s\": \"12\\n\", \"n\": \"many \\\"x\\\"\"}|E:-", .tools = TOOLS),
+    ROW("coder_escapes", CODER, "<function=f><parameter=s>\n\t\r\"\\/\x01\x7fü\n\n</parameter></function>",
+        "F:f|A:{\"s\": \"\\t\\r\\\"\\\\/\\u0001\x7fü\\n\"}|E:-", .tools = TOOLS),
     ROW("coder_no_wrap", CODER, "Hm.\n<function=g></function>\n<function=f><parameter=x>true</parameter></function>",
         "C:Hm.|F:g|A:{}|E:-|F:f|A:{\"x\": true}|E:-"),
     ROW("coder_text", CODER, "<tool_call>\nHello <function=f> you", "C:<tool_call>\nHello <function=f> you"),
