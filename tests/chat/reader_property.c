@@ -118,7 +118,10 @@ char *read_answer(const struct reading *how, const char *text, size_t bytes, con
     params.arguments = on_arguments;
     params.call_end = on_call_end;
     params.user = &log;
-    rf_status status = rf_chat_reader_create_for(how->source, &params, &reader);
+    if (how->rendered) params.prompt = how->rendered;
+    params.chat_template = how->chat_template;
+    rf_status status = how->chat_template ? rf_chat_reader_create(&params, &reader)
+                                          : rf_chat_reader_create_for(how->source, &params, &reader);
     free(prompt.text);
     free(prompt.own);
     size_t from = 0;

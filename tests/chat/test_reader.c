@@ -156,6 +156,25 @@ static const struct row rows[] = {
         "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         "R:a|C:b|F:f|A:{\"s\": \"12\", \"n\": [1]}|E:-|F:g|A:{}|E:-"),
 
+    ROW("dsml_v4", THINK "{% set token = '｜DSML｜' %}",
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" "
+        "string=\"false\">x</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "F:f|A:{\"n\": \"x\"}|E:-"),
+    ROW("hunyuan", "<think{}><tool_call{}>:opensource",
+        "<think:opensource>a</"
+        "think:opensource><tool_calls:opensource>\n<tool_call:opensource>f<tool_sep:opensource>\n"
+        "<arg_key:opensource>n</arg_key:opensource>\n<arg_value:opensource>1</arg_value:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "R:a|F:f|A:{\"n\": 1}|E:-"),
+    ROW("minimax_m2", THINK "<minimax:tool_call>",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n<parameter name=\"s\">a\n"
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+        "F:f|A:{\"n\": 1, \"s\": \"a\\n\"}|E:-"),
+    ROW("minimax_m3", "<mm:think>", "<mm:think>a</mm:think>b", "R:a|C:b"),
+    ROW("granite", "<|tool_call|>", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\"}]",
+        "F:f|A:{}|E:-|F:g|A:{}|E:-"),
+
     /* Llama 3. */
     ROW("llama", LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"x\"}}", "F:f|A:{\"s\": \"x\"}|E:-"),
     ROW("llama_type", LLAMA, "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "F:f|A:{}|E:-"),
@@ -239,7 +258,8 @@ static const struct row rows[] = {
 };
 
 static struct reading how_to_read(const struct row *row) {
-    return (struct reading){row->source, row->prompt, row->no_calls, row->tools, NULL, 0};
+    return (struct reading){
+        .source = row->source, .prompt = row->prompt, .no_calls = row->no_calls, .tools = row->tools};
 }
 
 static void expect_events(const struct row *row, const size_t *cuts, size_t cut_count) {
