@@ -356,6 +356,7 @@ static const struct limit limits[] = {
      65000, "\"}|E:-", NULL},
     {"held_blanks", HERMES, "<tool_call>", " ", "{\"name\": \"f\"}</tool_call>", 70000, "</tool_call>", NULL},
     {"head", MISTRAL, "[TOOL_CALLS]", "x", "[ARGS]{}", 600, "[ARGS]{}", NULL},
+    {"head_behind_blanks", MISTRAL, "[TOOL_CALLS]", " ", "f[ARGS]{}", 5000, "F:f|A:{}|E:-", NULL},
     {"header", CHANNELS, "<|channel|>", "x", "<|message|>b", 600, "<|message|>b", NULL},
     {"name", GLM, "<tool_call>", "n", "</tool_call>", 257, "</tool_call>", NULL},
     /* Too long, or too deep, for a call. */
