@@ -29,7 +29,7 @@ LAYERS = {
     "graph": ({"base", "runtime", "gpu", "cpu", "ops"}, None),
     "gguf": ({"base"}, {"base.h", "gpu.h", "model.h"}),
     "tokenizer": ({"base", "gguf"}, {"base.h", "gpu.h", "model.h", "tokenizer.h"}),
-    "template": ({"base", "runtime"}, {"base.h", "chat.h", "tokenizer.h"}),
+    "template": ({"base", "runtime", "tokenizer"}, {"base.h", "chat.h", "tokenizer.h"}),
     "chat": ({"base", "runtime", "tokenizer", "template"}, {"base.h", "chat.h", "tokenizer.h"}),
     "grammar": ({"base", "runtime", "tokenizer"}, {"base.h", "grammar.h", "tokenizer.h"}),
     "infer": ({"base", "runtime", "gpu", "cpu", "ops", "graph", "gguf", "tokenizer", "template", "chat", "grammar"}, None),

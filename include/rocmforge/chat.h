@@ -73,6 +73,8 @@ struct rf_chat_params {
     bool no_generation_prompt; /* the prompt ends behind the last message, not with the beginning of an answer */
     const char *bos, *eos;     /* the texts of these tokens; NULL: "" */
     const char *now;           /* the local time that the template sees: "2026-07-26T12:30"; NULL: the clock's */
+    /* The conversation may be a JSON array of such objects: the one whose "name" is this. NULL: it is one object. */
+    const char *conversation_name;
 };
 /* A rendered text. */
 struct rf_chat_prompt {
