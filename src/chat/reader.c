@@ -11,8 +11,6 @@
 #include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 
-#pragma weak rf_chat_template_source /* until src/template is there */
-
 static rf_status read_content(struct rf_chat_reader *reader, bool *more);
 static rf_status read_reasoning(struct rf_chat_reader *reader, bool *more);
 

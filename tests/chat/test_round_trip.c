@@ -24,14 +24,15 @@ static const struct rf_chat_tool_call calls[] = {{"call12345", "get_weather", CI
 
 /* What a template keeps of a message. */
 enum {
-    THINKS = 1, /* the reasoning of an answer */
-    CALLS = 2,  /* one call */
-    TWO = 4,    /* two, with reasoning and content beside them */
-    NO_TEXT = 8 /* but the content beside calls is lost */
+    THINKS = 1,   /* the reasoning of an answer */
+    CALLS = 2,    /* one call */
+    TWO = 4,      /* two, with reasoning and content beside them */
+    NO_TEXT = 8,  /* but the content beside calls is lost */
+    THINKING = 16 /* a message's member "thinking" is the reasoning */
 };
 struct row {
-    const char *label;
-    const char *end; /* what the template puts behind an answer */
+    const char *label; /* the file's name; "+" and what follows it tells two rows apart */
+    const char *end;   /* what the template puts behind an answer */
     int keeps;
     const char *ids[2]; /* NULL: none */
 };
@@ -49,7 +50,7 @@ static const struct row rows[] = {
     {"Qwen-Qwen3-0.6B", "<|im_end|>", THINKS | CALLS | TWO, {NULL, NULL}},
     {"Qwen3.5-4B", "<|im_end|>", THINKS | TWO, {NULL, NULL}},
     {"Reka-Edge", "<sep>", THINKS | TWO, {NULL, NULL}},
-    {"deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>", THINKS | CALLS | TWO, {NULL, NULL}},
+    {"deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>", THINKS | TWO, {NULL, NULL}},
     {"deepseek-ai-DeepSeek-V4-Flash-0731", "<｜end▁of▁sentence｜>", THINKS | CALLS | TWO, {NULL, NULL}},
     {"deepseek-ai-DeepSeek-V4", "<｜end▁of▁sentence｜>", THINKS | CALLS | TWO, {NULL, NULL}},
     {"ibm-granite-granite-4.1", "<|end_of_text|>", CALLS, {NULL, NULL}},
@@ -58,8 +59,8 @@ static const struct row rows[] = {
     {"meta-llama-Llama-3.2-3B-Instruct", "<|eot_id|>", CALLS, {NULL, NULL}},
     {"mistralai-Ministral-3-14B-Reasoning-2512", "</s>", CALLS, {NULL, NULL}},
     {"moonshotai-Kimi-K2", "<|im_end|>", CALLS, {"functions.get_weather:0", "functions.add:1"}},
-    {"openai-gpt-oss-120b", "<|return|>", THINKS, {NULL, NULL}},
-    {"openai-gpt-oss-120b", "<|call|>", CALLS, {NULL, NULL}},
+    {"openai-gpt-oss-120b", "<|return|>", THINKS | THINKING, {NULL, NULL}},
+    {"openai-gpt-oss-120b+calls", "<|call|>", CALLS, {NULL, NULL}},
     {"poolside-Laguna-S-2.1", "</assistant>", THINKS | CALLS | TWO, {NULL, NULL}},
     {"poolside-Laguna-XS-2.1", "</assistant>", THINKS | TWO, {NULL, NULL}},
     {"poolside-Laguna-XS.2", "</assistant>", THINKS | TWO, {NULL, NULL}},
@@ -92,6 +93,21 @@ static struct rf_chat_prompt render(const struct rf_chat_template *chat_template
     return prompt;
 }
 
+static struct rf_chat_prompt render_json(const struct rf_chat_template *chat_template) {
+    static const char text[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+                               "\"content\": \"CONTENT\", \"thinking\": \"REASON\"}], \"tools\": " TOOLS
+                               ", \"add_generation_prompt\": false}";
+    RF_PARAMS(struct rf_chat_params, params);
+    RF_PARAMS(struct rf_chat_prompt, prompt);
+    params.conversation = text;
+    params.conversation_bytes = sizeof text - 1;
+    params.bos = "<s>";
+    params.eos = "</s>";
+    params.now = "2026-07-26T12:30";
+    RF_ASSERT_OK(rf_chat_render(chat_template, &params, &prompt));
+    return prompt;
+}
+
 static void expect_back(const struct rf_chat_template *chat_template, const struct row *row, bool reasoning,
                         bool content, size_t call_count) {
     const struct rf_chat_message messages[] = {
@@ -103,7 +119,8 @@ static void expect_back(const struct rf_chat_template *chat_template, const stru
          .tool_call_count = call_count},
     };
     struct rf_chat_prompt prompt = render(chat_template, messages, 1, reasoning);
-    struct rf_chat_prompt whole = render(chat_template, messages, 2, reasoning);
+    struct rf_chat_prompt whole =
+        row->keeps & THINKING ? render_json(chat_template) : render(chat_template, messages, 2, reasoning);
     RF_TRACE("reasoning %d, content %d, %zu calls", reasoning, content, call_count);
     RF_ASSERT(whole.bytes > prompt.bytes && !memcmp(whole.text, prompt.text, prompt.bytes));
     const char *answer = whole.text + prompt.bytes;
@@ -141,7 +158,7 @@ RF_TEST_LABELLED_CASES(round_trip, messages, struct row, rows) {
     const char *folder = getenv("RF_TEST_DATA");
     if (!folder || !folder[0]) RF_SKIP("RF_TEST_DATA names no folder with templates/");
     char path[512];
-    snprintf(path, sizeof path, "%s/templates/%s.jinja", folder, c->label);
+    snprintf(path, sizeof path, "%s/templates/%.*s.jinja", folder, (int)strcspn(c->label, "+"), c->label);
     RF_PARAMS(struct rf_chat_template_params, params);
     char *source = read_whole(path, &params.source_bytes);
     struct rf_chat_template *chat_template = NULL;
