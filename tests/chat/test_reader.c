@@ -239,10 +239,10 @@ static const struct row rows[] = {
     ROW("channels_call", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>Hm.<|end|><|start|>"
         "assistant"
-        "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
-        "R:a|C:Hm.|F:f|A:{\"a\": \"<|call|>\"}|E:-"),
-    ROW("channels_to_first", CHANNELS, " to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}",
-        "F:f|A:{\"a\": 1}|E:-"),
+        "<|channel|>commentary to=functions.get_x <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
+        "R:a|C:Hm.|F:get_x|A:{\"a\": \"<|call|>\"}|E:-"),
+    ROW("channels_to_first", CHANNELS, " to=functions.get_x<|channel|>commentary json<|message|>{\"a\": 1}",
+        "F:get_x|A:{\"a\": 1}|E:-"),
     ROW("channels_twice", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>"
         "assistant"
@@ -252,9 +252,10 @@ static const struct row rows[] = {
     ROW("channels_cut", CHANNELS, "<|channel|>fin", "C:<|channel|>fin"),
     ROW("channels_begun", CHANNELS, "c<|return|>", "C:c",
         .prompt = "<|start|>user<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>"),
-    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.f<|message|>{}", "C:{}", .no_calls = true),
-    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.f<|message|>a = 1<|call|>",
-        "F:f|A:a = 1|!call 1 of the answer (f) is malformed: the arguments are no JSON object"),
+    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>{}", "C:{}",
+        .no_calls = true),
+    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>a = 1<|call|>",
+        "F:get_x|A:a = 1|!call 1 of the answer (get_x) is malformed: the arguments are no JSON object"),
 };
 
 static struct reading how_to_read(const struct row *row) {
