@@ -125,6 +125,7 @@ static rf_status read_beginning(struct rf_chat_reader *reader, bool *more, bool 
 }
 
 static rf_status read_content(struct rf_chat_reader *reader, bool *more) {
+    rf_assert(!reader->at);
     const struct rf_reasoning_format *reasoning = reader->reasoning_format;
     const struct rf_call_format *calls = reader->call_format;
     enum { OPEN, DROP, SECTION = DROP + 3, CALL, END, HEADER = END + 3, MARKS = HEADER + 2 };

@@ -11,10 +11,6 @@
 
 #include "base/utf8.h"
 
-bool rf_is_blank(char c) {
-    return c && strchr(RF_READER_BLANKS, c);
-}
-
 static rf_status hand_over(struct rf_chat_reader *reader, const struct rf_flow *flow, const char *text,
                            size_t bytes) {
     if (!bytes || !flow->give || flow->give(reader->params.user, text, bytes)) return RF_OK;

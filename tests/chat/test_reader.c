@@ -359,6 +359,9 @@ static const struct limit limits[] = {
     {"head", MISTRAL, "[TOOL_CALLS]", "x", "[ARGS]{}", 600, "[ARGS]{}", NULL},
     {"head_behind_blanks", MISTRAL, "[TOOL_CALLS]", " ", "f[ARGS]{}", 5000, "F:f|A:{}|E:-", NULL},
     {"header", CHANNELS, "<|channel|>", "x", "<|message|>b", 600, "<|message|>b", NULL},
+    {"header_behind_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 505, "C:b", NULL},
+    {"header_in_time", CHANNELS, "", " ", "<|channel|>final<|message|>b", 485, "C:b", NULL},
+    {"header_behind_more_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 60000, "C:b", NULL},
     {"name", GLM, "<tool_call>", "n", "</tool_call>", 257, "</tool_call>", NULL},
     /* Too long, or too deep, for a call. */
     {"arguments", HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "ü", "\"}}</tool_call>b", 600000,
