@@ -124,6 +124,10 @@ struct rf_chat_reader_params {
 };
 RF_API rf_status rf_chat_reader_create(const struct rf_chat_reader_params *params, struct rf_chat_reader **out);
 RF_API void rf_chat_reader_destroy(struct rf_chat_reader **reader);
+/* For rf_generate_params.grammar_after: the text behind which the content begins, where the prompt or the format has
+ * the answer begin with something else ("</think>"). To be asked before anything is pushed. NULL: the answer begins
+ * with content. Static. */
+RF_API const char *rf_chat_reader_reasoning_end(const struct rf_chat_reader *reader);
 /* More of the generated text, with control tokens as their text (rf_generate_params.show_special). A mark may be cut
  * anywhere between two calls. */
 RF_API rf_status rf_chat_reader_push(struct rf_chat_reader *reader, const char *text, size_t bytes);

@@ -354,6 +354,12 @@ rf_status rf_chat_reader_create(const struct rf_chat_reader_params *params, stru
     return rf_chat_reader_create_for(source, &own, out);
 }
 
+const char *rf_chat_reader_reasoning_end(const struct rf_chat_reader *reader) {
+    if (!reader) return NULL;
+    if (reader->channels) return reader->mode == RF_READ_CONTENT ? NULL : "<|channel|>final<|message|>";
+    return reader->mode == RF_READ_REASONING ? reader->reasoning_format->close : NULL;
+}
+
 void rf_chat_reader_destroy(struct rf_chat_reader **pointer) {
     if (!pointer || !*pointer) return;
     struct rf_chat_reader *reader = *pointer;
