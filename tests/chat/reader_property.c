@@ -13,7 +13,7 @@ struct log {
     char kind;       /* of the last event */
     size_t index;    /* of the last call */
     char *arguments; /* of the call at hand */
-    size_t argument_bytes;
+    size_t argument_bytes, argument_capacity;
     char name[512];
     bool open; /* a call was begun and is not complete */
     size_t refuse_after, events;
@@ -71,7 +71,10 @@ static bool on_arguments(void *user, size_t index, const char *text, size_t byte
     struct log *log = user;
     if (index + 1 != log->index || !log->open) fault(log, "arguments of a call that is not at hand");
     if (!bytes) fault(log, "an event without text");
-    log->arguments = realloc(log->arguments, log->argument_bytes + bytes + 1);
+    if (log->argument_bytes + bytes + 1 > log->argument_capacity) {
+        log->argument_capacity = 2 * (log->argument_bytes + bytes) + 64;
+        log->arguments = realloc(log->arguments, log->argument_capacity);
+    }
     memcpy(log->arguments + log->argument_bytes, text, bytes);
     log->argument_bytes += bytes;
     return event(log, 'A', text, bytes);
@@ -115,7 +118,10 @@ char *read_answer(const struct reading *how, const char *text, size_t bytes, con
     params.arguments = on_arguments;
     params.call_end = on_call_end;
     params.user = &log;
-    rf_status status = rf_chat_reader_create_for(how->source, &params, &reader);
+    if (how->rendered) params.prompt = how->rendered;
+    params.chat_template = how->chat_template;
+    rf_status status = how->chat_template ? rf_chat_reader_create(&params, &reader)
+                                          : rf_chat_reader_create_for(how->source, &params, &reader);
     free(prompt.text);
     free(prompt.own);
     size_t from = 0;

@@ -128,6 +128,8 @@ static const struct row rows[] = {
         "<tool_call>\n<function=f>\n<parameter=s>\n12\n\n</parameter>\n<parameter=n>\nmany "
         "\"x\"\n</parameter>\n</function>\n</tool_call>",
         "F:f|A:{\"s\": \"12\\n\", \"n\": \"many \\\"x\\\"\"}|E:-", .tools = TOOLS),
+    ROW("coder_escapes", CODER, "<function=f><parameter=s>\n\t\r\"\\/\x01\x7fü\n\n</parameter></function>",
+        "F:f|A:{\"s\": \"\\t\\r\\\"\\\\/\\u0001\x7fü\\n\"}|E:-", .tools = TOOLS),
     ROW("coder_no_wrap", CODER, "Hm.\n<function=g></function>\n<function=f><parameter=x>true</parameter></function>",
         "C:Hm.|F:g|A:{}|E:-|F:f|A:{\"x\": true}|E:-"),
     ROW("coder_text", CODER, "<tool_call>\nHello <function=f> you", "C:<tool_call>\nHello <function=f> you"),
@@ -153,6 +155,25 @@ static const struct row rows[] = {
         "string=\"false\">[1]</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
         "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         "R:a|C:b|F:f|A:{\"s\": \"12\", \"n\": [1]}|E:-|F:g|A:{}|E:-"),
+
+    ROW("dsml_v4", THINK "{% set token = '｜DSML｜' %}",
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" "
+        "string=\"false\">x</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "F:f|A:{\"n\": \"x\"}|E:-"),
+    ROW("hunyuan", "<think{}><tool_call{}>:opensource",
+        "<think:opensource>a</"
+        "think:opensource><tool_calls:opensource>\n<tool_call:opensource>f<tool_sep:opensource>\n"
+        "<arg_key:opensource>n</arg_key:opensource>\n<arg_value:opensource>1</arg_value:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "R:a|F:f|A:{\"n\": 1}|E:-"),
+    ROW("minimax_m2", THINK "<minimax:tool_call>",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n<parameter name=\"s\">a\n"
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+        "F:f|A:{\"n\": 1, \"s\": \"a\\n\"}|E:-"),
+    ROW("minimax_m3", "<mm:think>", "<mm:think>a</mm:think>b", "R:a|C:b"),
+    ROW("granite", "<|tool_call|>", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\"}]",
+        "F:f|A:{}|E:-|F:g|A:{}|E:-"),
 
     /* Llama 3. */
     ROW("llama", LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"x\"}}", "F:f|A:{\"s\": \"x\"}|E:-"),
@@ -218,10 +239,10 @@ static const struct row rows[] = {
     ROW("channels_call", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>Hm.<|end|><|start|>"
         "assistant"
-        "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
-        "R:a|C:Hm.|F:f|A:{\"a\": \"<|call|>\"}|E:-"),
-    ROW("channels_to_first", CHANNELS, " to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}",
-        "F:f|A:{\"a\": 1}|E:-"),
+        "<|channel|>commentary to=functions.get_x <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
+        "R:a|C:Hm.|F:get_x|A:{\"a\": \"<|call|>\"}|E:-"),
+    ROW("channels_to_first", CHANNELS, " to=functions.get_x<|channel|>commentary json<|message|>{\"a\": 1}",
+        "F:get_x|A:{\"a\": 1}|E:-"),
     ROW("channels_twice", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>"
         "assistant"
@@ -231,13 +252,15 @@ static const struct row rows[] = {
     ROW("channels_cut", CHANNELS, "<|channel|>fin", "C:<|channel|>fin"),
     ROW("channels_begun", CHANNELS, "c<|return|>", "C:c",
         .prompt = "<|start|>user<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>"),
-    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.f<|message|>{}", "C:{}", .no_calls = true),
-    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.f<|message|>a = 1<|call|>",
-        "F:f|A:a = 1|!call 1 of the answer (f) is malformed: the arguments are no JSON object"),
+    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>{}", "C:{}",
+        .no_calls = true),
+    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>a = 1<|call|>",
+        "F:get_x|A:a = 1|!call 1 of the answer (get_x) is malformed: the arguments are no JSON object"),
 };
 
 static struct reading how_to_read(const struct row *row) {
-    return (struct reading){row->source, row->prompt, row->no_calls, row->tools, NULL, 0};
+    return (struct reading){
+        .source = row->source, .prompt = row->prompt, .no_calls = row->no_calls, .tools = row->tools};
 }
 
 static void expect_events(const struct row *row, const size_t *cuts, size_t cut_count) {
@@ -334,7 +357,11 @@ static const struct limit limits[] = {
      65000, "\"}|E:-", NULL},
     {"held_blanks", HERMES, "<tool_call>", " ", "{\"name\": \"f\"}</tool_call>", 70000, "</tool_call>", NULL},
     {"head", MISTRAL, "[TOOL_CALLS]", "x", "[ARGS]{}", 600, "[ARGS]{}", NULL},
+    {"head_behind_blanks", MISTRAL, "[TOOL_CALLS]", " ", "f[ARGS]{}", 5000, "F:f|A:{}|E:-", NULL},
     {"header", CHANNELS, "<|channel|>", "x", "<|message|>b", 600, "<|message|>b", NULL},
+    {"header_behind_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 505, "C:b", NULL},
+    {"header_in_time", CHANNELS, "", " ", "<|channel|>final<|message|>b", 485, "C:b", NULL},
+    {"header_behind_more_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 60000, "C:b", NULL},
     {"name", GLM, "<tool_call>", "n", "</tool_call>", 257, "</tool_call>", NULL},
     /* Too long, or too deep, for a call. */
     {"arguments", HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "ü", "\"}}</tool_call>b", 600000,
