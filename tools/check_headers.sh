@@ -29,6 +29,7 @@ done
 
 cat >"$folder/user.c" <<'END'
 #include <rocmforge/rocmforge.h>
+#include <string.h>
 rf_status use(struct rf_device *device, struct rf_buffer **out);
 rf_status use(struct rf_device *device, struct rf_buffer **out) {
     RF_PARAMS(struct rf_buffer_params, params);
@@ -41,7 +42,10 @@ rf_status answer(struct rf_session *session, const struct rf_engine *engine, int
     RF_PARAMS(struct rf_sample_params, sampling);
     RF_PARAMS(struct rf_generate_params, params);
     RF_PARAMS(struct rf_generate_result, result);
-    struct rf_chat_message hello = {RF_CHAT_USER, "Hello"};
+    struct rf_chat_message hello;
+    memset(&hello, 0, sizeof hello);
+    hello.role = RF_CHAT_USER;
+    hello.text = "Hello";
     params.sampling = &sampling;
     rf_status status = rf_chat_encode(engine, RF_CHAT_CHATML, &hello, 1, ids, count);
     return status != RF_OK ? status : rf_session_generate(session, &params, &result);
