@@ -331,6 +331,47 @@ RF_TEST(reader, bytes_that_are_not_utf8) {
     for (size_t at = 1; at < strlen(row.answer); at++) expect_events(&row, &at, 1);
 }
 
+/* Behind which text the content begins, for a grammar that must hold from there on. */
+RF_TEST(reader, where_the_content_begins) {
+    static const struct {
+        const char *source, *prompt;
+        size_t own; /* from which byte on the prompt is the template's */
+        const char *end;
+    } cases[] = {
+        {NULL, "<think>\n", 0, NULL},
+        {THINK, "a\n<think>\n", 2, "</think>"},
+        {THINK, "a\n<think>\n", 3, NULL}, /* a message that ends with the mark begins nothing */
+        {THINK, "a\n<think>\n", 9, NULL},
+        {THINK, "a\n<think>\n\n</think>\n", 0, NULL},
+        {THINK, "a\n", 0, NULL},
+        {THINK, "", 0, NULL},
+        {THINK, "<think>x", 0, NULL},
+        {MISTRAL, "[THINK]", 0, "[/THINK]"},
+        {CHANNELS, "<|start|>assistant", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>analysis<|message|>", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>final<|message|>", 0, NULL},
+    };
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        struct rf_chat_reader *reader = NULL;
+        char text[64];
+        unsigned char own[64];
+        RF_PARAMS(struct rf_chat_reader_params, params);
+        RF_PARAMS(struct rf_chat_prompt, prompt);
+        RF_TRACE("case %zu", i);
+        snprintf(text, sizeof text, "%s", cases[i].prompt);
+        for (size_t k = 0; k < sizeof own; k++) own[k] = k >= cases[i].own;
+        prompt.text = text;
+        prompt.own = own;
+        prompt.bytes = strlen(text);
+        params.prompt = &prompt;
+        RF_ASSERT_OK(rf_chat_reader_create_for(cases[i].source, &params, &reader));
+        const char *end = rf_chat_reader_reasoning_end(reader);
+        RF_EXPECT_TEXT(end ? end : "none", cases[i].end ? cases[i].end : "none");
+        rf_chat_reader_destroy(&reader);
+    }
+    RF_EXPECT(!rf_chat_reader_reasoning_end(NULL));
+}
+
 /* ---- limits ---- */
 
 /* A text of so many times the middle part. */
