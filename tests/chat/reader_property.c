@@ -256,6 +256,17 @@ static char *spell(const unsigned char *bytes, size_t size, size_t *spelt_bytes)
     return text;
 }
 
+/* Whether an answer has no reasoning, no calls and no marks that are dropped: then all of it is content. */
+static bool is_plain(const struct reading *how, const char *text, size_t bytes, const char *events) {
+    const struct rf_reasoning_format *format = rf_reasoning_format_of(how->source);
+    if (how->prompt || rf_template_has_channels(how->source)) return false;
+    if (!strncmp(events, "F:", 2) || strstr(events, "|F:")) return false;
+    if (!format) return true;
+    for (size_t i = 0; i < RF_COUNT(format->drops); i++)
+        if (format->drops[i] && memmem(text, bytes, format->drops[i], strlen(format->drops[i]))) return false;
+    return !memmem(text, bytes, format->open, strlen(format->open));
+}
+
 const char *reader_property(const unsigned char *bytes, size_t size) {
     static char why[4096];
     const char *wrong = NULL, *wrong_in_pieces = NULL;
@@ -270,6 +281,15 @@ const char *reader_property(const unsigned char *bytes, size_t size) {
     size_t count, seed = bytes[2] | (size_t)bytes[3] << 8;
     char *text = spell(bytes + 4, RF_MIN(size - 4, (size_t)4096), &count);
     char *whole = read_answer(&how, text, count, NULL, 0, &wrong);
+    if (!wrong && is_plain(&how, text, count, whole)) {
+        struct reading plainly = {.source = NULL};
+        char *plain = read_answer(&plainly, text, count, NULL, 0, &wrong);
+        if (!wrong && strcmp(plain, whole)) {
+            snprintf(why, sizeof why, "text was lost:\n%.1500s\nof:\n%.1500s", whole, plain);
+            wrong = why;
+        }
+        free(plain);
+    }
     size_t *cuts = malloc((count + 1) * sizeof *cuts);
     for (size_t i = 0; i < count; i++) cuts[i] = i;
     size_t at = count ? seed % count : 0;

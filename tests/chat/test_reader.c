@@ -90,6 +90,10 @@ static const struct row rows[] = {
     ROW("hermes_list", HERMES,
         "<tool_call>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]</tool_call>x",
         "F:f|A:{}|E:-|F:g|A:{}|E:-|C:x"),
+    ROW("hermes_longer_list", HERMES,
+        "<tool_call>[{\"name\": \"f\"}, {\"name\": \"g\"}, {\"name\": \"h\"}]</tool_call>, so",
+        "F:f|A:{}|E:-|F:g|A:{}|E:-|F:h|A:{}|E:-|C:, so"),
+    ROW("hermes_no_list", HERMES, "<tool_call>{\"name\": \"f\"}, so]", "F:f|A:{}|E:-|C:, so]"),
     ROW("hermes_lines", "<tool_calls>", "<tool_calls>\n{\"name\": \"f\"}\n{\"name\": \"g\"}\n</tool_calls>",
         "F:f|A:{}|E:-|F:g|A:{}|E:-"),
     ROW("hermes_not_offered", HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
@@ -182,6 +186,8 @@ static const struct row rows[] = {
     ROW("llama_two", LLAMA, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
         "F:f|A:{}|E:-|F:g|A:{}|E:-"),
     ROW("llama_json", LLAMA, "{\"name\": \"Bob\", \"age\": 7}", "C:{\"name\": \"Bob\", \"age\": 7}"),
+    ROW("llama_then_json", LLAMA, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"Bob\", \"age\": 7}",
+        "F:f|A:{}|E:-|C:{\"name\": \"Bob\", \"age\": 7}"),
     ROW("llama_name_only", LLAMA, "{\"name\": \"Bob\"} ", "C:{\"name\": \"Bob\"} "),
     ROW("llama_late", LLAMA, "So: {\"name\": \"f\", \"parameters\": {}}",
         "C:So: {\"name\": \"f\", \"parameters\": {}}"),
@@ -329,6 +335,47 @@ RF_TEST(reader, bytes_that_are_not_utf8) {
             "C:a\xef\xbf\xbd|F:f|A:{\"\xef\xbf\xbd\xef\xbf\xbd\": \"\xef\xbf\xbd\"}|E:-|C:\n\xef\xbf\xbd");
     expect_events(&row, NULL, 0);
     for (size_t at = 1; at < strlen(row.answer); at++) expect_events(&row, &at, 1);
+}
+
+/* Behind which text the content begins, for a grammar that must hold from there on. */
+RF_TEST(reader, where_the_content_begins) {
+    static const struct {
+        const char *source, *prompt;
+        size_t own; /* from which byte on the prompt is the template's */
+        const char *end;
+    } cases[] = {
+        {NULL, "<think>\n", 0, NULL},
+        {THINK, "a\n<think>\n", 2, "</think>"},
+        {THINK, "a\n<think>\n", 3, NULL}, /* a message that ends with the mark begins nothing */
+        {THINK, "a\n<think>\n", 9, NULL},
+        {THINK, "a\n<think>\n\n</think>\n", 0, NULL},
+        {THINK, "a\n", 0, NULL},
+        {THINK, "", 0, NULL},
+        {THINK, "<think>x", 0, NULL},
+        {MISTRAL, "[THINK]", 0, "[/THINK]"},
+        {CHANNELS, "<|start|>assistant", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>analysis<|message|>", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>final<|message|>", 0, NULL},
+    };
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        struct rf_chat_reader *reader = NULL;
+        char text[64];
+        unsigned char own[64];
+        RF_PARAMS(struct rf_chat_reader_params, params);
+        RF_PARAMS(struct rf_chat_prompt, prompt);
+        RF_TRACE("case %zu", i);
+        snprintf(text, sizeof text, "%s", cases[i].prompt);
+        for (size_t k = 0; k < sizeof own; k++) own[k] = k >= cases[i].own;
+        prompt.text = text;
+        prompt.own = own;
+        prompt.bytes = strlen(text);
+        params.prompt = &prompt;
+        RF_ASSERT_OK(rf_chat_reader_create_for(cases[i].source, &params, &reader));
+        const char *end = rf_chat_reader_reasoning_end(reader);
+        RF_EXPECT_TEXT(end ? end : "none", cases[i].end ? cases[i].end : "none");
+        rf_chat_reader_destroy(&reader);
+    }
+    RF_EXPECT(!rf_chat_reader_reasoning_end(NULL));
 }
 
 /* ---- limits ---- */
