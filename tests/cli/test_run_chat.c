@@ -396,7 +396,8 @@ RF_TEST(run_chat, messages_of_several_lines) {
     EXPECT_CONTENTS("a.json", "a\nb\n\nc", "yes", "/x\n\ny\\", "yes", "one", "yes", "p\nq", "yes");
     RF_ASSERT_INT(remove(scratch_path("a.json")), 0);
     /* What is no text is not sent, and the next line is. */
-    write_bytes(scratch_path("lines"), "a\xff\nb\0c\nhi\n\"\"\"\nopen\n", 22);
+    static const char odd[] = "a\xff\nb\0c\nhi\n\"\"\"\nopen\n";
+    write_bytes(scratch_path("lines"), odd, sizeof odd - 1);
     RF_EXPECT_INT(command_run("RF_DRIVER=none", "run -m think.gguf --chat <lines"), 1);
     RF_EXPECT_TEXT(command_output, "yes\n");
     RF_EXPECT_CONTAINS(command_errors, "byte 1 of the line is not UTF-8");

@@ -193,8 +193,10 @@ RF_TEST(run_terminal, history_is_bounded, .timeout_ms = 300000) {
                                "--device",  "cpu", "--format", "chatml",   NULL};
     screen_start(&screen, arguments);
     screen_expect(&screen, "note: lines are not kept in ");
+    screen_expect(&screen, "> ");
     screen_type(&screen, "hi\n");
     screen_expect(&screen, "yes");
+    screen_expect(&screen, "> ");
     screen_type(&screen, "\004");
     RF_EXPECT_INT(screen_end(&screen), 0);
     RF_ASSERT_INT(rmdir(path), 0);
