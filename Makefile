@@ -29,13 +29,14 @@ FORMATTED = $(shell find src include tests bench examples -name '*.[ch]' -not -p
 # Kernel blobs are the same in every build folder of this tree.
 export RF_KERNEL_CACHE ?= $(CURDIR)/.cache/kernels
 
-.PHONY: help setup build run test test-all test-hostile bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz mutate
+.PHONY: help setup build run test test-all test-hostile test-schema-suite bench format check-format check asan tsan kernels-all kernels-verify hooks install clean fuzz mutate
 
 help:
 	@echo "make run           set up, build, and tell a story with the bundled model on the best device"
 	@echo "make test          set up, build, and run the tests"
 	@echo "make test-all      the long ones too"
 	@echo "make test-hostile  attacks: model mutants, drivers, faults, signals; HOSTILE_SECONDS (600) for each, SEED"
+	@echo "make test-schema-suite SUITE=folder  the JSON Schema test suite that is in this folder (draft7, draft2020-12)"
 	@echo "make build         set up and build into $(BUILD)/"
 	@echo "make bench         the benchmarks"
 	@echo "make asan, tsan    the same tests under ASan and UBSan, or TSan (clang-19)"
@@ -72,6 +73,11 @@ test-all: build
 HOSTILE_SECONDS ?= 600
 test-hostile: build
 	@HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(RUN_TESTS) --tag hostile $(if $(SEED),--seed $(SEED)) $(TEST_FLAGS) $$(python3 tools/test_executables.py --folder hostile --folder budget $(BUILD))
+
+# SUITE: the folder tests of github.com/json-schema-org/JSON-Schema-Test-Suite. Exits with 77 without it.
+test-schema-suite: build
+	@test -d "$(SUITE)" || { echo "test-schema-suite: SUITE=$(SUITE) is no folder"; exit 77; }
+	@python3 tests/grammar/schema_suite.py $(BUILD)/tests/grammar/grammar_judge "$(SUITE)"
 
 bench: build
 	@python3 tools/test_executables.py --prefix bench_ $(BUILD) | while read -r program; do \

@@ -55,7 +55,8 @@ fi
 optional=
 if $ci && command -v apt-cache >/dev/null 2>&1; then
     # A real HIP runtime without a GPU, and its headers, to test against; not everywhere packaged.
-    for package in libamdhip64-5 libamdhip64-dev; do
+    # The JSON Schema test suite.
+    for package in libamdhip64-5 libamdhip64-dev json-schema-test-suite; do
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || optional="$optional $package"
     done
 fi

@@ -3,7 +3,7 @@
 
     schema_suite.py JUDGE SUITE [--table] [--verbose]
 
-JUDGE: the program grammar_judge. SUITE: the folder with draft7 and draft2020-12. Every schema is either refused by
+JUDGE: the program grammar_judge. SUITE: the folder with draft7 or draft2020-12, or both. Every schema is either refused by
 name, or accepts each valid instance and rejects each invalid one; anything else is a failure. --table prints what was
 accepted and refused, by reason, for docs/grammar.md. Exits with 1 for a wrong answer.
 
@@ -118,13 +118,15 @@ def main():
                         wrong.append((draft, file.name, case["description"], test["description"],
                                       f"{stringify(test['data'])[:100]} should be {test['valid']}, is {accepts}"))
             rows.append((draft, str(file.relative_to(suite / draft)), row, reasons))
+    if not rows:
+        raise SystemExit(f"{suite}: there is no test in {' or '.join(DRAFTS)}")
     if "--table" in sys.argv:
         print("| draft | file | schemas kept | instances, all right | refused | why |\n|---|---|---|---|---|---|")
         for draft, name, row, reasons in rows:
             because = "; ".join(f"{why} ({count})" if count > 1 else why for why, count in reasons.most_common())
             print(f"| {draft} | {name[:-5]} | {row['accepted']} | {row['instances']} | "
                   f"{row['refused'] + row['no instance']} | {because.replace('|', chr(92) + '|')} |")
-    for draft in DRAFTS:
+    for draft in dict.fromkeys(row[0] for row in rows):
         total = sum((row for d, _, row, _ in rows if d == draft), collections.Counter())
         print(f"{draft}: {total['accepted']} schemas kept with {total['instances']} instances, {total['refused']} refused by "
               f"name, {total['no instance']} refused because no value satisfies them")
