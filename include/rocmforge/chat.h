@@ -92,8 +92,9 @@ RF_API rf_status rf_chat_render(const struct rf_chat_template *chat_template, co
 RF_API void rf_chat_prompt_finish(struct rf_chat_prompt *prompt);
 
 /* The prompt's token ids; destroy them with rf_token_ids_destroy. Control tokens are recognised in the template's own
- * bytes only, whatever a message says. The beginning token is added where the vocabulary wants one and the prompt
- * does not begin with it. */
+ * bytes only, whatever a message says; user-defined tokens are text and are found everywhere, as rf_tokenizer_encode
+ * finds them. The beginning token is added where the vocabulary wants one and the prompt does not begin with it; an
+ * end token is not added. RF_E_INVALID, RF_E_UNSUPPORTED: as rf_tokenizer_encode. */
 RF_API rf_status rf_chat_prompt_encode(const struct rf_tokenizer *tokenizer, const struct rf_chat_prompt *prompt,
                                        int32_t **ids, size_t *id_count);
 

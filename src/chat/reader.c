@@ -11,8 +11,6 @@
 #include "runtime/host_memory.h"
 #include "runtime/runtime.h"
 
-#pragma weak rf_chat_template_source /* until src/template is there */
-
 static rf_status read_content(struct rf_chat_reader *reader, bool *more);
 static rf_status read_reasoning(struct rf_chat_reader *reader, bool *more);
 
@@ -127,6 +125,7 @@ static rf_status read_beginning(struct rf_chat_reader *reader, bool *more, bool 
 }
 
 static rf_status read_content(struct rf_chat_reader *reader, bool *more) {
+    rf_assert(!reader->at);
     const struct rf_reasoning_format *reasoning = reader->reasoning_format;
     const struct rf_call_format *calls = reader->call_format;
     enum { OPEN, DROP, SECTION = DROP + 3, CALL, END, HEADER = END + 3, MARKS = HEADER + 2 };

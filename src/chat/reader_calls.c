@@ -142,7 +142,6 @@ static rf_status read_objects_head(struct rf_chat_reader *reader) {
 rf_status rf_read_head(struct rf_chat_reader *reader, bool *more) {
     const struct rf_call_format *format = reader->call_format;
     if (format->kind == RF_CALL_TAGGED) return rf_read_tagged_head(reader, more);
-    size_t from = reader->at;
     rf_reader_skip_blanks(reader);
     if (reader->at >= RF_READER_HELD_MAX || (reader->at == reader->bytes && reader->final))
         return rf_reader_not_a_call(reader);
@@ -153,7 +152,6 @@ rf_status rf_read_head(struct rf_chat_reader *reader, bool *more) {
     char first = reader->text[reader->at];
     bool objects = format->kind == RF_CALL_OBJECTS || (format->objects_too && (first == '[' || first == '{'));
     if (objects || reader->array) return read_objects_head(reader);
-    reader->at = from;
     return read_named_head(reader, more);
 }
 

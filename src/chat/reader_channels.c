@@ -35,43 +35,20 @@ static const char *beginning(const struct rf_chat_reader *reader, bool *part) {
     return NULL;
 }
 
-rf_status rf_read_header(struct rf_chat_reader *reader, bool *more) {
+/* A header of so many bytes, up to "<|message|>": what follows is a call, reasoning or content. */
+static rf_status take_header(struct rf_chat_reader *reader, size_t bytes) {
     static const char functions[] = "functions.";
-    bool part;
-    reader->at = 0;
-    rf_reader_skip_blanks(reader);
-    if (reader->at == reader->bytes && !reader->final && reader->bytes < RF_READER_HEAD_MAX) {
-        *more = false;
-        return RF_OK;
-    }
-    const char *mark = reader->at < RF_READER_HEAD_MAX ? beginning(reader, &part) : NULL;
-    if (!mark && reader->at < RF_READER_HEAD_MAX && part) {
-        *more = false;
-        return RF_OK;
-    }
-    const char *end = NULL;
-    if (mark)
-        end = memmem(reader->text, RF_MIN(reader->bytes, (size_t)RF_READER_HEAD_MAX), message, sizeof message - 1);
-    if (mark && !end && reader->bytes < RF_READER_HEAD_MAX && !reader->final) {
-        *more = false;
-        return RF_OK;
-    }
-    if (!end) { /* no header: text without one is content */
-        size_t bytes = mark ? reader->at + strlen(mark) : 0;
-        rf_status status = rf_flow_give(reader, &reader->content, reader->text, bytes);
-        rf_reader_drop(reader, bytes);
-        reader->mode = RF_READ_CONTENT;
-        return status;
-    }
-    size_t header_bytes = (size_t)(end - reader->text), to_bytes, channel_bytes;
-    const char *to = word_behind(reader->text, header_bytes, "to=", &to_bytes);
-    const char *channel = word_behind(reader->text, header_bytes, "<|channel|>", &channel_bytes);
-    bool call = reader->params.calls && to_bytes > sizeof functions - 1 &&
-                !memcmp(to, functions, sizeof functions - 1) &&
-                rf_name_is_good(to + sizeof functions - 1, to_bytes - (sizeof functions - 1));
+    size_t to_bytes, channel_bytes;
+    const char *to = word_behind(reader->text, bytes, "to=", &to_bytes);
+    const char *channel = word_behind(reader->text, bytes, "<|channel|>", &channel_bytes);
+    bool call =
+        reader->params.calls && to_bytes > sizeof functions - 1 && !memcmp(to, functions, sizeof functions - 1);
     if (call) {
         to += sizeof functions - 1;
         to_bytes -= sizeof functions - 1;
+        call = rf_name_is_good(to, to_bytes);
+    }
+    if (call) {
         memcpy(reader->name, to, to_bytes);
         reader->name[to_bytes] = 0;
         reader->has_id = false;
@@ -83,6 +60,25 @@ rf_status rf_read_header(struct rf_chat_reader *reader, bool *more) {
         rf_flow_break(&reader->content);
         rf_flow_break(&reader->reasoning);
     }
-    rf_reader_drop(reader, header_bytes + sizeof message - 1);
+    rf_reader_drop(reader, bytes + sizeof message - 1);
     return call ? rf_reader_begin_call(reader) : RF_OK;
+}
+
+rf_status rf_read_header(struct rf_chat_reader *reader, bool *more) {
+    bool part = false;
+    rf_reader_skip_blanks(reader); /* from where it stopped the last time */
+    const char *mark = reader->at < RF_READER_HELD_MAX ? beginning(reader, &part) : NULL, *end = NULL;
+    size_t bytes = RF_MIN(reader->bytes - reader->at, (size_t)RF_READER_HEAD_MAX);
+    if (mark) end = memmem(reader->text + reader->at, bytes, message, sizeof message - 1);
+    if (end) return take_header(reader, (size_t)(end - reader->text));
+    if (!reader->final && (mark ? bytes < RF_READER_HEAD_MAX : part)) {
+        *more = false;
+        return RF_OK;
+    }
+    bytes = mark ? reader->at + strlen(mark) : 0; /* no header: text without one is content */
+    rf_status status = rf_flow_give(reader, &reader->content, reader->text, bytes);
+    rf_reader_drop(reader, bytes);
+    reader->at = 0;
+    reader->mode = RF_READ_CONTENT;
+    return status;
 }

@@ -11,10 +11,6 @@
 
 #include "base/utf8.h"
 
-bool rf_is_blank(char c) {
-    return c && strchr(RF_READER_BLANKS, c);
-}
-
 static rf_status hand_over(struct rf_chat_reader *reader, const struct rf_flow *flow, const char *text,
                            size_t bytes) {
     if (!bytes || !flow->give || flow->give(reader->params.user, text, bytes)) return RF_OK;
@@ -102,23 +98,27 @@ rf_status rf_reader_give_arguments(struct rf_chat_reader *reader, const char *te
 }
 
 rf_status rf_reader_give_escaped(struct rf_chat_reader *reader, const char *text, size_t bytes) {
+    static const char special[] = "\"\\\n\t\r", escapes[] = "\"\\ntr";
+    char out[512];
+    size_t used = 0;
     rf_status status = RF_OK;
-    size_t from = 0;
     for (size_t i = 0; i < bytes && !status; i++) {
         unsigned char c = (unsigned char)text[i];
-        char escape[8];
-        if (c >= 0x20 && c != '"' && c != '\\') continue;
-        if (c == '"' || c == '\\')
-            snprintf(escape, sizeof escape, "\\%c", c);
-        else if (c == '\n' || c == '\t' || c == '\r')
-            snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
-        else
-            snprintf(escape, sizeof escape, "\\u%04x", c);
-        status = rf_reader_give_arguments(reader, text + from, i - from);
-        if (!status) status = rf_reader_give_arguments(reader, escape, strlen(escape));
-        from = i + 1;
+        if (used > sizeof out - 16 && rf_begins_character(text[i])) { /* room for a character, or an escape */
+            status = rf_reader_give_arguments(reader, out, used);
+            used = 0;
+        }
+        const char *place = c ? strchr(special, c) : NULL;
+        if (place) {
+            out[used++] = '\\';
+            out[used++] = escapes[place - special];
+        } else if (c < 0x20) {
+            used += (size_t)snprintf(out + used, 8, "\\u%04x", c);
+        } else {
+            out[used++] = (char)c;
+        }
     }
-    return status ? status : rf_reader_give_arguments(reader, text + from, bytes - from);
+    return status ? status : rf_reader_give_arguments(reader, out, used);
 }
 
 /* How many of the first bytes of a text, at most so many, are whole characters. */

@@ -16,7 +16,8 @@
  * at every byte)
  *   2. until a call's name is certain (`calling`) nothing from its mark on is given out: what turns out to be no call
  *      is content from the mark on
- *   3. what is held is at most RF_READER_HELD_MAX, or RF_READER_ARGUMENTS_MAX within a call, and a slice of a push */
+ *   3. `at` is 0 where content, reasoning, a header or what follows a call begins
+ *   4. what is held is at most RF_READER_HELD_MAX, or RF_READER_ARGUMENTS_MAX within a call, and a slice of a push */
 #ifndef RF_CHAT_READER_IMPL_H
 #define RF_CHAT_READER_IMPL_H
 
@@ -32,7 +33,6 @@
 #define RF_READER_BLANKS_MAX 256u          /* white space that may be held back; a longer run is text */
 #define RF_READER_DEPTH_MAX 512u           /* of JSON */
 #define RF_READER_SLICE_BYTES 4096u        /* of a push, which is read in slices */
-#define RF_READER_BLANKS " \t\r\n"
 
 /* ---- reader_formats.c ---- */
 
@@ -191,7 +191,9 @@ enum rf_match rf_reader_match_next(struct rf_chat_reader *reader, const char *ma
 bool rf_reader_find(const struct rf_chat_reader *reader, size_t from, const char *const *marks, size_t count,
                     size_t *place, size_t *which);
 void rf_reader_drop(struct rf_chat_reader *reader, size_t bytes); /* from the front of the text */
-bool rf_is_blank(char c);
+static inline bool rf_is_blank(char c) {
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
 /* False: the byte continues a character. */
 static inline bool rf_begins_character(char byte) {
     return ((unsigned char)byte & 0xc0) != 0x80;

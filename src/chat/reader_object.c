@@ -108,7 +108,6 @@ static rf_status begin_value(struct rf_chat_reader *reader) {
     object->token = reader->at;
     object->place = RF_OBJECT_VALUE;
     memset(&object->scan, 0, sizeof object->scan);
-    object->streaming = false;
     if (object->field != RF_FIELD_ARGUMENTS) return RF_OK;
     object->has_arguments = true;
     bool braces = reader->text[reader->at] == '{';

@@ -26,6 +26,7 @@ int cmd_kernels(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
+int cmd_template(int argc, char **argv);
 int cmd_test(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 

@@ -24,6 +24,7 @@ static const struct {
     {"info", cmd_info, "show what is in a model file, and the memory that its parts need"},
     {"tokenize", cmd_tokenize, "turn text into token ids with the vocabulary of a model"},
     {"detokenize", cmd_detokenize, "turn token ids back into text"},
+    {"template", cmd_template, "show the prompt that a chat template makes of a conversation"},
     {"test", cmd_test, "run test executables, each test in its own process"},
     {"demo", cmd_demo, "run a small demonstration on the best device, or on the simulated one"},
     {"version", cmd_version, "show the version"},

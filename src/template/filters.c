@@ -418,7 +418,7 @@ static rf_status select_items(struct rf_run *run, const struct rf_tpl_value *sel
     size_t skip = by_attribute;
     const struct rf_tpl_value *name = call->count > skip ? &call->args[skip] : NULL;
     if (name) skip++;
-    rest.args += skip;
+    if (skip) rest.args += skip;
     rest.count -= skip;
     RF_TRY(rf_tpl_iter_begin(run, self, &iter));
     for (;;) {

@@ -162,22 +162,19 @@ FILTER(f_truncate) {
     struct rf_tpl_text dots = {.bytes = "...", .length = 3, .mark = 1}, *end = &dots;
     int64_t length, leeway = 5;
     (void)call;
-    if (self->kind == RF_TPL_UNDEFINED) { /* its length is 0 */
-        *out = *self;
-        return RF_OK;
-    }
-    if (self->kind != RF_TPL_TEXT) return rf_run_fail(run, "truncate: '%s' is not a str", rf_tpl_type_name(self));
-    const struct rf_tpl_text *text = self->text;
     RF_TRY(rf_tpl_arg_int(run, &args[0], 255, &length));
     if (args[2].kind != RF_TPL_MISSING) RF_TRY(rf_tpl_arg_text(run, &args[2], &end));
     if (args[3].kind != RF_TPL_NONE) RF_TRY(rf_tpl_arg_int(run, &args[3], 5, &leeway));
     int64_t end_chars = (int64_t)rf_text_chars(end->bytes, end->length);
     if (length < end_chars || leeway < 0) return rf_run_fail(run, "truncate: the length or leeway is too small");
-    int64_t chars = (int64_t)rf_text_chars(text->bytes, text->length), most;
+    int64_t chars, most;
+    RF_TRY(rf_tpl_length(run, self, &chars));
     if (__builtin_add_overflow(length, leeway, &most) || chars <= most) {
         *out = *self;
         return RF_OK;
     }
+    if (self->kind != RF_TPL_TEXT) return rf_run_fail(run, "truncate: '%s' is not a str", rf_tpl_type_name(self));
+    const struct rf_tpl_text *text = self->text;
     size_t cut = rf_text_offset(text->bytes, text->length, (size_t)(length - end_chars));
     if (!rf_tpl_truth(&args[1])) { /* at the last blank */
         const char *blank = cut ? memrchr(text->bytes, ' ', cut) : NULL;

@@ -13,7 +13,7 @@ struct log {
     char kind;       /* of the last event */
     size_t index;    /* of the last call */
     char *arguments; /* of the call at hand */
-    size_t argument_bytes;
+    size_t argument_bytes, argument_capacity;
     char name[512];
     bool open; /* a call was begun and is not complete */
     size_t refuse_after, events;
@@ -71,7 +71,10 @@ static bool on_arguments(void *user, size_t index, const char *text, size_t byte
     struct log *log = user;
     if (index + 1 != log->index || !log->open) fault(log, "arguments of a call that is not at hand");
     if (!bytes) fault(log, "an event without text");
-    log->arguments = realloc(log->arguments, log->argument_bytes + bytes + 1);
+    if (log->argument_bytes + bytes + 1 > log->argument_capacity) {
+        log->argument_capacity = 2 * (log->argument_bytes + bytes) + 64;
+        log->arguments = realloc(log->arguments, log->argument_capacity);
+    }
     memcpy(log->arguments + log->argument_bytes, text, bytes);
     log->argument_bytes += bytes;
     return event(log, 'A', text, bytes);
@@ -115,7 +118,10 @@ char *read_answer(const struct reading *how, const char *text, size_t bytes, con
     params.arguments = on_arguments;
     params.call_end = on_call_end;
     params.user = &log;
-    rf_status status = rf_chat_reader_create_for(how->source, &params, &reader);
+    if (how->rendered) params.prompt = how->rendered;
+    params.chat_template = how->chat_template;
+    rf_status status = how->chat_template ? rf_chat_reader_create(&params, &reader)
+                                          : rf_chat_reader_create_for(how->source, &params, &reader);
     free(prompt.text);
     free(prompt.own);
     size_t from = 0;
@@ -250,6 +256,17 @@ static char *spell(const unsigned char *bytes, size_t size, size_t *spelt_bytes)
     return text;
 }
 
+/* Whether an answer has no reasoning, no calls and no marks that are dropped: then all of it is content. */
+static bool is_plain(const struct reading *how, const char *text, size_t bytes, const char *events) {
+    const struct rf_reasoning_format *format = rf_reasoning_format_of(how->source);
+    if (how->prompt || rf_template_has_channels(how->source)) return false;
+    if (!strncmp(events, "F:", 2) || strstr(events, "|F:")) return false;
+    if (!format) return true;
+    for (size_t i = 0; i < RF_COUNT(format->drops); i++)
+        if (format->drops[i] && memmem(text, bytes, format->drops[i], strlen(format->drops[i]))) return false;
+    return !memmem(text, bytes, format->open, strlen(format->open));
+}
+
 const char *reader_property(const unsigned char *bytes, size_t size) {
     static char why[4096];
     const char *wrong = NULL, *wrong_in_pieces = NULL;
@@ -264,6 +281,15 @@ const char *reader_property(const unsigned char *bytes, size_t size) {
     size_t count, seed = bytes[2] | (size_t)bytes[3] << 8;
     char *text = spell(bytes + 4, RF_MIN(size - 4, (size_t)4096), &count);
     char *whole = read_answer(&how, text, count, NULL, 0, &wrong);
+    if (!wrong && is_plain(&how, text, count, whole)) {
+        struct reading plainly = {.source = NULL};
+        char *plain = read_answer(&plainly, text, count, NULL, 0, &wrong);
+        if (!wrong && strcmp(plain, whole)) {
+            snprintf(why, sizeof why, "text was lost:\n%.1500s\nof:\n%.1500s", whole, plain);
+            wrong = why;
+        }
+        free(plain);
+    }
     size_t *cuts = malloc((count + 1) * sizeof *cuts);
     for (size_t i = 0; i < count; i++) cuts[i] = i;
     size_t at = count ? seed % count : 0;

@@ -8,7 +8,9 @@
 
 /* How an answer is read. Zero: as content. */
 struct reading {
-    const char *source; /* a template's source; NULL: none */
+    const char *source;                           /* a template's source; NULL: none */
+    const struct rf_chat_template *chat_template; /* instead of its source */
+    const struct rf_chat_prompt *rendered;        /* instead of the prompt's end */
     const char *prompt; /* the end of the prompt, all of it the template's own; NULL: none */
     bool no_calls;
     const char *tools;

@@ -90,6 +90,10 @@ static const struct row rows[] = {
     ROW("hermes_list", HERMES,
         "<tool_call>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]</tool_call>x",
         "F:f|A:{}|E:-|F:g|A:{}|E:-|C:x"),
+    ROW("hermes_longer_list", HERMES,
+        "<tool_call>[{\"name\": \"f\"}, {\"name\": \"g\"}, {\"name\": \"h\"}]</tool_call>, so",
+        "F:f|A:{}|E:-|F:g|A:{}|E:-|F:h|A:{}|E:-|C:, so"),
+    ROW("hermes_no_list", HERMES, "<tool_call>{\"name\": \"f\"}, so]", "F:f|A:{}|E:-|C:, so]"),
     ROW("hermes_lines", "<tool_calls>", "<tool_calls>\n{\"name\": \"f\"}\n{\"name\": \"g\"}\n</tool_calls>",
         "F:f|A:{}|E:-|F:g|A:{}|E:-"),
     ROW("hermes_not_offered", HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
@@ -128,6 +132,8 @@ static const struct row rows[] = {
         "<tool_call>\n<function=f>\n<parameter=s>\n12\n\n</parameter>\n<parameter=n>\nmany "
         "\"x\"\n</parameter>\n</function>\n</tool_call>",
         "F:f|A:{\"s\": \"12\\n\", \"n\": \"many \\\"x\\\"\"}|E:-", .tools = TOOLS),
+    ROW("coder_escapes", CODER, "<function=f><parameter=s>\n\t\r\"\\/\x01\x7fü\n\n</parameter></function>",
+        "F:f|A:{\"s\": \"\\t\\r\\\"\\\\/\\u0001\x7fü\\n\"}|E:-", .tools = TOOLS),
     ROW("coder_no_wrap", CODER, "Hm.\n<function=g></function>\n<function=f><parameter=x>true</parameter></function>",
         "C:Hm.|F:g|A:{}|E:-|F:f|A:{\"x\": true}|E:-"),
     ROW("coder_text", CODER, "<tool_call>\nHello <function=f> you", "C:<tool_call>\nHello <function=f> you"),
@@ -154,6 +160,25 @@ static const struct row rows[] = {
         "<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         "R:a|C:b|F:f|A:{\"s\": \"12\", \"n\": [1]}|E:-|F:g|A:{}|E:-"),
 
+    ROW("dsml_v4", THINK "{% set token = '｜DSML｜' %}",
+        "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"n\" "
+        "string=\"false\">x</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        "F:f|A:{\"n\": \"x\"}|E:-"),
+    ROW("hunyuan", "<think{}><tool_call{}>:opensource",
+        "<think:opensource>a</"
+        "think:opensource><tool_calls:opensource>\n<tool_call:opensource>f<tool_sep:opensource>\n"
+        "<arg_key:opensource>n</arg_key:opensource>\n<arg_value:opensource>1</arg_value:opensource>\n"
+        "</tool_call:opensource>\n</tool_calls:opensource>",
+        "R:a|F:f|A:{\"n\": 1}|E:-"),
+    ROW("minimax_m2", THINK "<minimax:tool_call>",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>\n<parameter name=\"s\">a\n"
+        "</parameter>\n</invoke>\n</minimax:tool_call>",
+        "F:f|A:{\"n\": 1, \"s\": \"a\\n\"}|E:-"),
+    ROW("minimax_m3", "<mm:think>", "<mm:think>a</mm:think>b", "R:a|C:b"),
+    ROW("granite", "<|tool_call|>", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\"}]",
+        "F:f|A:{}|E:-|F:g|A:{}|E:-"),
+
     /* Llama 3. */
     ROW("llama", LLAMA, "{\"name\": \"f\", \"parameters\": {\"s\": \"x\"}}", "F:f|A:{\"s\": \"x\"}|E:-"),
     ROW("llama_type", LLAMA, "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "F:f|A:{}|E:-"),
@@ -161,6 +186,8 @@ static const struct row rows[] = {
     ROW("llama_two", LLAMA, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
         "F:f|A:{}|E:-|F:g|A:{}|E:-"),
     ROW("llama_json", LLAMA, "{\"name\": \"Bob\", \"age\": 7}", "C:{\"name\": \"Bob\", \"age\": 7}"),
+    ROW("llama_then_json", LLAMA, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"Bob\", \"age\": 7}",
+        "F:f|A:{}|E:-|C:{\"name\": \"Bob\", \"age\": 7}"),
     ROW("llama_name_only", LLAMA, "{\"name\": \"Bob\"} ", "C:{\"name\": \"Bob\"} "),
     ROW("llama_late", LLAMA, "So: {\"name\": \"f\", \"parameters\": {}}",
         "C:So: {\"name\": \"f\", \"parameters\": {}}"),
@@ -218,10 +245,10 @@ static const struct row rows[] = {
     ROW("channels_call", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>Hm.<|end|><|start|>"
         "assistant"
-        "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
-        "R:a|C:Hm.|F:f|A:{\"a\": \"<|call|>\"}|E:-"),
-    ROW("channels_to_first", CHANNELS, " to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}",
-        "F:f|A:{\"a\": 1}|E:-"),
+        "<|channel|>commentary to=functions.get_x <|constrain|>json<|message|>{\"a\": \"<|call|>\"}<|call|>",
+        "R:a|C:Hm.|F:get_x|A:{\"a\": \"<|call|>\"}|E:-"),
+    ROW("channels_to_first", CHANNELS, " to=functions.get_x<|channel|>commentary json<|message|>{\"a\": 1}",
+        "F:get_x|A:{\"a\": 1}|E:-"),
     ROW("channels_twice", CHANNELS,
         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>"
         "assistant"
@@ -231,13 +258,15 @@ static const struct row rows[] = {
     ROW("channels_cut", CHANNELS, "<|channel|>fin", "C:<|channel|>fin"),
     ROW("channels_begun", CHANNELS, "c<|return|>", "C:c",
         .prompt = "<|start|>user<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>"),
-    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.f<|message|>{}", "C:{}", .no_calls = true),
-    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.f<|message|>a = 1<|call|>",
-        "F:f|A:a = 1|!call 1 of the answer (f) is malformed: the arguments are no JSON object"),
+    ROW("channels_no_calls", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>{}", "C:{}",
+        .no_calls = true),
+    ROW("channels_wrong", CHANNELS, "<|channel|>commentary to=functions.get_x<|message|>a = 1<|call|>",
+        "F:get_x|A:a = 1|!call 1 of the answer (get_x) is malformed: the arguments are no JSON object"),
 };
 
 static struct reading how_to_read(const struct row *row) {
-    return (struct reading){row->source, row->prompt, row->no_calls, row->tools, NULL, 0};
+    return (struct reading){
+        .source = row->source, .prompt = row->prompt, .no_calls = row->no_calls, .tools = row->tools};
 }
 
 static void expect_events(const struct row *row, const size_t *cuts, size_t cut_count) {
@@ -308,6 +337,47 @@ RF_TEST(reader, bytes_that_are_not_utf8) {
     for (size_t at = 1; at < strlen(row.answer); at++) expect_events(&row, &at, 1);
 }
 
+/* Behind which text the content begins, for a grammar that must hold from there on. */
+RF_TEST(reader, where_the_content_begins) {
+    static const struct {
+        const char *source, *prompt;
+        size_t own; /* from which byte on the prompt is the template's */
+        const char *end;
+    } cases[] = {
+        {NULL, "<think>\n", 0, NULL},
+        {THINK, "a\n<think>\n", 2, "</think>"},
+        {THINK, "a\n<think>\n", 3, NULL}, /* a message that ends with the mark begins nothing */
+        {THINK, "a\n<think>\n", 9, NULL},
+        {THINK, "a\n<think>\n\n</think>\n", 0, NULL},
+        {THINK, "a\n", 0, NULL},
+        {THINK, "", 0, NULL},
+        {THINK, "<think>x", 0, NULL},
+        {MISTRAL, "[THINK]", 0, "[/THINK]"},
+        {CHANNELS, "<|start|>assistant", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>analysis<|message|>", 0, "<|channel|>final<|message|>"},
+        {CHANNELS, "<|start|>assistant<|channel|>final<|message|>", 0, NULL},
+    };
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        struct rf_chat_reader *reader = NULL;
+        char text[64];
+        unsigned char own[64];
+        RF_PARAMS(struct rf_chat_reader_params, params);
+        RF_PARAMS(struct rf_chat_prompt, prompt);
+        RF_TRACE("case %zu", i);
+        snprintf(text, sizeof text, "%s", cases[i].prompt);
+        for (size_t k = 0; k < sizeof own; k++) own[k] = k >= cases[i].own;
+        prompt.text = text;
+        prompt.own = own;
+        prompt.bytes = strlen(text);
+        params.prompt = &prompt;
+        RF_ASSERT_OK(rf_chat_reader_create_for(cases[i].source, &params, &reader));
+        const char *end = rf_chat_reader_reasoning_end(reader);
+        RF_EXPECT_TEXT(end ? end : "none", cases[i].end ? cases[i].end : "none");
+        rf_chat_reader_destroy(&reader);
+    }
+    RF_EXPECT(!rf_chat_reader_reasoning_end(NULL));
+}
+
 /* ---- limits ---- */
 
 /* A text of so many times the middle part. */
@@ -334,7 +404,11 @@ static const struct limit limits[] = {
      65000, "\"}|E:-", NULL},
     {"held_blanks", HERMES, "<tool_call>", " ", "{\"name\": \"f\"}</tool_call>", 70000, "</tool_call>", NULL},
     {"head", MISTRAL, "[TOOL_CALLS]", "x", "[ARGS]{}", 600, "[ARGS]{}", NULL},
+    {"head_behind_blanks", MISTRAL, "[TOOL_CALLS]", " ", "f[ARGS]{}", 5000, "F:f|A:{}|E:-", NULL},
     {"header", CHANNELS, "<|channel|>", "x", "<|message|>b", 600, "<|message|>b", NULL},
+    {"header_behind_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 505, "C:b", NULL},
+    {"header_in_time", CHANNELS, "", " ", "<|channel|>final<|message|>b", 485, "C:b", NULL},
+    {"header_behind_more_blanks", CHANNELS, "", " ", "<|channel|>final<|message|>b", 60000, "C:b", NULL},
     {"name", GLM, "<tool_call>", "n", "</tool_call>", 257, "</tool_call>", NULL},
     /* Too long, or too deep, for a call. */
     {"arguments", HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "ü", "\"}}</tool_call>b", 600000,
