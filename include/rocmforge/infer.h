@@ -188,7 +188,9 @@ struct rf_generate_params {
     const struct rf_sample_params *sampling; /* borrowed for the call; NULL: always the best token */
     bool show_special; /* control tokens are part of the text, as the vocabulary spells them: for rf_chat_reader */
     /* The text follows this grammar, which is borrowed for the call; NULL: any text. With 'grammar_after' it does so
-     * behind the first place where this text was generated (the end of the reasoning), and may be anything before. */
+     * behind the first place where this text was generated (the end of the reasoning; control tokens count as the
+     * vocabulary spells them), and may be anything before; at most 256 bytes. With 'ignore_end' no token ends the
+     * text. A mask of allowed tokens holds too. RF_E_INVALID: no token can follow. docs/grammar.md */
     const struct rf_grammar *grammar;
     const char *grammar_after;
 };

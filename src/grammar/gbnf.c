@@ -169,6 +169,10 @@ static rf_status read_literal(struct parser *parser, uint32_t *out) {
 
 /* ---- alternatives ---- */
 
+static const uint32_t *items_from(const struct parser *parser, uint32_t first) {
+    return parser->items.count > first ? (const uint32_t *)parser->items.data + first : NULL;
+}
+
 static rf_status read_number(struct parser *parser, uint32_t *number) {
     uint64_t value = 0;
     if (!(peek(parser) >= '0' && peek(parser) <= '9'))
@@ -248,8 +252,7 @@ static rf_status read_sequence(struct parser *parser, int depth, uint32_t *out) 
             RF_TRY(read_times(parser, depth > 0, &item));
         RF_TRY(rf_list_add(parser->program, &parser->items, &item, 1, sizeof item, NULL));
     }
-    RF_TRY(rf_add_sequence(parser->program, (const uint32_t *)parser->items.data + first, parser->items.count - first,
-                           out));
+    RF_TRY(rf_add_sequence(parser->program, items_from(parser, first), parser->items.count - first, out));
     parser->items.count = first;
     return RF_OK;
 }
@@ -264,8 +267,7 @@ static rf_status read_alternatives(struct parser *parser, int depth, uint32_t *o
         parser->at++;
         skip(parser, true); /* an alternative may begin on the next line */
     }
-    RF_TRY(rf_add_choice(parser->program, (const uint32_t *)parser->items.data + first, parser->items.count - first,
-                         out));
+    RF_TRY(rf_add_choice(parser->program, items_from(parser, first), parser->items.count - first, out));
     parser->items.count = first;
     return RF_OK;
 }

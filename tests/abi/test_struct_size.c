@@ -288,6 +288,17 @@ static rf_status call_rf_chat_reader_create(void *given) {
     return status;
 }
 
+static rf_status call_rf_grammar_create(void *given) {
+    struct rf_grammar_params *params = given;
+    struct rf_grammar *grammar = NULL;
+    params->kind = RF_GRAMMAR_REGEX;
+    params->text = "a";
+    params->bytes = 1;
+    rf_status status = rf_grammar_create(params, &grammar);
+    rf_grammar_destroy(&grammar);
+    return status;
+}
+
 static rf_status call_rf_engine_open(void *given) {
     struct rf_engine_params *params = given;
     struct rf_engine *engine = NULL;
@@ -362,6 +373,7 @@ static const struct row {
     PARAMS(rf_detokenizer_create, struct rf_decode_params, open_model),
     PARAMS(rf_chat_prompt_encode, struct rf_chat_prompt, open_model),
     PARAMS(rf_chat_reader_create, struct rf_chat_reader_params, NULL),
+    PARAMS(rf_grammar_create, struct rf_grammar_params, NULL),
     PARAMS(rf_engine_open, struct rf_engine_params, open_model),
     GROWN(rf_session_sample, struct rf_sample_params, presence, open_model),
     GROWN(rf_session_generate, struct rf_generate_params, sampling, open_model),
