@@ -47,6 +47,8 @@ static const struct row rows[] = {
         .prompt = "<|im_start|>assistant\n<think>\n"),
     ROW("think_repeated", THINK, "<think>\nBecause.</think>No.", "R:Because.|C:No.",
         .prompt = "assistant\n<think>\n"),
+    ROW("think_repeated_below", THINK, "\n <think>\nBecause.</think>No.", "R:Because.|C:No.",
+        .prompt = "assistant\n<think>\n"),
     ROW("think_empty", THINK, "No.", "C:No.", .prompt = "assistant\n<think>\n\n</think>\n\n"),
     ROW("think_none", THINK, "<think>\n\n</think>\n\nNo.", "C:No."),
     ROW("think_open", THINK, "<think>Because </thin", "R:Because </thin"),
