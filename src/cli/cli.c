@@ -10,20 +10,29 @@
 #include <time.h>
 #include <unistd.h>
 
+static int help_left(const struct cli_option *option, char *left, size_t size) {
+    return snprintf(left, size, "%c%c%s --%s%s%s", option->letter ? '-' : ' ', option->letter ? option->letter : ' ',
+                    option->letter ? "," : " ", option->name, option->value ? " " : "",
+                    option->value ? option->value : "");
+}
+
 static void show_help(const struct cli_command *command) {
+    char left[64];
+    int width = 26;
     printf("usage: rocmforge %s%s%s\n%s", command->name, command->usage[0] ? " " : "", command->usage,
            command->summary);
     if (command->option_count) putchar('\n');
     for (size_t i = 0; i < command->option_count; i++) {
+        int length = command->options[i].help ? help_left(&command->options[i], left, sizeof left) : 0;
+        if (length > width) width = length;
+    }
+    for (size_t i = 0; i < command->option_count; i++) {
         const struct cli_option *option = &command->options[i];
         if (!option->help) continue;
-        char left[64];
-        snprintf(left, sizeof left, "%c%c%s --%s%s%s", option->letter ? '-' : ' ',
-                 option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
-                 option->value ? " " : "", option->value ? option->value : "");
-        printf("  %-26s %s\n", left, option->help);
+        help_left(option, left, sizeof left);
+        printf("  %-*s %s\n", width, left, option->help);
     }
-    printf("  %-26s %s\n", "    --help", "show this help");
+    printf("  %-*s %s\n", width, "    --help", "show this help");
 }
 
 static const struct cli_option *find_option(const struct cli_command *command, const char *name, size_t length) {

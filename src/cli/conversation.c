@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
-
 static bool refuse(char why[CONVERSATION_WHY_BYTES], const char *format, ...) RF_PRINTF(2, 3);
 static bool refuse(char why[CONVERSATION_WHY_BYTES], const char *format, ...) {
     va_list args;

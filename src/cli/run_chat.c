@@ -117,9 +117,10 @@ static rf_status answer(struct run_chat *chat, struct run_failure *failure) {
     return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the conversation");
 }
 
-/* Whether the chat can go on without what failed: the input was wrong, or too much. */
+/* Whether the chat can go on without what failed: the input was wrong, or too much for the template's limits, the
+ * context or the memory. */
 static bool is_refusal(rf_status status) {
-    return status == RF_E_INVALID || status == RF_E_SYNTAX || status == RF_E_UNSUPPORTED;
+    return status == RF_E_INVALID || status == RF_E_SYNTAX || status == RF_E_UNSUPPORTED || status == RF_E_NO_MEMORY;
 }
 
 /* ---- the chat ---- */

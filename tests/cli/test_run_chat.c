@@ -209,6 +209,18 @@ RF_TEST(run_template, a_refusal_loses_nothing) {
     RF_EXPECT_CONTAINS(command_errors, "not that");
     EXPECT_CONTENTS("kept.json", "hi", "yes", "more", "yes");
     RF_ASSERT_INT(remove(scratch_path("kept.json")), 0);
+    /* So does one that never ends. */
+    write_text("deep.jinja", "{% macro f() %}{{ f() }}{% endmacro %}{% if messages[-1].content == 'deep' %}{{ f() }}"
+                             "{% elif messages[-1].content == 'long' %}{% for i in range(1000000) %}{% for j in "
+                             "range(1000000) %}{% endfor %}{% endfor %}{% endif %}#");
+    RF_EXPECT_INT(
+        command_run("RF_DRIVER=none",
+                    "run -m think.gguf --chat --chat-template deep.jinja <<'END'\nhi\ndeep\nlong\nmore\nEND"),
+        1);
+    RF_EXPECT_TEXT(command_output, "no\nno\n");
+    int lines = 0;
+    for (const char *at = command_errors; (at = strchr(at, '\n')); at++) lines++;
+    RF_EXPECT_INT(lines, 2);
 }
 
 /* ---- reasoning and calls in the conversation ---- */

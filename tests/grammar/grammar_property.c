@@ -77,7 +77,7 @@ static const char *generate(const struct rf_grammar *grammar, const struct rf_to
             why = status == RF_E_NO_MEMORY ? NULL : "no mask";
             break;
         }
-        if (step % 6 == data[0] % 6) why = check_mask(matcher, other, trie, text, bytes, mask, tokens);
+        if (step % 6 == data[size - 1] % 6u) why = check_mask(matcher, other, trie, text, bytes, mask, tokens);
         size_t token = (data[step % size] * 7u + step) % tokens, tried = 0;
         while (tried < tokens && !(mask[token / 32] >> token % 32 & 1)) {
             token = (token + 1) % tokens;

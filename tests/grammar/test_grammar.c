@@ -351,6 +351,7 @@ static const struct property {
     {"names", RF_GRAMMAR_JSON_SCHEMA,
      "{\"properties\":{\"ab\":{\"type\":\"null\"},\"aaaa\":{},\"abc "
      "def\":false},\"required\":[\"aaaa\"],\"type\":\"object\",\"maxProperties\":2}"},
+    {"first_characters", RF_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^abt\\u00e9]\"}"},
     {"open_names", RF_GRAMMAR_JSON_SCHEMA,
      "{\"patternProperties\":{\"^a\":{\"type\":\"integer\"}},\"additionalProperties\":{\"enum\":[true]},\"type\":"
      "\"object\"}"},
