@@ -43,6 +43,8 @@ if $ci; then
     need g++ g++
     need clang-format-19 clang-format-19
     need binutils strings
+    # The chat templates' language is compared with it. Debian's Python has it, whatever other Python is in the path.
+    /usr/bin/python3 -c 'import jinja2' 2>/dev/null || missing="$missing python3-jinja2"
     # The sanitizers, and libFuzzer for `make fuzz`. clang-19 comes without them where recommended packages are left out.
     runtimes="$(clang-19 --print-resource-dir 2>/dev/null || echo /nonexistent)/lib/linux"
     for runtime in asan fuzzer tsan; do

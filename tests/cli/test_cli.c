@@ -36,8 +36,9 @@ RF_TEST(cli, help_everywhere) {
     RF_ASSERT_INT(run("", "help"), 0);
     RF_ASSERT_CONTAINS(report, "doctor");
     RF_ASSERT_INT(run("", "--help"), 0);
-    static const char *const commands[] = {"doctor", "selftest", "run",        "bench", "logits", "kernels", "check",
-                                           "info",   "tokenize", "detokenize", "test",  "demo",   "version"};
+    static const char *const commands[] = {"doctor",   "selftest", "run",  "bench",    "logits",
+                                           "kernels",  "check",    "info", "tokenize", "detokenize",
+                                           "template", "test",     "demo", "version"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char arguments[64], usage[64];
         snprintf(usage, sizeof usage, "usage: rocmforge %s", commands[i]);

@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dirent.h>
+
 #include "runtime/runtime.h"
 #include "template/template.h"
+#include "template_property.h"
 
 static rf_status create(const char *source, struct rf_chat_template **out) {
     RF_PARAMS(struct rf_chat_template_params, params);
@@ -482,4 +485,27 @@ RF_TEST(template, parameters) {
 RF_TEST(template, dates) {
     expect_text("{{ strftime_now('%A %d %B %Y, %-d/%-m, %I:%M %p, day %j, week %V of %G, %U %W %%') }}", NULL,
                 "Sunday 26 July 2026, 26/7, 12:30 PM, day 207, week 30 of 2026, 30 29 %");
+}
+
+/* ---- the fuzzer's seeds ---- */
+
+RF_TEST(template, seeds_of_the_fuzzer) {
+    DIR *folder = opendir(FUZZ_CORPUS "/template");
+    RF_ASSERT(folder != NULL);
+    size_t count = 0;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        static unsigned char bytes[1 << 16];
+        char path[1024];
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/template/%s", FUZZ_CORPUS, entry->d_name);
+        FILE *file = fopen(path, "rb");
+        RF_ASSERT(file != NULL);
+        size_t size = fread(bytes, 1, sizeof bytes, file);
+        fclose(file);
+        const char *wrong = template_property(bytes, size);
+        if (wrong) RF_FAIL("%s: %s", entry->d_name, wrong);
+        count++;
+    }
+    closedir(folder);
+    RF_EXPECT(count >= 10);
 }
