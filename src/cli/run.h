@@ -258,6 +258,8 @@ rf_status run_source_close(struct run_source *source, struct run_failure *failur
 int run_interrupts(void);
 void run_forget_interrupts(void);
 void run_catch_interrupts(bool reading);
+/* Ctrl-C also adds 1 to this eventfd, whichever thread the signal comes to; -1: none. */
+void run_wake_by_interrupts(int event);
 
 /* ---- lines ---- */
 
@@ -265,6 +267,7 @@ void run_catch_interrupts(bool reading);
 struct run_lines {
     bool terminal;
     int history; /* a descriptor to append to; -1: nothing is kept */
+    int event;   /* Ctrl-C wakes whoever waits for a key by it; -1: none */
     bool over;   /* the input has ended */
 };
 enum run_line { RUN_LINE, RUN_BLOCK, RUN_LINE_BAD, RUN_LINE_END, RUN_LINE_INTERRUPTED, RUN_LINE_FAILED };

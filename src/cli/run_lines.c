@@ -14,9 +14,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -133,8 +133,10 @@ static void keep_line(struct run_lines *lines, const char *line) {
 #endif
 
 void run_lines_begin(struct run_lines *lines, bool terminal, bool keeps_history) {
-    *lines = (struct run_lines){.terminal = terminal, .history = -1};
+    *lines = (struct run_lines){.terminal = terminal, .history = -1, .event = -1};
 #ifdef RF_HAVE_EDITLINE
+    if (terminal) lines->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    run_wake_by_interrupts(lines->event);
     /* So that libedit knows the characters that are typed: UTF-8, as everywhere here. */
     if (terminal && (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1)) setlocale(LC_CTYPE, "C.UTF-8");
     if (terminal && keeps_history) load_history(lines);
@@ -146,6 +148,7 @@ void run_lines_begin(struct run_lines *lines, bool terminal, bool keeps_history)
 void run_lines_finish(struct run_lines *lines) {
     if (lines->history >= 0) close(lines->history);
     lines->history = -1;
+    run_wake_by_interrupts(-1); /* the event stays open: a handler on another thread may be about to write to it */
 }
 
 /* ---- one line ---- */
@@ -160,27 +163,22 @@ static void take_typed(char *line) {
     typed_ended = true;
 }
 
-/* A line that is edited on the terminal. NULL: Ctrl-C, or the end of the input. SIGINT is let in only while this
- * waits for a key: with readline() one that comes just before is noticed by the next key only. */
+/* A line that is edited on the terminal. NULL: Ctrl-C, or the end of the input. readline() would notice a Ctrl-C only
+ * if the signal came to this thread, and while it waits for a key. */
 static char *read_typed(struct run_lines *lines, const char *prompt) {
-    sigset_t interrupt, before, waiting;
-    sigemptyset(&interrupt);
-    sigaddset(&interrupt, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-    waiting = before;
-    sigdelset(&waiting, SIGINT);
+    uint64_t ignored;
     typed = NULL;
     typed_ended = false;
     rl_callback_handler_install(prompt, take_typed);
     while (!typed_ended && !run_interrupts()) {
-        struct pollfd polled = {.fd = STDIN_FILENO, .events = POLLIN};
-        int count = ppoll(&polled, 1, NULL, &waiting);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0 || (polled.revents & (POLLHUP | POLLERR | POLLNVAL))) break; /* the terminal is gone */
-        rl_callback_read_char();
+        struct pollfd polled[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = lines->event, .events = POLLIN}};
+        int count = poll(polled, 2, lines->event < 0 ? 100 : -1);
+        if (count == 0 || (count < 0 && errno == EINTR)) continue;
+        if (count < 0 || (polled[0].revents & (POLLHUP | POLLERR | POLLNVAL))) break; /* the terminal is gone */
+        if (polled[1].revents && read(lines->event, &ignored, sizeof ignored) < 0 && errno != EAGAIN) break;
+        if (polled[0].revents) rl_callback_read_char();
     }
     rl_callback_handler_remove();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!typed && !run_interrupts()) lines->over = true;
     return typed;
 }

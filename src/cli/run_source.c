@@ -17,10 +17,15 @@
 /* Used by the signal handler, on any thread. */
 static struct run_local *volatile answering;
 static volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t waking = -1; /* see run_wake_by_interrupts */
 
 static void on_interrupt(int signal_number) {
     (void)signal_number;
+    int error = errno, wakes = waking;
     if (interrupts < 100) interrupts++;
+    if (wakes >= 0 && write(wakes, &(const uint64_t){1}, sizeof(uint64_t)) < 0)
+        wakes = -1; /* it is full: that wakes, too */
+    errno = error;
     struct run_local *local = answering;
     if (local) run_local_stop(local);
 }
@@ -28,6 +33,9 @@ static void on_interrupt(int signal_number) {
 void run_catch_interrupts(bool reading) {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = reading ? 0 : SA_RESTART};
     sigaction(SIGINT, &action, NULL);
+}
+void run_wake_by_interrupts(int event) {
+    waking = event;
 }
 int run_interrupts(void) {
     return interrupts;
