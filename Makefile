@@ -17,7 +17,7 @@ TEST_JOBS ?= $(shell expr 2 \* $$(nproc) + 4)
 RUN_TESTS = $(BUILD)/rocmforge test --timeout-scale 10 --jobs $(TEST_JOBS) --gpu-jobs $(if $(RF_DRIVER),1,$(TEST_JOBS))
 # All but the kernels' own tests, which are arithmetic and slow there. Threads are below the models.
 TSAN_FOLDERS ?= $(addprefix --folder ,base runtime testing budget gpu sim graph)
-ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer template infer hostile)
+ASAN_FOLDERS ?= $(TSAN_FOLDERS) $(addprefix --folder ,probe cli misbehaving gguf tokenizer template chat grammar infer hostile)
 
 # Calls through the drivers' tables have void * where the vendors' headers name opaque structs: not checked by type.
 SANITIZER_FLAGS = -Dkernel_targets=sm_90,gfx942,gfx1100,gfx1201 -Dsanitized=true -Dchecks=2 -Db_lundef=false -Doptimization=1 -Ddebug=true \

@@ -92,8 +92,9 @@ RF_API rf_status rf_chat_render(const struct rf_chat_template *chat_template, co
 RF_API void rf_chat_prompt_finish(struct rf_chat_prompt *prompt);
 
 /* The prompt's token ids; destroy them with rf_token_ids_destroy. Control tokens are recognised in the template's own
- * bytes only, whatever a message says. The beginning token is added where the vocabulary wants one and the prompt
- * does not begin with it. */
+ * bytes only, whatever a message says; user-defined tokens are text and are found everywhere, as rf_tokenizer_encode
+ * finds them. The beginning token is added where the vocabulary wants one and the prompt does not begin with it; an
+ * end token is not added. RF_E_INVALID, RF_E_UNSUPPORTED: as rf_tokenizer_encode. */
 RF_API rf_status rf_chat_prompt_encode(const struct rf_tokenizer *tokenizer, const struct rf_chat_prompt *prompt,
                                        int32_t **ids, size_t *id_count);
 
@@ -117,9 +118,16 @@ struct rf_chat_reader_params {
     /* The call is complete, and its arguments are valid JSON. */
     bool (*call_end)(void *user, size_t index, const struct rf_chat_tool_call *call);
     void *user;
+    /* As in rf_chat_params; borrowed for the call. Where a model writes arguments as text between tags, this tells
+     * which are strings. NULL: not known: what reads as a number, true, false, null, an array or an object is one. */
+    const char *tools;
 };
 RF_API rf_status rf_chat_reader_create(const struct rf_chat_reader_params *params, struct rf_chat_reader **out);
 RF_API void rf_chat_reader_destroy(struct rf_chat_reader **reader);
+/* For rf_generate_params.grammar_after: the text behind which the content begins, where the prompt or the format has
+ * the answer begin with something else ("</think>"). To be asked before anything is pushed. NULL: the answer begins
+ * with content. Static. */
+RF_API const char *rf_chat_reader_reasoning_end(const struct rf_chat_reader *reader);
 /* More of the generated text, with control tokens as their text (rf_generate_params.show_special). A mark may be cut
  * anywhere between two calls. */
 RF_API rf_status rf_chat_reader_push(struct rf_chat_reader *reader, const char *text, size_t bytes);

@@ -188,7 +188,9 @@ struct rf_generate_params {
     const struct rf_sample_params *sampling; /* borrowed for the call; NULL: always the best token */
     bool show_special; /* control tokens are part of the text, as the vocabulary spells them: for rf_chat_reader */
     /* The text follows this grammar, which is borrowed for the call; NULL: any text. With 'grammar_after' it does so
-     * behind the first place where this text was generated (the end of the reasoning), and may be anything before. */
+     * behind the first place where this text was generated (the end of the reasoning; control tokens count as the
+     * vocabulary spells them), and may be anything before; at most 256 bytes. With 'ignore_end' no token ends the
+     * text. A mask of allowed tokens holds too. RF_E_INVALID: no token can follow. docs/grammar.md */
     const struct rf_grammar *grammar;
     const char *grammar_after;
 };
@@ -217,7 +219,9 @@ RF_API rf_status rf_session_generate_sized(struct rf_session *session, const str
 /* ---- chat ----------------------------------------------------------------------------------------------- */
 
 enum rf_chat_format { RF_CHAT_NONE, RF_CHAT_CHATML, RF_CHAT_LLAMA2, RF_CHAT_LLAMA3, RF_CHAT_MISTRAL };
-/* Recognised by the template in the model's metadata, else by the tokens of its vocabulary; NONE: not recognised. */
+/* The built-in formats are for files without a chat template: then the format is recognised by the tokens of the
+ * vocabulary. NONE: not recognised, or the file has a template (rf_engine_info.chat_template): render that with
+ * rf_chat_render. */
 RF_API enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine);
 RF_API const char *rf_chat_format_name(enum rf_chat_format format);
 /* rf_chat_encode(engine, format, messages, count, &ids, &id_count): gives the token ids of a conversation, followed

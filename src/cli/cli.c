@@ -10,20 +10,29 @@
 #include <time.h>
 #include <unistd.h>
 
+static int help_left(const struct cli_option *option, char *left, size_t size) {
+    return snprintf(left, size, "%c%c%s --%s%s%s", option->letter ? '-' : ' ', option->letter ? option->letter : ' ',
+                    option->letter ? "," : " ", option->name, option->value ? " " : "",
+                    option->value ? option->value : "");
+}
+
 static void show_help(const struct cli_command *command) {
+    char left[64];
+    int width = 26;
     printf("usage: rocmforge %s%s%s\n%s", command->name, command->usage[0] ? " " : "", command->usage,
            command->summary);
     if (command->option_count) putchar('\n');
     for (size_t i = 0; i < command->option_count; i++) {
+        int length = command->options[i].help ? help_left(&command->options[i], left, sizeof left) : 0;
+        if (length > width) width = length;
+    }
+    for (size_t i = 0; i < command->option_count; i++) {
         const struct cli_option *option = &command->options[i];
         if (!option->help) continue;
-        char left[64];
-        snprintf(left, sizeof left, "%c%c%s --%s%s%s", option->letter ? '-' : ' ',
-                 option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
-                 option->value ? " " : "", option->value ? option->value : "");
-        printf("  %-26s %s\n", left, option->help);
+        help_left(option, left, sizeof left);
+        printf("  %-*s %s\n", width, left, option->help);
     }
-    printf("  %-26s %s\n", "    --help", "show this help");
+    printf("  %-*s %s\n", width, "    --help", "show this help");
 }
 
 static const struct cli_option *find_option(const struct cli_command *command, const char *name, size_t length) {
@@ -43,6 +52,11 @@ static bool set_option(const struct cli_option *option, const char *value) {
     switch (option->kind) {
     case CLI_FLAG: *(bool *)option->target = true; return true;
     case CLI_TEXT: *(const char **)option->target = value; return true;
+    case CLI_TEXTS: {
+        struct cli_texts *texts = option->target;
+        texts->items[texts->count++] = value;
+        return true;
+    }
     case CLI_NUMBER: break;
     }
     char *end;
@@ -90,6 +104,9 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int *pos
             else
                 return usage(command, "a value is missing after", argument);
         }
+        if (option->kind == CLI_TEXTS && ((struct cli_texts *)option->target)->count == CLI_TEXTS_MAX)
+            return cli_fail(CLI_USAGE, "%s: --%s is given more than %d times", command->name, option->name,
+                            CLI_TEXTS_MAX);
         if (!set_option(option, value)) return usage(command, "a whole number is needed after", argument);
     }
     *positional_count = count;

@@ -2,7 +2,7 @@
  *
  * A command is `int cmd_name(int argc, char **argv)` in a file of its own; argv[0] is the name of the command. Only
  * public headers may be used, besides json.h, utf8.h, keeper.h and descriptors.h of src/base: what the command can
- * do, any program can. */
+ * do, any program can. JSON is read by conversation.c only. */
 #ifndef RF_CLI_H
 #define RF_CLI_H
 
@@ -36,6 +36,13 @@ enum cli_kind {
     CLI_FLAG,   /* target: bool */
     CLI_TEXT,   /* target: const char *, borrowed from argv */
     CLI_NUMBER, /* target: int64_t, at least 0 */
+    CLI_TEXTS,  /* target: struct cli_texts; the option may be given several times */
+};
+
+enum { CLI_TEXTS_MAX = 64 };
+struct cli_texts {
+    const char *items[CLI_TEXTS_MAX]; /* borrowed from argv */
+    size_t count;
 };
 
 struct cli_option {

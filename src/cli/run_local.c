@@ -37,9 +37,25 @@ int run_show_failure(const struct run_failure *failure) {
 
 /* ---- the engine ---- */
 
+void run_info_finish(struct run_info *info) {
+    free(info->chat_template);
+    info->chat_template = NULL;
+}
+
+/* The text of a control token; "": there is none, or none of that length. */
+static void token_text(const struct rf_tokenizer *tokenizer, int32_t id, char *text, size_t size) {
+    RF_PARAMS(struct rf_token_info, token);
+    text[0] = 0;
+    if (id < 0 || rf_tokenizer_token(tokenizer, id, &token) || token.text_bytes >= size) return;
+    snprintf(text, size, "%s", token.text);
+}
+
 static rf_status tell(const struct rf_engine *engine, struct run_info *out) {
     RF_PARAMS(struct rf_engine_info, info);
+    RF_PARAMS(struct rf_tokenizer_info, vocabulary);
+    const struct rf_tokenizer *tokenizer = rf_engine_tokenizer(engine);
     rf_status status = rf_engine_get_info(engine, &info);
+    if (!status && tokenizer) status = rf_tokenizer_get_info(tokenizer, &vocabulary);
     if (status) return status;
     *out = (struct run_info){.has_device = strncmp(info.device, "CPU, ", 5) != 0,
                              .layers = info.layers,
@@ -47,7 +63,34 @@ static rf_status tell(const struct rf_engine *engine, struct run_info *out) {
                              .context = info.context,
                              .format = rf_engine_chat_format(engine)};
     snprintf(out->device, sizeof out->device, "%s", info.device);
+    if (tokenizer) {
+        token_text(tokenizer, vocabulary.bos, out->bos, sizeof out->bos);
+        token_text(tokenizer, vocabulary.eos, out->eos, sizeof out->eos);
+    }
+    /* Without memory for it the file is taken for one that has none, and the command says so. */
+    if (info.chat_template && *info.chat_template) out->chat_template = strdup(info.chat_template);
     return RF_OK;
+}
+
+static void forget_grammar(struct run_local *local) {
+    rf_grammar_destroy(&local->grammar);
+    free(local->grammar_text);
+    local->grammar_text = NULL;
+}
+
+/* Made once for all questions that want the same. */
+static rf_status make_grammar(struct run_local *local, const struct run_grammar *wanted,
+                              struct run_failure *failure) {
+    if (local->grammar && local->grammar_kind == wanted->kind && !strcmp(local->grammar_text, wanted->text))
+        return RF_OK;
+    forget_grammar(local);
+    rf_status status = run_grammar_create(wanted, local->runtime, &local->grammar);
+    if (status) return run_fail_status(failure, status);
+    local->grammar_kind = wanted->kind;
+    local->grammar_text = strdup(wanted->text);
+    if (local->grammar_text) return RF_OK;
+    forget_grammar(local);
+    return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the grammar");
 }
 
 rf_status run_local_open(struct run_local *local, const struct run_options *options,
@@ -65,6 +108,7 @@ rf_status run_local_open(struct run_local *local, const struct run_options *opti
 
 rf_status run_local_close(struct run_local *local, struct run_failure *failure) {
     rf_session_destroy(&local->session);
+    forget_grammar(local);
     rf_status status = model_close(&local->runtime, &local->engine);
     return status ? run_fail_status(failure, status) : RF_OK;
 }
@@ -84,14 +128,16 @@ static rf_status encode(const struct run_local *local, const struct run_question
                         size_t *count, struct run_failure *failure) {
     const struct rf_tokenizer *tokenizer = rf_engine_tokenizer(local->engine);
     rf_status status;
-    if (!question->prompt) {
-        status =
-            rf_chat_encode(local->engine, question->format, question->messages, question->message_count, ids, count);
-        return status ? run_fail_status(failure, status) : RF_OK;
-    }
     if (!tokenizer)
         return run_fail(failure, RF_E_NOT_FOUND, CLI_FAILED,
                         "%s has no vocabulary; rocmforge logits works with token ids", local->options->model.model);
+    if (!question->prompt) {
+        status = question->rendered ? rf_chat_prompt_encode(tokenizer, question->rendered, ids, count)
+                                    : rf_chat_encode(local->engine, question->format, question->messages,
+                                                     question->message_count, ids, count);
+        if (status) return run_fail_status(failure, status);
+        return *count ? RF_OK : run_fail(failure, RF_E_INVALID, CLI_FAILED, "the chat template made an empty prompt");
+    }
     RF_PARAMS(struct rf_encode_params, params);
     params.no_eos = true;
     params.parse_special = local->options->parse_special;
@@ -143,6 +189,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
     *stats = (struct run_stats){0};
     rf_status status = rf_engine_get_info(local->engine, &info);
     if (status) return run_fail_status(failure, status);
+    if (question->grammar.given && (status = make_grammar(local, &question->grammar, failure))) return status;
     if (!count) {
         status = encode(local, question, &made, &count, failure);
         ids = made;
@@ -162,7 +209,10 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
     }
     generate.said = all + count;
     generate.said_count = so_far->token_count;
-    generate.said_bytes = so_far->text_bytes;
+    generate.said_bytes = so_far->text.bytes;
+    generate.show_special = question->show_special;
+    generate.grammar = question->grammar.given ? local->grammar : NULL;
+    generate.grammar_after = question->grammar.given ? question->grammar_after : NULL;
     generate.text = listener->text;
     generate.token = listener->token;
     generate.user = listener->user;
@@ -181,6 +231,7 @@ rf_status run_local_answer(struct run_local *local, const struct run_question *q
     if (!status) status = rf_engine_get_info(local->engine, &info);
     stats->device_layers = info.device_layers;
     stats->host_bytes = info.host_used_bytes;
+    stats->end = status == RF_E_CANCELLED ? RF_END_CALLER : result.end;
     free(all);
     return status && status != RF_E_CANCELLED ? run_fail_status(failure, status) : RF_OK;
 }

@@ -1,4 +1,4 @@
-/* Where answers come from, and how they are shown: see run.h.
+/* Where answers come from: see run.h.
  *
  * A worker with the GPU answers as long as it lives and its device works. After that this process opens the model on
  * the CPU and continues after the last token that arrived. By then the worker has been killed and nothing more is
@@ -36,7 +36,7 @@ void run_forget_interrupts(void) {
     interrupts = 0;
 }
 
-/* ---- keeping and showing an answer ---- */
+/* ---- keeping an answer ---- */
 
 static bool grow(void **bytes, size_t count, size_t *capacity, size_t more, size_t each) {
     if (*capacity - count >= more) return true;
@@ -50,51 +50,45 @@ static bool grow(void **bytes, size_t count, size_t *capacity, size_t more, size
 }
 
 void run_answer_clear(struct run_answer *answer) {
-    answer->id_count = answer->token_count = answer->text_bytes = 0;
-    if (answer->text) answer->text[0] = 0;
+    answer->id_count = answer->token_count = 0;
+    run_text_clear(&answer->text);
 }
 void run_answer_finish(struct run_answer *answer) {
     free(answer->ids);
     free(answer->tokens);
-    free(answer->text);
+    free(answer->text.text);
     *answer = (struct run_answer){0};
 }
 
-struct shown {
+struct kept {
     struct run_answer *answer;
+    struct run_show *show;
     bool no_memory;
 };
 
 static bool keep_prompt(void *user, const int32_t *ids, size_t count) {
-    struct shown *shown = user;
-    struct run_answer *answer = shown->answer;
+    struct kept *kept = user;
+    struct run_answer *answer = kept->answer;
     if (answer->id_count) return true; /* it continues an answer */
-    if (!grow((void **)&answer->ids, 0, &answer->id_capacity, count, sizeof *ids)) shown->no_memory = true;
-    if (shown->no_memory) return false;
+    if (!grow((void **)&answer->ids, 0, &answer->id_capacity, count, sizeof *ids)) kept->no_memory = true;
+    if (kept->no_memory) return false;
     memcpy(answer->ids, ids, count * sizeof *ids);
     answer->id_count = count;
     return true;
 }
 static bool keep_token(void *user, int32_t token) {
-    struct shown *shown = user;
-    struct run_answer *answer = shown->answer;
+    struct kept *kept = user;
+    struct run_answer *answer = kept->answer;
     if (!grow((void **)&answer->tokens, answer->token_count, &answer->token_capacity, 1, sizeof token))
-        shown->no_memory = true;
-    if (shown->no_memory) return false;
+        kept->no_memory = true;
+    if (kept->no_memory) return false;
     answer->tokens[answer->token_count++] = token;
     return true;
 }
-static bool show_text(void *user, const char *text, size_t bytes) {
-    struct shown *shown = user;
-    struct run_answer *answer = shown->answer;
-    if (!grow((void **)&answer->text, answer->text_bytes, &answer->text_capacity, bytes + 1, 1))
-        shown->no_memory = true;
-    if (shown->no_memory) return false;
-    memcpy(answer->text + answer->text_bytes, text, bytes);
-    answer->text_bytes += bytes;
-    answer->text[answer->text_bytes] = 0;
-    fwrite(text, 1, bytes, stdout);
-    return cli_output_flush();
+static bool keep_text(void *user, const char *text, size_t bytes) {
+    struct kept *kept = user;
+    if (!run_text_add(&kept->answer->text, text, bytes)) kept->no_memory = true;
+    return !kept->no_memory && run_show_text(kept->show, text, bytes);
 }
 
 static void show_stats(const struct run_info *info, const struct run_stats *stats, const struct run_answer *answer) {
@@ -128,11 +122,16 @@ static rf_status open_locally(struct run_source *source, bool in_answer, struct 
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);
     pthread_sigmask(SIG_BLOCK, &interrupt, &before);
-    rf_status status = run_local_open(&source->local, source->options, &model, &source->info, failure);
+    struct run_info info;
+    rf_status status = run_local_open(&source->local, source->options, &model, &info, failure);
     if (status && model.context != source->options->model.context) {
         /* The GPU had memory for a context of this length; the host does not. */
         model.context = source->options->model.context;
-        status = run_local_open(&source->local, source->options, &model, &source->info, failure);
+        status = run_local_open(&source->local, source->options, &model, &info, failure);
+    }
+    if (!status) {
+        run_info_finish(&source->info);
+        source->info = info;
     }
     run_catch_interrupts(false);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -141,9 +140,8 @@ static rf_status open_locally(struct run_source *source, bool in_answer, struct 
 }
 
 /* On a terminal the text so far may be on the same line, so a new line is begun. */
-static void show_notice(const struct run_answer *answer, const char *what, const char *why) {
-    bool line_open = answer && answer->text_bytes && answer->text[answer->text_bytes - 1] != '\n';
-    if (line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) fputc('\n', stderr);
+static void show_notice(const struct run_answer *answer, struct run_show *show, const char *what, const char *why) {
+    if (show && show->line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) fputc('\n', stderr);
     size_t tokens = answer ? answer->token_count : 0;
     char where[64] = "";
     if (tokens) snprintf(where, sizeof where, " after %zu token%s of the answer", tokens, tokens == 1 ? "" : "s");
@@ -161,6 +159,7 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
     run_catch_interrupts(false);
     enum run_outcome outcome = run_worker_open(&source->worker, options, failure);
     source->info = source->worker.info;
+    source->worker.info.chat_template = NULL; /* the source has it now */
     if (outcome == RUN_DONE) return RF_OK;
     bool automatic = !strcmp(options->model.device, "auto"), lost = outcome == RUN_LOST;
     if (outcome == RUN_STOPPED) run_fail(failure, RF_E_CANCELLED, CLI_FAILED, "interrupted");
@@ -182,7 +181,7 @@ rf_status run_source_open(struct run_source *source, const struct run_options *o
         if (device_failed) *failure = local_failure;
         return failure->status;
     }
-    show_notice(NULL, "the GPU cannot be used", failure->line);
+    show_notice(NULL, NULL, "the GPU cannot be used", failure->line);
     return RF_OK;
 }
 
@@ -215,19 +214,20 @@ static enum run_outcome answer_by_worker(struct run_source *source, const struct
 }
 
 static rf_status get_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
-                            const struct run_listener *listener, struct run_stats *stats,
+                            struct run_show *show, const struct run_listener *listener, struct run_stats *stats,
                             struct run_failure *failure) {
     if (source->uses_worker) {
         struct run_worker *worker = &source->worker;
         enum run_outcome outcome = answer_by_worker(source, question, listener, stats, failure);
         if (outcome == RUN_FAILED) return failure->status;
+        if (outcome == RUN_STOPPED) stats->end = RF_END_CALLER;
         if (outcome != RUN_LOST) return RF_OK;
         run_worker_kill(worker); /* release what is left of it */
         /* If the worker had no GPU, or lost the model file, this process could do no better. */
         if (worker->lost_file) return run_fail(failure, RF_E_IO, CLI_FAILED, "%s", worker->why);
         if (!source->info.has_device && !worker->ended)
             return run_fail(failure, RF_E_DEVICE_LOST, CLI_FAILED, "%s", worker->why);
-        show_notice(answer, worker->ended ? "the worker process is gone" : "the GPU was lost", worker->why);
+        show_notice(answer, show, worker->ended ? "the worker process is gone" : "the GPU was lost", worker->why);
         rf_status status = open_locally(source, true, failure);
         if (status) return status;
     }
@@ -235,18 +235,26 @@ static rf_status get_answer(struct run_source *source, const struct run_question
 }
 
 rf_status run_source_answer(struct run_source *source, const struct run_question *question, struct run_answer *answer,
-                            struct run_failure *failure) {
-    struct shown shown = {.answer = answer};
-    const struct run_listener listener = {keep_prompt, keep_token, show_text, NULL, &shown};
-    struct run_stats stats = {0};
+                            struct run_show *show, struct run_failure *failure) {
+    struct kept kept = {.answer = answer, .show = show};
+    const struct run_listener listener = {keep_prompt, keep_token, keep_text, NULL, &kept};
+    struct run_stats *stats = &source->stats;
+    *stats = (struct run_stats){0};
     run_answer_clear(answer);
     run_forget_interrupts();
-    rf_status status = get_answer(source, question, answer, &listener, &stats, failure);
-    if (shown.no_memory) return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
-    if (status) return status;
-    fputc('\n', stdout);
-    cli_output_flush(); /* a reader at the other end of a pipe waits for the end of the line */
-    if (source->options->stats && !ferror(stdout)) show_stats(&source->info, &stats, answer);
+    rf_status status = get_answer(source, question, answer, show, &listener, stats, failure);
+    answer->end = stats->end;
+    if (kept.no_memory || show->no_memory)
+        return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
+    if (status) {
+        if (show->line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) fputc('\n', stderr);
+        return status;
+    }
+    rf_status shown = run_show_end(show);
+    if (show->no_memory) return run_fail(failure, RF_E_NO_MEMORY, CLI_FAILED, "no memory for the answer");
+    if (shown) /* the text is there; only the call is not */
+        cli_fail(CLI_FAILED, "run: the answer ends inside a tool call: %s", rf_error_text());
+    if (source->options->stats && !ferror(stdout)) show_stats(&source->info, stats, answer);
     return RF_OK;
 }
 
@@ -265,5 +273,6 @@ rf_status run_source_close(struct run_source *source, struct run_failure *failur
         status = run_local_close(&source->local, failure);
     }
     signal(SIGINT, SIG_DFL);
+    run_info_finish(&source->info);
     return status;
 }

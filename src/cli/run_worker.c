@@ -161,8 +161,14 @@ enum run_outcome run_worker_open(struct run_worker *worker, const struct run_opt
     info->layers = wire_take_u32(&body);
     info->device_layers = wire_take_u32(&body);
     info->context = wire_take_u32(&body);
-    uint32_t format = wire_take_u32(&body);
-    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL) return refuse(worker, &body);
+    uint32_t format = wire_take_u32(&body), has_template = wire_take_u32(&body);
+    wire_take_text(&body, info->bos, sizeof info->bos);
+    wire_take_text(&body, info->eos, sizeof info->eos);
+    if (has_template) info->chat_template = wire_take_copy(&body);
+    if (!wire_taken(&body) || format > RF_CHAT_MISTRAL || has_template > 1) {
+        run_info_finish(info);
+        return refuse(worker, &body);
+    }
     info->format = (enum rf_chat_format)format;
     return RUN_DONE;
 }
@@ -194,6 +200,32 @@ static enum run_outcome handle_frame(struct run_worker *worker, struct wire_body
     return RUN_DONE;
 }
 
+static void put_question(struct wire_out *out, const struct run_question *question) {
+    enum wire_question kind = question->prompt     ? WIRE_QUESTION_TEXT
+                              : question->rendered ? WIRE_QUESTION_RENDERED
+                                                   : WIRE_QUESTION_MESSAGES;
+    wire_put_u32(out, kind);
+    wire_put_u32(out, question->show_special);
+    wire_put_u32(out, question->grammar.given ? (uint32_t)question->grammar.kind + 1 : 0);
+    wire_put_text(out, question->grammar.given ? question->grammar.text : "");
+    wire_put_u32(out, question->grammar_after != NULL);
+    wire_put_text(out, question->grammar_after ? question->grammar_after : "");
+    if (kind == WIRE_QUESTION_TEXT) {
+        wire_put_text(out, question->prompt);
+    } else if (kind == WIRE_QUESTION_RENDERED) {
+        wire_put_u64(out, question->rendered->bytes);
+        wire_put(out, question->rendered->text, question->rendered->bytes);
+        wire_put(out, question->rendered->own, question->rendered->bytes);
+    } else {
+        wire_put_u32(out, (uint32_t)question->format);
+        wire_put_u32(out, (uint32_t)question->message_count);
+        for (size_t i = 0; i < question->message_count; i++) {
+            wire_put_u32(out, (uint32_t)question->messages[i].role);
+            wire_put_text(out, question->messages[i].text);
+        }
+    }
+}
+
 enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_question *question,
                                    const struct run_listener *listener, struct run_stats *stats,
                                    struct run_failure *failure) {
@@ -202,13 +234,7 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
     if (!worker->process.pid) return RUN_LOST;
     wire_begin(out, WIRE_ASK);
     wire_put_u32(out, ++worker->number);
-    wire_put_u32(out, (uint32_t)question->format);
-    wire_put_u32(out, question->prompt ? 0 : (uint32_t)question->message_count);
-    if (question->prompt) wire_put_text(out, question->prompt);
-    for (size_t i = 0; !question->prompt && i < question->message_count; i++) {
-        wire_put_u32(out, (uint32_t)question->messages[i].role);
-        wire_put_text(out, question->messages[i].text);
-    }
+    put_question(out, question);
     if (out->failed || out->count > WIRE_BODY_MAX) {
         run_fail(failure, RF_E_INVALID, CLI_FAILED, "the text is too long: %zu bytes", out->count);
         return RUN_FAILED;
@@ -225,7 +251,10 @@ enum run_outcome run_worker_answer(struct run_worker *worker, const struct run_q
             stats->answer_ns = wire_take_u64(&body);
             worker->info.device_layers = stats->device_layers = wire_take_u32(&body);
             stats->host_bytes = wire_take_u64(&body);
-            return wire_taken(&body) ? RUN_DONE : refuse(worker, &body);
+            uint32_t end = wire_take_u32(&body);
+            if (!wire_taken(&body) || end > RF_END_GRAMMAR) return refuse(worker, &body);
+            stats->end = (enum rf_end)end;
+            return RUN_DONE;
         }
         if (outcome == RUN_DONE) outcome = handle_frame(worker, &body, listener, &enough);
         if (outcome != RUN_DONE) return outcome;

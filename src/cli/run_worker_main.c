@@ -2,8 +2,8 @@
  * to quit or its command is gone.
  *
  * The main thread opens the model, answers and closes it; a second thread reads the channel, so that a cancel is
- * noticed while an answer is made. The mutex guards what the two share. The worker must not read input or write
- * output: those belong to the command.
+ * noticed while an answer is made. The mutex guards what the two share. The worker must not read input or files but
+ * the model's, nor write output: those belong to the command.
  *
  * Errors that the library logs are held back until it is known how the work ends. If it fails, the command reports
  * the failure in one line and the held lines are dropped; if it succeeds, they are shown. If RF_LOG is set in the
@@ -17,10 +17,11 @@
 
 struct question {
     uint32_t number; /* 0: no question */
-    enum rf_chat_format format;
-    char *prompt;                     /* NULL: use the messages */
+    /* Points at what follows. */
+    struct run_question asked;
+    char *prompt, *grammar_text, *grammar_after;
+    struct rf_chat_prompt rendered;
     struct rf_chat_message *messages; /* their texts are owned too */
-    size_t message_count;
 };
 
 struct worker {
@@ -63,34 +64,81 @@ static void release_lines(struct worker *worker, bool show) {
     pthread_mutex_unlock(&worker->held_mutex);
 }
 
-static void free_question(struct question *asked) {
-    for (size_t i = 0; i < asked->message_count; i++) free((void *)(uintptr_t)asked->messages[i].text);
-    free(asked->messages);
-    free(asked->prompt);
-    *asked = (struct question){0};
+static void free_question(struct question *question) {
+    for (size_t i = 0; i < question->asked.message_count; i++) free((void *)(uintptr_t)question->messages[i].text);
+    free(question->messages);
+    free(question->prompt);
+    free(question->grammar_text);
+    free(question->grammar_after);
+    free(question->rendered.text);
+    free(question->rendered.own);
+    *question = (struct question){0};
 }
 
 /* ---- reading ---- */
 
-static bool take_question(struct wire_body *body, struct question *out) {
-    uint32_t number = wire_take_u32(body), format = wire_take_u32(body), count = wire_take_u32(body);
+static bool take_rendered(struct wire_body *body, struct rf_chat_prompt *out) {
+    uint64_t bytes = wire_take_u64(body);
+    if (bytes != (uint64_t)(body->end - body->at) / 2) return false;
+    *out = (struct rf_chat_prompt){.struct_size = sizeof *out, .bytes = (size_t)bytes};
+    out->text = malloc(out->bytes + 1);
+    out->own = malloc(out->bytes + 1);
+    const void *text = wire_take(body, out->bytes), *own = wire_take(body, out->bytes);
+    if (!out->text || !out->own || !text || !own) return false;
+    memcpy(out->text, text, out->bytes);
+    memcpy(out->own, own, out->bytes);
+    out->text[out->bytes] = 0;
+    for (size_t i = 0; i < out->bytes; i++)
+        if (out->own[i] > 1) return false;
+    return true;
+}
+
+static bool take_messages(struct wire_body *body, struct question *out) {
+    uint32_t format = wire_take_u32(body), count = wire_take_u32(body);
     /* A message has at least its role (4 bytes) and its length (8). */
-    if (!number || format > RF_CHAT_MISTRAL || count > (size_t)(body->end - body->at) / 12) return false;
-    *out = (struct question){.number = number, .format = (enum rf_chat_format)format};
-    if (!count) return (out->prompt = wire_take_copy(body)) && wire_taken(body);
+    if (!count || format > RF_CHAT_MISTRAL || count > (size_t)(body->end - body->at) / 12) return false;
+    out->asked.format = (enum rf_chat_format)format;
     out->messages = calloc(count, sizeof *out->messages);
     if (!out->messages) return false;
-    for (; out->message_count < count; out->message_count++) {
+    while (out->asked.message_count < count) {
         uint32_t role = wire_take_u32(body);
         char *text = wire_take_copy(body);
         if (!text) return false;
-        out->messages[out->message_count] = (struct rf_chat_message){.role = (enum rf_chat_role)role, .text = text};
-        if (role > RF_CHAT_ASSISTANT) {
-            out->message_count++;
-            return false;
-        }
+        out->messages[out->asked.message_count++] =
+            (struct rf_chat_message){.role = (enum rf_chat_role)role, .text = text};
+        if (role > RF_CHAT_ASSISTANT) return false;
     }
+    return true;
+}
+
+/* On failure the caller frees what was taken. */
+static bool take_question(struct wire_body *body, struct question *out) {
+    *out = (struct question){.number = wire_take_u32(body)};
+    uint32_t kind = wire_take_u32(body), special = wire_take_u32(body), grammar = wire_take_u32(body);
+    out->grammar_text = wire_take_copy(body);
+    uint32_t has_after = wire_take_u32(body);
+    out->grammar_after = wire_take_copy(body);
+    if (!out->grammar_text || !out->grammar_after || !out->number || kind >= WIRE_QUESTION_KINDS || special > 1 ||
+        has_after > 1 || grammar > RF_GRAMMAR_REGEX + 1)
+        return false;
+    out->asked.show_special = special;
+    if (has_after) out->asked.grammar_after = out->grammar_after; /* on the heap: it stays where it is */
+    if (grammar)
+        out->asked.grammar = (struct run_grammar){
+            .given = true, .kind = (enum rf_grammar_kind)(grammar - 1), .text = out->grammar_text};
+    if (kind == WIRE_QUESTION_TEXT && !(out->prompt = wire_take_copy(body))) return false;
+    if (kind == WIRE_QUESTION_RENDERED && !take_rendered(body, &out->rendered)) return false;
+    if (kind == WIRE_QUESTION_MESSAGES && !take_messages(body, out)) return false;
     return wire_taken(body);
+}
+
+/* The pointers of a question, which was moved since it was taken. */
+static struct run_question asked_in(const struct question *question) {
+    struct run_question asked = question->asked;
+    asked.prompt = question->prompt;
+    asked.rendered = question->rendered.text ? &question->rendered : NULL;
+    asked.messages = question->messages;
+    return asked;
 }
 
 /* Handles a frame, with the mutex held. False: it makes no sense. */
@@ -170,10 +218,10 @@ static bool send_failure(struct worker *worker, const struct run_failure *failur
     return wire_send(worker->channel, &worker->out);
 }
 
-static void answer(struct worker *worker, const struct question *asked) {
+static void answer(struct worker *worker, const struct question *taken) {
     static const struct run_answer nothing;
     const struct run_listener listener = {send_prompt, send_token, send_text, send_beat, worker};
-    const struct run_question question = {asked->prompt, asked->messages, asked->message_count, asked->format};
+    const struct run_question question = asked_in(taken);
     struct run_stats stats;
     struct run_failure failure = {0};
     rf_status status = run_local_answer(&worker->local, &question, &nothing, &listener, &stats, &failure);
@@ -192,6 +240,7 @@ static void answer(struct worker *worker, const struct question *asked) {
     wire_put_u64(&worker->out, stats.answer_ns);
     wire_put_u32(&worker->out, stats.device_layers);
     wire_put_u64(&worker->out, stats.host_bytes);
+    wire_put_u32(&worker->out, (uint32_t)stats.end);
     wire_send(worker->channel, &worker->out); /* the reading thread notices if the command is gone */
 }
 
@@ -220,6 +269,10 @@ static void send_ready(struct worker *worker, const struct run_info *info) {
     wire_put_u32(&worker->out, info->device_layers);
     wire_put_u32(&worker->out, info->context);
     wire_put_u32(&worker->out, (uint32_t)info->format);
+    wire_put_u32(&worker->out, info->chat_template != NULL);
+    wire_put_text(&worker->out, info->bos);
+    wire_put_text(&worker->out, info->eos);
+    if (info->chat_template) wire_put_text(&worker->out, info->chat_template);
     wire_send(worker->channel, &worker->out);
 }
 
@@ -254,6 +307,7 @@ int run_worker_main(const struct run_options *options, int channel) {
         send_failure(&worker, &failure);
     } else {
         send_ready(&worker, &info);
+        run_info_finish(&info);
         answer_questions(&worker);
         if (run_local_close(&worker.local, &failure)) {
             send_failure(&worker, &failure);

@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_VERSION = 2, WIRE_HEAD_BYTES = 8, WIRE_BODY_MAX = 256 << 20 };
+enum { WIRE_VERSION = 3, WIRE_HEAD_BYTES = 8, WIRE_BODY_MAX = 256 << 20 };
 enum wire_kind {
     WIRE_HELLO = 1,
     WIRE_ASK,
@@ -41,6 +41,10 @@ enum wire_kind {
     WIRE_FINISHED,
     WIRE_KINDS
 };
+
+/* What an ASK holds: a text to continue, a conversation that the command has rendered (its bytes, then a mark for
+ * each), or messages for a built-in format. */
+enum wire_question { WIRE_QUESTION_TEXT, WIRE_QUESTION_RENDERED, WIRE_QUESTION_MESSAGES, WIRE_QUESTION_KINDS };
 
 /* ---- writing ---- */
 

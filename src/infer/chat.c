@@ -1,9 +1,9 @@
-/* Chat templates: a conversation as tokens.
+/* The built-in chat formats: a conversation as tokens, for files that have no chat template.
  *
- * A template consists of marks and text. A mark that the vocabulary has as a control token becomes that token; one
+ * A format consists of marks and text. A mark that the vocabulary has as a control token becomes that token; one
  * that it does not have ("[INST]" of the first Llama 2 and Mistral files) is text like any other. Invariants:
  *   1. all text between two control tokens is encoded in one piece, as it was when the model was trained: a token may
- *      span the template's text and a message's
+ *      span the format's text and a message's
  *   2. the text of a message never becomes a control token, however it is spelt (checked when text is encoded)
  * 1 follows from how the source is written: text is collected until a control token or the end, and then encoded
  * at once. */
@@ -31,11 +31,8 @@ static bool has_token(const struct rf_engine *engine, const char *text) {
 
 enum rf_chat_format rf_engine_chat_format(const struct rf_engine *engine) {
     if (!engine || !engine->tokenizer) return RF_CHAT_NONE;
-    const char *text = engine->chat_template ? engine->chat_template : "";
-    if (strstr(text, "<|im_start|>")) return RF_CHAT_CHATML;
-    if (strstr(text, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
-    if (strstr(text, "[INST]")) return strstr(text, "<<SYS>>") ? RF_CHAT_LLAMA2 : RF_CHAT_MISTRAL;
-    if (*text) return RF_CHAT_NONE; /* a template of an unknown kind */
+    /* A template is rendered (rf_chat_render), never guessed from. */
+    if (engine->chat_template && *engine->chat_template) return RF_CHAT_NONE;
     if (has_token(engine, "<|im_start|>") && has_token(engine, "<|im_end|>")) return RF_CHAT_CHATML;
     if (has_token(engine, "<|start_header_id|>")) return RF_CHAT_LLAMA3;
     if (has_token(engine, "[INST]") && has_token(engine, "[/INST]")) return RF_CHAT_MISTRAL;
@@ -124,7 +121,7 @@ static void token(struct conversation *to, int32_t id) {
     end_text(to);
     if (id >= 0 && !to->status) add_ids(to, &id, 1);
 }
-/* Adds a mark of the template. */
+/* Adds a mark of the format. */
 static void mark(struct conversation *to, const char *text) {
     int32_t id = find_control(to->tokenizer, text);
     if (id >= 0)
@@ -133,14 +130,10 @@ static void mark(struct conversation *to, const char *text) {
         words(to, text);
 }
 
-static const char *role_name(enum rf_chat_role role) {
-    return role == RF_CHAT_SYSTEM ? "system" : role == RF_CHAT_USER ? "user" : "assistant";
-}
-
 static void build_chatml(struct conversation *to, const struct rf_chat_message *messages, size_t count) {
     for (size_t i = 0; i < count; i++) {
         mark(to, "<|im_start|>");
-        words(to, role_name(messages[i].role));
+        words(to, rf_chat_role_name(messages[i].role));
         words(to, "\n");
         words(to, messages[i].text);
         mark(to, "<|im_end|>");
@@ -153,7 +146,7 @@ static void build_chatml(struct conversation *to, const struct rf_chat_message *
 static void build_llama3(struct conversation *to, const struct rf_chat_message *messages, size_t count) {
     for (size_t i = 0; i <= count; i++) {
         mark(to, "<|start_header_id|>");
-        words(to, i < count ? role_name(messages[i].role) : "assistant");
+        words(to, i < count ? rf_chat_role_name(messages[i].role) : "assistant");
         mark(to, "<|end_header_id|>");
         words(to, "\n\n");
         if (i == count) break;
@@ -209,8 +202,10 @@ rf_status rf_chat_encode_sized(size_t message_bytes, const struct rf_engine *eng
         return rf_fail(RF_E_INVALID, "rf_chat_encode: NULL, or no messages");
     if (!engine->tokenizer) return rf_fail(RF_E_NOT_FOUND, "this model has no vocabulary: give tokens, not text");
     if (format == RF_CHAT_NONE || (unsigned)format >= RF_COUNT(names))
-        return rf_fail(RF_E_UNSUPPORTED,
-                       "this model's chat template is not one of chatml, llama2, llama3, mistral: choose one");
+        return rf_fail(
+            RF_E_UNSUPPORTED,
+            "rf_chat_encode: this model is not known to have one of the formats chatml, llama2, llama3, mistral: "
+            "choose one, or render its chat template");
     struct rf_chat_message *own = calloc(count, sizeof *own);
     if (!own) return rf_fail(RF_E_NO_MEMORY, "no host memory for the conversation");
     rf_status status = RF_OK;

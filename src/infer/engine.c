@@ -111,6 +111,7 @@ rf_status rf_engine_close(struct rf_engine **pointer) {
     if (open) return rf_fail(RF_E_BUSY, "rf_engine_close: %u of its sessions are open; destroy them first", open);
     rf_engine_release(engine);
     rf_status status = rf_device_close(&engine->device);
+    rf_token_trie_destroy(&engine->trie);
     rf_tokenizer_destroy(&engine->tokenizer);
     rf_gguf_close(&engine->gguf);
     struct rf_host_budget *host = &engine->runtime->host;

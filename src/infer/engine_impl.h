@@ -20,6 +20,7 @@
 #ifndef RF_INFER_ENGINE_IMPL_H
 #define RF_INFER_ENGINE_IMPL_H
 
+#include <rocmforge/grammar.h>
 #include <rocmforge/infer.h>
 
 #include "base/base.h"
@@ -51,6 +52,7 @@ struct rf_engine {
     struct rf_gguf *gguf;
     struct rf_hparams hparams;
     struct rf_tokenizer *tokenizer;     /* NULL: none */
+    struct rf_token_trie *trie;         /* of its texts, for grammars; NULL: not needed yet; guarded by the mutex */
     char *chat_template;                /* NULL: none */
     uint64_t chat_template_bytes;       /* with the zero at its end */
     struct rf_device *device;           /* NULL: the model runs on the CPU alone */
@@ -112,6 +114,9 @@ struct rf_engine {
     uint32_t slot_count, open_sessions;
     _Atomic uint64_t long_tokens; /* the sum over all runners for more than 'batch' tokens */
 };
+
+/* The trie of the engine's vocabulary, made when it is first needed. (generate.c) */
+rf_status rf_engine_trie(struct rf_engine *engine, const struct rf_token_trie **out);
 
 /* ---- placement in memory (engine_memory.c) ---- */
 
@@ -222,6 +227,10 @@ struct rf_ahead {
 
 struct rf_session {
     struct rf_engine *engine;
+    /* Called once while a run of one token is under way on the device, or before it on the CPU; the gate is held.
+     * NULL: nothing. */
+    void (*meanwhile)(void *user);
+    void *meanwhile_user;
     uint32_t slot;
     int32_t *tokens; /* [context] the tokens held */
     uint32_t length;

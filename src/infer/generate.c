@@ -7,12 +7,18 @@
  *   2. a generation that continues from tokens generated before gives out, from said_bytes on, the text that an
  *      uninterrupted one would have: the earlier tokens go through the same decoding and the same search, but their
  *      text is not given out again
+ *
+ * With a grammar each token is drawn from those that may follow (grammar/constraint.h). Which these are is found out
+ * while the device evaluates the token before. ignore_end then means that no token ends the text: the generation goes
+ * on as long as the grammar allows.
+ *
  * One part of 1 is checked: no whole stop text is given out. Checking the rest of 1, and 2, would take a second
  * search; tests/infer/test_generate.c compares with generations that were never interrupted. */
 #include "infer/engine_impl.h"
 
 #include <stdlib.h>
 
+#include "grammar/constraint.h"
 #include "tokenizer/tokenizer.h"
 
 /* Text that was generated and not given out yet. */
@@ -86,6 +92,11 @@ struct generation {
     struct tail tail;
     size_t shown_before; /* bytes that were given out earlier and are not given out again */
     struct rf_generate_result *result;
+    struct rf_constraint *constraint; /* NULL: no grammar */
+    struct rf_sample_params sampling; /* with the tokens allowed now */
+    bool has_mask;                    /* they were found out for the next token, with this result: */
+    rf_status mask_status;
+    struct rf_saved_error mask_error;
 };
 
 /* Gives out the first 'bytes' of the tail. False: the caller wants no more. */
@@ -120,19 +131,100 @@ static rf_status show_token(struct generation *generation, int32_t token, bool *
     return RF_OK;
 }
 
+/* ---- grammars ---- */
+
+rf_status rf_engine_trie(struct rf_engine *engine, const struct rf_token_trie **out) {
+    rf_status status = RF_OK;
+    pthread_mutex_lock(&engine->mutex);
+    if (!engine->tokenizer)
+        status = rf_fail(RF_E_UNSUPPORTED, "the model has no vocabulary, which a grammar needs");
+    else if (!engine->trie)
+        status = rf_token_trie_create(engine->runtime, engine->tokenizer, &engine->trie);
+    if (!status) *out = engine->trie;
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+static rf_status make_constraint(struct generation *generation) {
+    const struct rf_generate_params *params = generation->params;
+    struct rf_engine *engine = generation->session->engine;
+    struct rf_account account = rf_host_account(&engine->runtime->host);
+    const struct rf_token_trie *trie;
+    RF_TRY(rf_engine_trie(engine, &trie));
+    struct rf_constraint_params wanted = {.account = &account,
+                                          .grammar = params->grammar,
+                                          .trie = trie,
+                                          .after = params->grammar_after,
+                                          .vocabulary = engine->hparams.vocabulary,
+                                          .also = params->sampling->allowed,
+                                          .ignore_end = params->ignore_end};
+    return rf_constraint_create(&wanted, &generation->constraint);
+}
+
+/* Finds out which tokens may be drawn next. */
+static void find_mask(void *user) {
+    struct generation *generation = user;
+    struct rf_saved_error saved;
+    if (generation->has_mask || rf_constraint_is_over(generation->constraint)) return;
+    rf_error_save(&saved);
+    generation->mask_status = rf_constraint_mask(generation->constraint, &generation->sampling.allowed);
+    rf_error_save(&generation->mask_error);
+    rf_error_restore(&saved);
+    generation->has_mask = true;
+}
+
+static rf_status take_mask(struct generation *generation) {
+    if (!generation->constraint) return RF_OK;
+    find_mask(generation); /* if it was not found out meanwhile */
+    if (generation->mask_status) rf_error_restore(&generation->mask_error);
+    return generation->mask_status ? rf_fail_within(generation->mask_status, "grammar") : RF_OK;
+}
+
+/* The token was drawn. *over: nothing can follow it. */
+static rf_status push_token(struct generation *generation, int32_t token, bool *over) {
+    *over = false;
+    if (!generation->constraint) return RF_OK;
+    generation->has_mask = false;
+    rf_status status = rf_constraint_push(generation->constraint, token);
+    if (status) return rf_fail_within(status, "grammar");
+    *over = rf_constraint_is_over(generation->constraint);
+    return RF_OK;
+}
+
+/* Evaluates the token and draws the next one. */
+static rf_status next_token(struct generation *generation, uint32_t room, int32_t *token) {
+    struct rf_session *session = generation->session;
+    if (!generation->constraint) return rf_session_next(session, generation->params->sampling, room, token);
+    session->meanwhile = find_mask;
+    session->meanwhile_user = generation;
+    rf_status status = rf_session_take_cancel(session);
+    if (!status) status = rf_session_eval(session, token, 1, false, NULL);
+    session->meanwhile = NULL;
+    if (!status) status = take_mask(generation);
+    return status ? status : rf_session_draw(session, &generation->sampling, token);
+}
+
 /* Decodes the tokens generated before without giving out their text again. *ended: the generation was already
  * complete. */
 static rf_status replay_tokens(struct generation *generation, bool *ended) {
     const struct rf_generate_params *params = generation->params;
     rf_status status = RF_OK;
+    bool over = generation->constraint && rf_constraint_is_over(generation->constraint);
     *ended = false;
-    for (size_t i = 0; i < params->said_count && !status && !*ended; i++)
-        status = show_token(generation, params->said[i], ended);
+    for (size_t i = 0; i < params->said_count && !status && !*ended; i++) {
+        status = push_token(generation, params->said[i], &over);
+        if (!status) status = show_token(generation, params->said[i], ended);
+    }
     if (status) return status;
     if (generation->shown_before)
         return rf_fail(RF_E_INVALID, "rf_session_generate: said_bytes is %zu, the %zu tokens said give %zu less",
                        params->said_bytes, params->said_count, generation->shown_before);
     if (*ended) return RF_OK;
+    if (over) {
+        generation->result->end = RF_END_GRAMMAR;
+        *ended = true;
+        return RF_OK;
+    }
     if (params->max_tokens && params->said_count >= params->max_tokens) {
         generation->result->end = RF_END_LENGTH;
         *ended = true;
@@ -164,14 +256,17 @@ static rf_status generate_tokens(struct generation *generation) {
     struct rf_generate_result *result = generation->result;
     int64_t start = rf_now_ns();
     int32_t token;
-    rf_status status = rf_session_draw(session, params->sampling, &token);
+    rf_status status = take_mask(generation);
+    if (!status) status = rf_session_draw(session, &generation->sampling, &token);
     while (!status) {
-        bool ended;
+        bool ended, over;
         if (!result->tokens) result->first_ns = rf_now_ns() - start;
         if (!params->ignore_end && rf_tokenizer_ends_text(session->engine->tokenizer, token)) {
             result->end = RF_END_TOKEN;
             break;
         }
+        status = push_token(generation, token, &over);
+        if (status) break;
         result->tokens++;
         if (params->token && !params->token(params->user, token)) {
             result->end = RF_END_CALLER;
@@ -179,6 +274,10 @@ static rf_status generate_tokens(struct generation *generation) {
         }
         status = show_token(generation, token, &ended);
         if (status || ended) break;
+        if (over) {
+            result->end = RF_END_GRAMMAR;
+            break;
+        }
         if (params->max_tokens && params->said_count + result->tokens >= params->max_tokens) {
             result->end = RF_END_LENGTH;
             break;
@@ -187,7 +286,7 @@ static rf_status generate_tokens(struct generation *generation) {
             result->end = RF_END_CONTEXT;
             break;
         }
-        status = rf_session_next(session, params->sampling, room_for_more(generation), &token);
+        status = next_token(generation, room_for_more(generation), &token);
     }
     /* What was computed ahead and is not needed. If it is stuck, that is the next call's failure, not this one's; and
      * after a run that missed its deadline, waiting for it would take as long again. */
@@ -229,6 +328,8 @@ rf_status rf_session_generate_sized(struct rf_session *session, const struct rf_
     if (status) return status;
     if (!session || (own.stop_count && !own.stops) || (own.said_count && !own.said))
         return rf_fail(RF_E_INVALID, "rf_session_generate: session, stops or said is NULL");
+    if (own.grammar_after && !own.grammar)
+        return rf_fail(RF_E_INVALID, "rf_session_generate: grammar_after without a grammar");
     bool from_0_1_0 = params->struct_size <= offsetof(struct rf_generate_params, sampling);
     for (size_t i = 0; i < RF_COUNT(own.reserved) && !from_0_1_0; i++)
         if (own.reserved[i])
@@ -250,7 +351,8 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
                                     .params = params,
                                     .tail.account = rf_host_account(&session->engine->runtime->host),
                                     .shown_before = params->said_bytes,
-                                    .result = result};
+                                    .result = result,
+                                    .sampling = *params->sampling};
     bool ended;
     rf_status status = rf_ahead_settle(session); /* a callback may have called it */
     rf_ladder_enter_quietly(session->engine);
@@ -263,6 +365,7 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
         decode.show_special = params->show_special;
         status = rf_detokenizer_create(session->engine->tokenizer, &decode, &generation.detokenizer);
     }
+    if (!status && params->grammar) status = make_constraint(&generation);
     if (!status) status = replay_tokens(&generation, &ended);
     if (!status && !ended) status = generate_tokens(&generation);
     /* A cancellation that arrived after the last token is consumed here: it was not meant for the next call. */
@@ -280,6 +383,7 @@ static rf_status generate(struct rf_session *session, const struct rf_generate_p
         if (status) rf_error_restore(&saved);
     }
     rf_detokenizer_destroy(&generation.detokenizer);
+    rf_constraint_destroy(&generation.constraint);
     free(generation.tail.text);
     rf_account_close(&generation.tail.account);
     return status;

@@ -284,6 +284,19 @@ rf_status rf_session_write_inputs(struct rf_session *session, struct rf_runner *
     return write_numbers(runner, runner->model.lengths, &length, 1);
 }
 
+/* Runs a runner; what the session has to do meanwhile is done while the device works. */
+static rf_status run(struct rf_session *session, struct rf_runner *runner, uint32_t count) {
+    uint64_t ticket;
+    if (!session->meanwhile || count > 1) return rf_executor_run(runner->executor);
+    if (!rf_executor_can_queue(runner->executor)) {
+        session->meanwhile(session->meanwhile_user);
+        return rf_executor_run(runner->executor);
+    }
+    RF_TRY(rf_executor_submit(runner->executor, &ticket));
+    session->meanwhile(session->meanwhile_user);
+    return rf_executor_wait_for(runner->executor, ticket);
+}
+
 /* Runs tokens that follow those of one session. */
 static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, uint32_t count, bool all, bool none,
                            struct rf_runner **out) {
@@ -296,7 +309,7 @@ static rf_status run_chunk(struct rf_session *session, const int32_t *tokens, ui
     rf_session_forget_logits(session); /* they may lie in this runner */
     status = rf_session_write_inputs(session, runner, tokens, count);
     int64_t began = rf_now_ns();
-    if (!status) status = rf_executor_run(runner->executor);
+    if (!status) status = run(session, runner, count);
     if (!status)
         rf_chunk_learn(session->engine, count, rf_now_ns() - began,
                        runner->timed ? rf_executor_longest_ns(runner->executor) : -1);

@@ -9,28 +9,25 @@
 
 #include "tokenizer/unicode.h"
 
-static rf_status encode_all(struct rf_encoding *encoding, const char *text, size_t bytes,
-                            const struct rf_encode_params *params);
+/* What is encoded, and how. */
+struct given_text {
+    const char *text;
+    const unsigned char *own; /* for each byte, whether it may be part of a control token; NULL: parse_special says */
+    size_t bytes;
+    bool no_bos, no_eos, parse_special;
+};
 
-rf_status rf_tokenizer_encode(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
-                              const struct rf_encode_params *params, int32_t **ids, size_t *count) {
-    return rf_tokenizer_encode_counted(tokenizer, text, bytes, params, ids, count, NULL);
-}
+static rf_status encode_all(struct rf_encoding *encoding, const struct given_text *text);
 
-rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
-                                      const struct rf_encode_params *params, int32_t **ids, size_t *count,
-                                      uint64_t *steps) {
-    RF_PARAMS(struct rf_encode_params, own);
-    if (!tokenizer || (!text && bytes) || !ids || !count)
-        return rf_fail(RF_E_INVALID, "rf_tokenizer_encode: an argument is NULL");
-    rf_status status = params ? RF_PARAMS_READ(struct rf_encode_params, &own, params, "rf_tokenizer_encode") : RF_OK;
-    if (status) return status;
-    if (bytes >= RF_TEXT_BYTES_MAX)
+static rf_status encode(const struct rf_tokenizer *tokenizer, const struct given_text *text, int32_t **ids,
+                        size_t *count, uint64_t *steps) {
+    if (text->bytes >= RF_TEXT_BYTES_MAX)
         return rf_fail(RF_E_INVALID,
-                       "rf_tokenizer_encode: %zu bytes of text are too many, encode it in parts below 1 GiB", bytes);
+                       "rf_tokenizer_encode: %zu bytes of text are too many, encode it in parts below 1 GiB",
+                       text->bytes);
     struct rf_encoding encoding = {.tokenizer = tokenizer, .account = rf_account_open(&tokenizer->account)};
-    status = RF_GROW(&encoding.account, encoding.ids, encoding.id_capacity, 16);
-    if (!status) status = encode_all(&encoding, text, bytes, &own);
+    rf_status status = RF_GROW(&encoding.account, encoding.ids, encoding.id_capacity, 16);
+    if (!status) status = encode_all(&encoding, text);
     free(encoding.links);
     free(encoding.heap);
     free(encoding.runes);
@@ -46,6 +43,30 @@ rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, cons
     return RF_OK;
 }
 
+rf_status rf_tokenizer_encode(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
+                              const struct rf_encode_params *params, int32_t **ids, size_t *count) {
+    return rf_tokenizer_encode_counted(tokenizer, text, bytes, params, ids, count, NULL);
+}
+
+rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
+                                      const struct rf_encode_params *params, int32_t **ids, size_t *count,
+                                      uint64_t *steps) {
+    RF_PARAMS(struct rf_encode_params, own);
+    if (!tokenizer || (!text && bytes) || !ids || !count)
+        return rf_fail(RF_E_INVALID, "rf_tokenizer_encode: an argument is NULL");
+    rf_status status = params ? RF_PARAMS_READ(struct rf_encode_params, &own, params, "rf_tokenizer_encode") : RF_OK;
+    if (status) return status;
+    struct given_text given = {
+        .text = text, .bytes = bytes, .no_bos = own.no_bos, .no_eos = own.no_eos, .parse_special = own.parse_special};
+    return encode(tokenizer, &given, ids, count, steps);
+}
+
+rf_status rf_tokenizer_encode_marked(const struct rf_tokenizer *tokenizer, const char *text, const unsigned char *own,
+                                     size_t bytes, int32_t **ids, size_t *count) {
+    struct given_text given = {.text = text, .own = own, .bytes = bytes, .no_eos = true};
+    return encode(tokenizer, &given, ids, count, NULL);
+}
+
 void rf_token_ids_destroy(int32_t **ids) {
     if (!ids) return;
     free(*ids);
@@ -59,29 +80,43 @@ static rf_status encode_part(struct rf_encoding *encoding, const char *text, siz
                : rf_bpe_encode(encoding, text, bytes);
 }
 
-static rf_status encode_all(struct rf_encoding *encoding, const char *text, size_t bytes,
-                            const struct rf_encode_params *params) {
+/* The special token at a place of the text; RF_NO_SYMBOL: none. *own_end: where the run of own bytes that this place
+ * belongs to ends, kept from place to place so that each byte is looked at once. */
+static uint32_t special_at(struct rf_encoding *encoding, const struct given_text *text, size_t at, size_t *own_end) {
+    size_t control_bytes = text->parse_special ? text->bytes - at : 0;
+    if (text->own) {
+        if (*own_end < at) *own_end = at;
+        while (*own_end < text->bytes && text->own[*own_end]) ++*own_end;
+        control_bytes = *own_end - at;
+    }
+    return rf_special_at(encoding->tokenizer, text->text + at, text->bytes - at, control_bytes, &encoding->steps);
+}
+
+static rf_status encode_all(struct rf_encoding *encoding, const struct given_text *text) {
     const struct rf_tokenizer *tokenizer = encoding->tokenizer;
     bool after_special = true; /* the beginning counts as a special token */
     size_t part = 0;           /* where text begins that is not encoded yet */
+    size_t own_end = 0;
     rf_status status = RF_OK;
-    if (tokenizer->add_bos && !params->no_bos) status = rf_encoding_emit(encoding, (uint32_t)tokenizer->bos);
-    for (size_t at = 0; at < bytes && tokenizer->special_count && !status;) {
-        uint32_t special = rf_special_at(tokenizer, text + at, bytes - at, params->parse_special, &encoding->steps);
+    bool has_bos = text->own && text->bytes && special_at(encoding, text, 0, &own_end) == (uint32_t)tokenizer->bos;
+    if (tokenizer->add_bos && !text->no_bos && !has_bos)
+        status = rf_encoding_emit(encoding, (uint32_t)tokenizer->bos);
+    for (size_t at = 0; at < text->bytes && tokenizer->special_count && !status;) {
+        uint32_t special = special_at(encoding, text, at, &own_end);
         if (special == RF_NO_SYMBOL) {
             at++;
             continue;
         }
-        status = encode_part(encoding, text + part, at - part, after_special);
+        status = encode_part(encoding, text->text + part, at - part, after_special);
         if (!status) status = rf_encoding_emit(encoding, special);
         at += tokenizer->symbols[special].bytes;
         part = at;
         /* The unknown token stands for text, and decoding treats it as text. */
         after_special = tokenizer->tokens[special].type != RF_TOKEN_UNKNOWN;
     }
-    if (!status && part < bytes) status = encode_part(encoding, text + part, bytes - part, after_special);
-    if (!status && tokenizer->add_eos && !params->no_eos)
-        status = rf_encoding_emit(encoding, (uint32_t)tokenizer->eos);
+    if (!status && part < text->bytes)
+        status = encode_part(encoding, text->text + part, text->bytes - part, after_special);
+    if (!status && tokenizer->add_eos && !text->no_eos) status = rf_encoding_emit(encoding, (uint32_t)tokenizer->eos);
     return status;
 }
 

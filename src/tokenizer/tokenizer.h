@@ -56,4 +56,12 @@ rf_status rf_tokenizer_encode_counted(const struct rf_tokenizer *tokenizer, cons
                                       const struct rf_encode_params *params, int32_t **ids, size_t *count,
                                       uint64_t *steps);
 
+/* Encodes a prompt whose bytes come from two sides. own: for each byte, not 0 if the program wrote it, 0 if it came
+ * from outside. Control tokens are found where all of their bytes are the program's own: never in bytes from outside,
+ * and never in bytes of both kinds. User-defined tokens are found everywhere, as rf_tokenizer_encode finds them: they
+ * are text. All text between two special tokens is encoded in one piece, whichever side it is from. The beginning
+ * token is added where the vocabulary wants one and the text does not begin with it; an end token is not added. */
+rf_status rf_tokenizer_encode_marked(const struct rf_tokenizer *tokenizer, const char *text, const unsigned char *own,
+                                     size_t bytes, int32_t **ids, size_t *count);
+
 #endif

@@ -46,11 +46,25 @@ static bool is_special(enum rf_token_type type) {
 
 /* Recognises tokens that end a turn or a text, for models whose metadata names only one of them. */
 static bool ends_by_name(const char *text) {
-    static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>", "<|eot|>",
-                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",   "<eos>"};
+    static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>",    "<|end|>",
+                                        "<|eot|>",    "<|return|>", "<end_of_turn>", "<|endoftext|>",
+                                        "<EOT>",      "<eos>",      "<|call|>",      "<|end_of_text|>"};
     for (size_t i = 0; i < RF_COUNT(names); i++)
         if (strcmp(text, names[i]) == 0) return true;
     return false;
+}
+
+/* In a vocabulary with channels (gpt-oss) "<|end|>" ends one message of an answer, and the next may follow: the
+ * answer ends with "<|return|>" or "<|call|>". Such a vocabulary is known by having all three as special tokens,
+ * whatever its metadata calls the end of a turn. */
+static void mend_channel_ends(struct rf_tokenizer *tokenizer) {
+    static const char *const names[] = {"<|return|>", "<|call|>", "<|end|>"};
+    uint32_t id = RF_NO_SYMBOL;
+    for (size_t i = 0; i < RF_COUNT(names); i++) {
+        id = rf_text_index_find(tokenizer, &tokenizer->by_text, true, names[i], strlen(names[i]));
+        if (id == RF_NO_SYMBOL || !is_special(tokenizer->tokens[id].type)) return;
+    }
+    if ((int32_t)id != tokenizer->eos) tokenizer->tokens[id].ends_text = false;
 }
 
 static rf_status add_token(struct rf_tokenizer *tokenizer, const struct rf_vocab_token *from, uint32_t id,
@@ -167,7 +181,7 @@ static uint32_t first_not_below(const struct rf_tokenizer *tokenizer, uint32_t l
     return low;
 }
 
-uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, bool control,
+uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, size_t control_bytes,
                        uint64_t *steps) {
     unsigned char first = (unsigned char)text[0];
     uint32_t low = tokenizer->special_starts[first], high = tokenizer->special_starts[first + 1];
@@ -176,8 +190,8 @@ uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, s
     /* All from low to high begin with the first `depth` bytes of text. */
     for (size_t depth = 1; low < high; depth++, ++*steps) {
         uint32_t id = tokenizer->specials[low];
-        if (tokenizer->symbols[id].bytes == depth && (control || tokenizer->tokens[id].type == RF_TOKEN_USER_DEFINED))
-            best = id;
+        bool found = depth <= control_bytes || tokenizer->tokens[id].type == RF_TOKEN_USER_DEFINED;
+        if (tokenizer->symbols[id].bytes == depth && found) best = id;
         if (depth == bytes) break;
         int next = (unsigned char)text[depth];
         low = first_not_below(tokenizer, low, high, depth, next);
@@ -241,6 +255,7 @@ static rf_status build(struct rf_tokenizer *tokenizer, const struct rf_vocab *vo
     if (!status) status = rf_text_index_init(&tokenizer->by_text, vocab->token_count, &tokenizer->account);
     if (!status) status = add_tokens(tokenizer, vocab);
     if (!status) status = add_specials(tokenizer);
+    if (!status) mend_channel_ends(tokenizer);
     if (status || llama) return status;
     status = rf_bpe_add_merges(tokenizer, vocab);
     for (int byte = 0; byte < 256; byte++) {

@@ -160,8 +160,9 @@ rf_status rf_bpe_add_merges(struct rf_tokenizer *tokenizer, const struct rf_voca
 /* tokenizer_create.c: the symbol with these bytes; makes one if there is none. */
 rf_status rf_tokenizer_add_symbol(struct rf_tokenizer *tokenizer, const char *text, size_t bytes, uint32_t *out);
 
-/* tokenizer_create.c: the longest special token at the beginning of the text; RF_NO_SYMBOL: none. */
-uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, bool control,
+/* tokenizer_create.c: the longest special token at the beginning of the text; RF_NO_SYMBOL: none. Control tokens lie
+ * within the first control_bytes, user-defined tokens anywhere. */
+uint32_t rf_special_at(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes, size_t control_bytes,
                        uint64_t *steps);
 
 #endif

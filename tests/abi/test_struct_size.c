@@ -306,6 +306,36 @@ static rf_status call_rf_detokenizer_create(void *given) {
     rf_detokenizer_destroy(&detokenizer);
     return status;
 }
+static rf_status call_rf_chat_prompt_encode(void *given) {
+    char text[] = "Once";
+    unsigned char own[sizeof text] = {1};
+    int32_t *ids = NULL;
+    size_t count;
+    struct rf_chat_prompt *prompt = given;
+    prompt->text = text;
+    prompt->own = own;
+    prompt->bytes = 4;
+    rf_status status = rf_chat_prompt_encode(world.tokenizer, prompt, &ids, &count);
+    rf_token_ids_destroy(&ids);
+    return status;
+}
+static rf_status call_rf_chat_reader_create(void *given) {
+    struct rf_chat_reader *reader = NULL;
+    rf_status status = rf_chat_reader_create(given, &reader);
+    rf_chat_reader_destroy(&reader);
+    return status;
+}
+
+static rf_status call_rf_grammar_create(void *given) {
+    struct rf_grammar_params *params = given;
+    struct rf_grammar *grammar = NULL;
+    params->kind = RF_GRAMMAR_REGEX;
+    params->text = "a";
+    params->bytes = 1;
+    rf_status status = rf_grammar_create(params, &grammar);
+    rf_grammar_destroy(&grammar);
+    return status;
+}
 
 static rf_status call_rf_engine_open(void *given) {
     struct rf_engine_params *params = given;
@@ -382,6 +412,9 @@ static const struct row {
     RESULT(rf_chat_render_prompt, struct rf_chat_prompt, NULL),
     PARAMS(rf_tokenizer_decode, struct rf_decode_params, open_model),
     PARAMS(rf_detokenizer_create, struct rf_decode_params, open_model),
+    PARAMS(rf_chat_prompt_encode, struct rf_chat_prompt, open_model),
+    PARAMS(rf_chat_reader_create, struct rf_chat_reader_params, NULL),
+    PARAMS(rf_grammar_create, struct rf_grammar_params, NULL),
     PARAMS(rf_engine_open, struct rf_engine_params, open_model),
     GROWN(rf_session_sample, struct rf_sample_params, presence, open_model),
     GROWN(rf_session_generate, struct rf_generate_params, sampling, open_model),
@@ -496,7 +529,7 @@ RF_TEST(struct_size, of_chat_messages) {
     struct newer {
         struct rf_chat_message message;
         uint64_t more;
-    } messages[2] = {{{RF_CHAT_SYSTEM, "Be brief."}, 0}, {{RF_CHAT_USER, "Why?"}, 0}};
+    } messages[2] = {{{.role = RF_CHAT_SYSTEM, .text = "Be brief."}, 0}, {{.role = RF_CHAT_USER, .text = "Why?"}, 0}};
     const struct rf_chat_message plain[2] = {messages[0].message, messages[1].message};
     int32_t *ids = NULL, *same = NULL;
     size_t count = 0, same_count = 0;
@@ -511,8 +544,8 @@ RF_TEST(struct_size, of_chat_messages) {
     RF_EXPECT_STATUS(
         rf_chat_encode_sized(sizeof *messages, world.engine, RF_CHAT_CHATML, &messages[0].message, 2, &ids, &count),
         RF_E_INVALID);
-    RF_EXPECT_CONTAINS(rf_error_text(), "struct rf_chat_message has 24 bytes");
-    RF_EXPECT_CONTAINS(rf_error_text(), "byte 16 is set");
+    RF_EXPECT_CONTAINS(rf_error_text(), "struct rf_chat_message has 64 bytes");
+    RF_EXPECT_CONTAINS(rf_error_text(), "byte 56 is set");
     RF_EXPECT_STATUS(rf_chat_encode_sized(8, world.engine, RF_CHAT_CHATML, plain, 2, &ids, &count), RF_E_INVALID);
     RF_EXPECT(!ids);
     rf_token_ids_destroy(&same);

@@ -55,10 +55,10 @@ RF_TEST(closed, check_writes_nothing_into_the_lease_file, .timeout_ms = 300000) 
 RF_TEST(closed, a_chat_reads_no_message_from_elsewhere, .timeout_ms = 300000) {
     static const char *const drivers[] = {"RF_DRIVER=none", "RF_DRIVER=sim"};
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {
-        command_expect_one_line(drivers[i], "run --chat -m chat.gguf -n 4 <&-", 1,
+        command_expect_one_line(drivers[i], "run --chat --format chatml -m chat.gguf -n 4 <&-", 1,
                                 "standard input could not be read: Bad file descriptor");
         /* The message that was given is answered. */
-        RF_EXPECT_INT(command_run(drivers[i], "run --chat -m chat.gguf -p '?' -n 4 --temp 0 <&-"), 1);
+        RF_EXPECT_INT(command_run(drivers[i], "run --chat --format chatml -m chat.gguf -p '?' -n 4 --temp 0 <&-"), 1);
         RF_EXPECT_TEXT(command_output, "yes\n");
         RF_EXPECT_CONTAINS(command_errors, "standard input could not be read: Bad file descriptor\n");
     }
@@ -70,7 +70,7 @@ RF_TEST(closed, an_answer_that_cannot_be_written_is_a_failure, .timeout_ms = 300
     for (size_t i = 0; i < sizeof environments / sizeof environments[0]; i++) {
         RF_EXPECT_INT(command_run(environments[i], "run -m model.gguf -p '?' --temp 0 >&-"), 1);
         RF_EXPECT_TEXT(command_errors, NOT_WRITTEN);
-        RF_EXPECT_INT(command_run(environments[i], "run --chat -m chat.gguf -p '?' --temp 0 >&-"), 1);
+        RF_EXPECT_INT(command_run(environments[i], "run --chat --format chatml -m chat.gguf -p '?' --temp 0 >&-"), 1);
         RF_EXPECT_TEXT(command_errors, NOT_WRITTEN);
         RF_EXPECT_INT(command_run(environments[i], "run -m model.gguf -p '?' --temp 0 >/dev/full"), 1);
         RF_EXPECT_TEXT(command_errors, "rocmforge: standard output could not be written: No space left on device\n");

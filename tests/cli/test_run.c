@@ -80,8 +80,14 @@ RF_TEST(run_command, chat) {
     command_expect("RF_DRIVER=sim", "run -m chat.gguf --chat <<'END'\nhi\nand more\nEND", "yes\nyes\n");
     command_expect_one_line("RF_DRIVER=none", "run -m model.gguf --chat </dev/null", 1, "--format");
     command_expect_one_line("RF_DRIVER=none", "run -m chat.gguf --chat --format alpaca </dev/null", 2, "alpaca");
-    command_expect_one_line("RF_DRIVER=none", "run -m chat.gguf --chat -p 'hello to you' --ctx 20 </dev/null", 1,
-                            "context");
+    command_expect_one_line("RF_DRIVER=none",
+                            "run -m chat.gguf --chat --format chatml -p 'hello to you' --ctx 20 "
+                            "</dev/null",
+                            1, "context");
+    /* A format that nobody chose is named. */
+    command_expect("RF_DRIVER=none", "run -m chat.gguf --chat -p hi </dev/null", "yes\n");
+    RF_EXPECT_TEXT(command_errors,
+                   "rocmforge: note: this file has no chat template: using the built-in format chatml\n");
 }
 
 RF_TEST(run_command, bad_input_is_one_line) {

@@ -343,7 +343,7 @@ RF_TEST(run_faults, bad_input_is_no_loss, .timeout_ms = 600000) {
                {"-m none.gguf -p '?'", 1, "no vocabulary"},
                {"-m model.gguf -p 'a text of more than eight tokens' --ctx 8", 1, "the context holds 8"},
                {"-m model.gguf --chat </dev/null", 1, "--format"},
-               {"-m chat.gguf --chat -p 'hello to you' --ctx 20 </dev/null", 1, "context"},
+               {"-m chat.gguf --chat --format chatml -p 'hello to you' --ctx 20 </dev/null", 1, "context"},
                {"-m model.gguf -p '?' --budget lots", 2, "lots"}};
     gpu_need_simulated("");
     for (size_t i = 0; i < RF_COUNT(bad); i++)
@@ -354,9 +354,10 @@ RF_TEST(run_faults, bad_input_is_no_loss, .timeout_ms = 600000) {
         }
     if (access("/dev/full", W_OK) == 0) {
         command_expect_one_line("RF_DRIVER=sim", "run -m model.gguf -p '?' >/dev/full", 1, "standard output");
-        command_expect_one_line("RF_DRIVER=none",
-                                "run -m chat.gguf --device cpu --chat >/dev/full <<'END'\nhi\nmore\nEND", 1,
-                                "standard output");
+        command_expect_one_line(
+            "RF_DRIVER=none",
+            "run -m chat.gguf --device cpu --chat --format chatml >/dev/full <<'END'\nhi\nmore\nEND", 1,
+            "standard output");
     }
     /* Output that nobody takes any more ends the command without a word. */
     for (int gpu = 0; gpu < 2; gpu++) {

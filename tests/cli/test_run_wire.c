@@ -153,3 +153,86 @@ RF_TEST(run_wire, a_worker_refuses_nonsense, .timeout_ms = 300000) {
     close(REPORT_FD);
     close(ends[0]);
 }
+
+/* A question as the worker takes it: its parts, or what stands in their place. */
+struct asked {
+    const char *label;
+    bool good;
+    uint32_t number, kind, special, grammar, has_after;
+    const char *text;     /* kind 0 */
+    uint64_t bytes;       /* kind 1: what it says, */
+    const char *bytes_of; /* and what there is */
+    const char *marks;
+    uint32_t format, count, role; /* kind 2, of one message */
+    size_t further;               /* bytes behind the end */
+};
+
+static void put_question(struct wire_out *out, const struct asked *asked) {
+    wire_begin(out, WIRE_ASK);
+    wire_put_u32(out, asked->number);
+    wire_put_u32(out, asked->kind);
+    wire_put_u32(out, asked->special);
+    wire_put_u32(out, asked->grammar);
+    wire_put_text(out, "");
+    wire_put_u32(out, asked->has_after);
+    wire_put_text(out, "");
+    if (asked->text) wire_put_text(out, asked->text);
+    if (asked->bytes_of) {
+        wire_put_u64(out, asked->bytes);
+        wire_put(out, asked->bytes_of, strlen(asked->bytes_of));
+        for (const char *mark = asked->marks; *mark; mark++) {
+            const unsigned char number = (unsigned char)(*mark - '0');
+            wire_put(out, &number, 1);
+        }
+    }
+    if (asked->kind == WIRE_QUESTION_MESSAGES) {
+        wire_put_u32(out, asked->format);
+        wire_put_u32(out, asked->count);
+        wire_put_u32(out, asked->role);
+        wire_put_text(out, "hi");
+    }
+    for (size_t i = 0; i < asked->further; i++) wire_put(out, "x", 1);
+}
+
+RF_TEST(run_wire, a_worker_refuses_odd_questions, .timeout_ms = 300000) {
+    static const struct asked all[] = {
+        {"text", true, 1, 0, .text = "?"},
+        {"rendered", true, 1, 1, .bytes = 1, .bytes_of = "?", .marks = "1"},
+        {"messages", true, 1, 2, .format = RF_CHAT_CHATML, .count = 1, .role = RF_CHAT_USER},
+        {"no number", false, 0, 0, .text = "?"},
+        {"no such kind", false, 1, 3, .text = "?"},
+        {"odd flag", false, 1, 0, .special = 2, .text = "?"},
+        {"odd flag", false, 1, 0, .has_after = 2, .text = "?"},
+        {"no such grammar", false, 1, 0, .grammar = 5, .text = "?"},
+        {"no text", false, 1, 0, .text = NULL},
+        {"too long", false, 1, 0, .text = "?", .further = 1},
+        {"fewer bytes", false, 1, 1, .bytes = 2, .bytes_of = "?", .marks = "1"},
+        {"more bytes", false, 1, 1, .bytes = 1, .bytes_of = "??", .marks = "11"},
+        {"endless", false, 1, 1, .bytes = UINT64_MAX, .bytes_of = "?", .marks = "1"},
+        {"fewer marks", false, 1, 1, .bytes = 2, .bytes_of = "??", .marks = "1"},
+        {"no mark", false, 1, 1, .bytes = 1, .bytes_of = "?", .marks = "2"},
+        {"no message", false, 1, 2, .format = RF_CHAT_CHATML},
+        {"no such format", false, 1, 2, .format = 9, .count = 1},
+        {"no such role", false, 1, 2, .format = RF_CHAT_CHATML, .count = 1, .role = RF_CHAT_TOOL},
+        {"more messages", false, 1, 2, .format = RF_CHAT_CHATML, .count = UINT32_MAX},
+        {"more messages", false, 1, 2, .format = RF_CHAT_CHATML, .count = 2}};
+    struct wire_out out = {0};
+    for (size_t i = 0; i < RF_COUNT(all); i++) {
+        int ends[2];
+        RF_TRACE("%s", all[i].label);
+        make_pair(ends);
+        RF_ASSERT_INT(dup2(ends[1], REPORT_FD), REPORT_FD);
+        close(ends[1]);
+        RF_ASSERT(wire_send_hello(ends[0], &out));
+        put_question(&out, &all[i]);
+        RF_ASSERT(wire_send(ends[0], &out));
+        wire_begin(&out, WIRE_QUIT);
+        RF_ASSERT(wire_send(ends[0], &out));
+        RF_EXPECT_INT(command_run("RF_DRIVER=none ROCMFORGE_WORKER=0", "run --in-worker -m chat.gguf -p '?'"),
+                      all[i].good ? 0 : 1);
+        if (!all[i].good) RF_EXPECT_CONTAINS(command_errors, "a frame that makes no sense (kind 2)");
+        close(REPORT_FD);
+        close(ends[0]);
+    }
+    wire_out_finish(&out);
+}

@@ -576,3 +576,31 @@ RF_TEST(generate, what_ends_it) {
     rf_session_destroy(&session);
     infer_close(&infer);
 }
+
+/* What rf_chat_reader reads: control tokens as their text, but not the one that ends the answer. In a vocabulary with
+ * channels "<|end|>" ends a message and not the answer. */
+RF_TEST(generate, control_tokens_are_shown) {
+    static struct script script;
+    struct infer infer;
+    struct heard heard = {0};
+    script_begin(&script, true);
+    script.pre = "llama-bpe";
+    static const char *const names[] = {"<|channel|>",    "<|message|>",  "<|end|>",  "<|python_tag|>",
+                                        "<｜tool▁sep｜>", "[TOOL_CALLS]", "<|call|>", "<|return|>"};
+    int32_t ids[RF_COUNT(names)];
+    for (size_t i = 0; i < RF_COUNT(names); i++) ids[i] = script_add(&script, names[i], RF_TOKEN_CONTROL);
+    script.next[1] = ids[0];
+    for (size_t i = 0; i + 2 < RF_COUNT(names); i++) { /* a letter behind each */
+        script.next[ids[i]] = script_byte('a' + (int)i);
+        script.next[script_byte('a' + (int)i)] = ids[i + 1];
+    }
+    script.next[ids[6]] = script_byte('x');
+    open_script(&infer, &script, 64);
+    struct rf_generate_result result = generate(&infer, 1, (struct rf_generate_params){.show_special = true}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_TOKEN);
+    RF_EXPECT_TEXT(heard.text, "<|channel|>a<|message|>b<|end|>c<|python_tag|>d<｜tool▁sep｜>e[TOOL_CALLS]f");
+    result = generate(&infer, 1, (struct rf_generate_params){0}, &heard);
+    RF_EXPECT_INT(result.end, RF_END_TOKEN);
+    RF_EXPECT_TEXT(heard.text, "abcdef");
+    infer_close(&infer);
+}

@@ -586,6 +586,40 @@ RF_TEST(tokenizer, refuses_bad_arguments) {
     rf_tokenizer_destroy(&tokenizer);
 }
 
+/* "<|end|>" ends an answer, unless the vocabulary has channels (gpt-oss): then "<|return|>" and "<|call|>" do. */
+RF_TEST(tokenizer, ends_of_channels) {
+    static const struct {
+        const char *names; /* of the control tokens, from id 256 on */
+        const char *ends;  /* for each, whether it ends an answer */
+        int32_t eos, eot;
+        enum rf_token_type call; /* the type of the last */
+    } cases[] = {
+        {"<|end|>", "y", -1, -1, RF_TOKEN_CONTROL},
+        {"<|end|> <|return|>", "yy", -1, -1, RF_TOKEN_CONTROL},
+        {"<|end|> <|call|>", "yy", -1, -1, RF_TOKEN_CONTROL},
+        {"<|end|> <|return|> <|call|>", "nyy", -1, -1, RF_TOKEN_CONTROL},
+        {"<|end|> <|return|> <|call|>", "nyy", 257, 256, RF_TOKEN_CONTROL}, /* whatever the end of a turn is */
+        {"<|end|> <|return|> <|call|>", "yyy", 256, -1, RF_TOKEN_CONTROL},  /* but the end of text ends it */
+        {"<|end|> <|return|> <|call|>", "yyn", -1, -1, RF_TOKEN_NORMAL},    /* text of that spelling is text */
+    };
+    for (size_t i = 0; i < RF_COUNT(cases); i++) {
+        static struct small small;
+        RF_TRACE("%zu: %s", i, cases[i].names);
+        start_bpe(&small, "gpt-2");
+        char names[64];
+        snprintf(names, sizeof names, "%s", cases[i].names);
+        size_t count = strlen(cases[i].ends), added = 0;
+        for (char *rest, *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+            add_text(&small, name, 0, ++added == count ? cases[i].call : RF_TOKEN_CONTROL);
+        small.vocab.eos = cases[i].eos;
+        small.vocab.eot = cases[i].eot;
+        struct rf_tokenizer *tokenizer = make(&small);
+        for (size_t k = 0; k < count; k++)
+            RF_EXPECT_INT(rf_tokenizer_ends_text(tokenizer, 256 + (int32_t)k), cases[i].ends[k] == 'y');
+        rf_tokenizer_destroy(&tokenizer);
+    }
+}
+
 /* ---- GGUF files ---- */
 
 struct keys {
