@@ -290,7 +290,7 @@ static rf_status render_with(struct rf_chat_params *given_params, struct rf_chat
 static rf_status call_rf_chat_render(void *given) {
     return render_with(given, NULL);
 }
-static rf_status call_rf_chat_render_prompt(void *given) {
+static rf_status call_rf_chat_prompt_finish(void *given) {
     return render_with(NULL, given);
 }
 static rf_status call_rf_tokenizer_decode(void *given) {
@@ -409,7 +409,7 @@ static const struct row {
     PARAMS(rf_tokenizer_encode, struct rf_encode_params, open_model),
     PARAMS(rf_chat_template_create, struct rf_chat_template_params, NULL),
     PARAMS(rf_chat_render, struct rf_chat_params, NULL),
-    RESULT(rf_chat_render_prompt, struct rf_chat_prompt, NULL),
+    RESULT(rf_chat_prompt_finish, struct rf_chat_prompt, NULL),
     PARAMS(rf_tokenizer_decode, struct rf_decode_params, open_model),
     PARAMS(rf_detokenizer_create, struct rf_decode_params, open_model),
     PARAMS(rf_chat_prompt_encode, struct rf_chat_prompt, open_model),
