@@ -44,7 +44,8 @@ static char *token_text(const struct rf_gguf *gguf, const char *key) {
     RF_PARAMS(struct rf_gguf_metadata, id);
     RF_PARAMS(struct rf_gguf_metadata, token);
     if (rf_gguf_metadata_find(gguf, key, &id)) return NULL;
-    if (rf_gguf_metadata_element(gguf, "tokenizer.ggml.tokens", id.uint_value, &token) || token.type != RF_GGUF_STRING)
+    if (rf_gguf_metadata_element(gguf, "tokenizer.ggml.tokens", id.uint_value, &token) ||
+        token.type != RF_GGUF_STRING)
         return NULL;
     return strndup(token.text, token.text_bytes);
 }

@@ -8,7 +8,7 @@
 #define RF_TPL_NESTING_MAX 200             /* brackets, blocks and chains of operators in a source */
 #define RF_TPL_DATA_DEPTH_MAX 200          /* lists and objects in the variables */
 #define RF_TPL_DEPTH_MAX 1000              /* expressions, statements and macro calls that are open at once */
-#ifndef RF_TPL_STEPS_MAX /* the fuzzer has fewer */
+#ifndef RF_TPL_STEPS_MAX                   /* the fuzzer has fewer */
 #define RF_TPL_STEPS_MAX 20000000u
 #endif
 #define RF_TPL_TEXT_BYTES_MAX (32u << 20) /* one text, and the rendered one */

@@ -255,6 +255,44 @@ static rf_status call_rf_tokenizer_encode(void *given) {
     rf_token_ids_destroy(&ids);
     return status;
 }
+static rf_status call_rf_chat_template_create(void *given) {
+    struct rf_chat_template *chat_template = NULL;
+    struct rf_chat_template_params *params = given;
+    if (params && params->struct_size >= sizeof *params) {
+        params->source = "x";
+        params->source_bytes = 1;
+    }
+    rf_status status = rf_chat_template_create(given, &chat_template);
+    rf_chat_template_destroy(&chat_template);
+    return status;
+}
+/* Renders with the parameters or into the prompt that are given. */
+static rf_status render_with(struct rf_chat_params *given_params, struct rf_chat_prompt *given_prompt) {
+    static const struct rf_chat_message message = {.role = RF_CHAT_USER, .text = "Hi"};
+    struct rf_chat_template *chat_template = NULL;
+    RF_PARAMS(struct rf_chat_template_params, made);
+    RF_PARAMS(struct rf_chat_params, params);
+    RF_PARAMS(struct rf_chat_prompt, prompt);
+    struct rf_chat_params *used = given_params ? given_params : &params;
+    made.source = "x";
+    made.source_bytes = 1;
+    RF_ASSERT_OK(rf_chat_template_create(&made, &chat_template));
+    if (used->struct_size >= sizeof *used) {
+        used->messages = &message;
+        used->message_bytes = sizeof message;
+        used->message_count = 1;
+    }
+    rf_status status = rf_chat_render(chat_template, used, given_prompt ? given_prompt : &prompt);
+    if (!status) rf_chat_prompt_finish(given_prompt ? given_prompt : &prompt);
+    rf_chat_template_destroy(&chat_template);
+    return status;
+}
+static rf_status call_rf_chat_render(void *given) {
+    return render_with(given, NULL);
+}
+static rf_status call_rf_chat_prompt_finish(void *given) {
+    return render_with(NULL, given);
+}
 static rf_status call_rf_tokenizer_decode(void *given) {
     char *text = NULL;
     size_t bytes;
@@ -369,6 +407,9 @@ static const struct row {
     GROWN(rf_executor_create, struct rf_executor_params, place_group, open_graph),
     GROWN(rf_check_run, struct rf_check_params, runtime, NULL),
     PARAMS(rf_tokenizer_encode, struct rf_encode_params, open_model),
+    PARAMS(rf_chat_template_create, struct rf_chat_template_params, NULL),
+    PARAMS(rf_chat_render, struct rf_chat_params, NULL),
+    RESULT(rf_chat_prompt_finish, struct rf_chat_prompt, NULL),
     PARAMS(rf_tokenizer_decode, struct rf_decode_params, open_model),
     PARAMS(rf_detokenizer_create, struct rf_decode_params, open_model),
     PARAMS(rf_chat_prompt_encode, struct rf_chat_prompt, open_model),
