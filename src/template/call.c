@@ -174,7 +174,7 @@ static rf_status set_rest(struct rf_run *run, const struct rf_tpl_node *node, co
 static rf_status call_macro(struct rf_run *run, const struct rf_tpl_macro *macro, const struct rf_tpl_call *call,
                             struct rf_tpl_value *out) {
     const struct rf_tpl_node *node = macro->node;
-    struct rf_scope *outer = run->scope, *scope = rf_scope_push(run, macro->scope);
+    struct rf_scope *outer = run->scope, *scope = rf_scope_push(run, macro->scope, &node->unset);
     struct rf_tpl_builder *to = run->out, inner = {0};
     enum rf_flow flow = RF_FLOW_ON;
     if (!scope) return RF_E_NO_MEMORY;

@@ -8,10 +8,18 @@
 
 /* ---- scopes ---- */
 
-struct rf_scope *rf_scope_push(struct rf_run *run, struct rf_scope *parent) {
+struct rf_scope *rf_scope_push(struct rf_run *run, struct rf_scope *parent, const struct rf_tpl_names *unset) {
     struct rf_scope *scope = RF_ARENA_NEW(&run->arena, struct rf_scope);
-    if (scope) scope->parent = parent;
-    return scope;
+    if (!scope) return NULL;
+    scope->parent = parent;
+    return rf_scope_clear(run, scope, unset) ? NULL : scope;
+}
+
+rf_status rf_scope_clear(struct rf_run *run, struct rf_scope *scope, const struct rf_tpl_names *unset) {
+    static const struct rf_tpl_value missing = {0};
+    scope->count = 0;
+    for (size_t i = 0; unset && i < unset->count; i++) RF_TRY(rf_scope_set(run, scope, unset->items[i], &missing));
+    return RF_OK;
 }
 
 rf_status rf_scope_set(struct rf_run *run, struct rf_scope *scope, const struct rf_tpl_text *name,
@@ -60,11 +68,11 @@ rf_status rf_tpl_assign(struct rf_run *run, const struct rf_tpl_node *target, co
 /* ---- blocks ---- */
 
 /* Runs a body in a scope of its own. text: what it wrote; NULL: it goes to the output. */
-static rf_status run_body(struct rf_run *run, const struct rf_tpl_nodes *body, enum rf_flow *flow,
-                          struct rf_tpl_text **text) {
+static rf_status run_body(struct rf_run *run, const struct rf_tpl_nodes *body, const struct rf_tpl_names *unset,
+                          enum rf_flow *flow, struct rf_tpl_text **text) {
     struct rf_scope *scope = run->scope;
     struct rf_tpl_builder *out = run->out, inner = {0};
-    run->scope = rf_scope_push(run, scope);
+    run->scope = rf_scope_push(run, scope, unset);
     if (!run->scope) return RF_E_NO_MEMORY;
     if (text) run->out = &inner;
     RF_TRY(rf_tpl_execute(run, body, flow));
@@ -93,7 +101,7 @@ static rf_status apply_filters(struct rf_run *run, const struct rf_tpl_node *fil
 
 static rf_status run_set_block(struct rf_run *run, const struct rf_tpl_node *node, enum rf_flow *flow) {
     struct rf_tpl_text *text = NULL;
-    RF_TRY(run_body(run, &node->list, flow, &text));
+    RF_TRY(run_body(run, &node->list, &node->unset, flow, &text));
     if (*flow != RF_FLOW_ON) return RF_OK;
     struct rf_tpl_value value = rf_tpl_of_text(text);
     if (node->b) RF_TRY(apply_filters(run, node->b, &value));
@@ -102,7 +110,7 @@ static rf_status run_set_block(struct rf_run *run, const struct rf_tpl_node *nod
 
 static rf_status run_filter_block(struct rf_run *run, const struct rf_tpl_node *node, enum rf_flow *flow) {
     struct rf_tpl_text *text = NULL;
-    RF_TRY(run_body(run, &node->list, flow, &text));
+    RF_TRY(run_body(run, &node->list, &node->unset, flow, &text));
     if (*flow != RF_FLOW_ON) return RF_OK;
     struct rf_tpl_value value = rf_tpl_of_text(text);
     RF_TRY(apply_filters(run, node->b, &value));
@@ -110,7 +118,7 @@ static rf_status run_filter_block(struct rf_run *run, const struct rf_tpl_node *
 }
 
 static rf_status run_with(struct rf_run *run, const struct rf_tpl_node *node, enum rf_flow *flow) {
-    struct rf_scope *outer = run->scope, *inner = rf_scope_push(run, outer);
+    struct rf_scope *outer = run->scope, *inner = rf_scope_push(run, outer, &node->unset);
     if (!inner) return RF_E_NO_MEMORY;
     for (size_t i = 0; i + 1 < node->more.count; i += 2) { /* the values are those of the scope around it */
         struct rf_tpl_value value;
@@ -147,7 +155,7 @@ static rf_status next_item(struct rf_run *run, struct rf_tpl_loop *loop, struct 
         RF_TRY(rf_tpl_iter_next(run, &loop->iter, item, found));
         if (!*found || !loop->node->c) return RF_OK;
         struct rf_scope *scope = run->scope;
-        run->scope = rf_scope_push(run, loop->scope);
+        run->scope = rf_scope_push(run, loop->scope, NULL);
         if (!run->scope) return RF_E_NO_MEMORY;
         RF_TRY(rf_tpl_assign(run, loop->node->a, item));
         RF_TRY(rf_tpl_evaluate(run, loop->node->c, &holds));
@@ -247,9 +255,9 @@ static rf_status run_for(struct rf_run *run, const struct rf_tpl_node *node, enu
         RF_TRY(rf_loop_next(run, loop, &found));
         if (!found) break;
         if (!scope || scope->kept)
-            scope = rf_scope_push(run, outer);
+            scope = rf_scope_push(run, outer, &node->unset);
         else
-            scope->count = 0;
+            RF_TRY(rf_scope_clear(run, scope, &node->unset));
         if (!scope) return RF_E_NO_MEMORY;
         run->scope = scope;
         RF_TRY(rf_tpl_assign(run, node->a, &loop->current));
@@ -260,7 +268,7 @@ static rf_status run_for(struct rf_run *run, const struct rf_tpl_node *node, enu
         if (*flow == RF_FLOW_CONTINUE) *flow = RF_FLOW_ON;
     }
     *flow = RF_FLOW_ON;
-    return !completed && node->more.count ? run_body(run, &node->more, flow, NULL) : RF_OK;
+    return !completed && node->more.count ? run_body(run, &node->more, &node->unset_else, flow, NULL) : RF_OK;
 }
 
 /* ---- statements ---- */
@@ -295,7 +303,7 @@ static rf_status run_statement(struct rf_run *run, const struct rf_tpl_node *nod
     case RF_NODE_SET_BLOCK: return run_set_block(run, node, flow);
     case RF_NODE_FILTER_BLOCK: return run_filter_block(run, node, flow);
     case RF_NODE_MACRO: return run_macro_statement(run, node);
-    case RF_NODE_GENERATION: return run_body(run, &node->list, flow, NULL);
+    case RF_NODE_GENERATION: return run_body(run, &node->list, &node->unset, flow, NULL);
     case RF_NODE_WITH: return run_with(run, node, flow);
     case RF_NODE_BREAK: *flow = RF_FLOW_BREAK; return RF_OK;
     case RF_NODE_CONTINUE: *flow = RF_FLOW_CONTINUE; return RF_OK;

@@ -29,7 +29,7 @@ rf_status rf_tpl_lookup(struct rf_run *run, const struct rf_tpl_text *name, stru
         for (size_t i = scope->count; i-- > 0;) {
             if (scope->items[i].name != name && !rf_tpl_text_equal(scope->items[i].name, name)) continue;
             *out = scope->items[i].value;
-            return RF_OK;
+            return out->kind == RF_TPL_MISSING ? make_undefined(run, NULL, name, NULL, out) : RF_OK;
         }
     }
     const struct rf_tpl_value *variable = rf_tpl_dict_get(run->variables, name->bytes, name->length);

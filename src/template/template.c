@@ -60,7 +60,8 @@ static rf_status make(struct rf_chat_template *chat_template, const struct rf_ch
         return rf_fail(RF_E_SYNTAX, "%s is not valid UTF-8", name);
     RF_TRY(rf_tpl_lex(&chat_template->arena, name, chat_template->source, params->source_bytes, &tokens));
     RF_TRY(rf_tpl_parse(&chat_template->arena, name, &tokens, &chat_template->body));
-    return rf_tpl_check(name, &chat_template->body);
+    RF_TRY(rf_tpl_check(name, &chat_template->body));
+    return rf_tpl_find_unset(&chat_template->arena, &chat_template->body, &chat_template->unset);
 }
 
 rf_status rf_chat_template_create(const struct rf_chat_template_params *params, struct rf_chat_template **out) {
@@ -128,7 +129,7 @@ static rf_status render(const struct rf_chat_template *chat_template, const stru
     rf_status status = rf_tpl_read_now(params->now, run.now);
     if (!status) status = rf_tpl_variables(&run, params, arguments_as_text, has_calls);
     if (!status) {
-        run.scope = rf_scope_push(&run, NULL);
+        run.scope = rf_scope_push(&run, NULL, &chat_template->unset);
         status = run.scope ? rf_tpl_execute(&run, &chat_template->body, &flow) : RF_E_NO_MEMORY;
         if (status) rf_fail_within(status, "%s, line %u", chat_template->name, run.line);
     }

@@ -232,6 +232,11 @@ struct rf_tpl_args {
     struct rf_tpl_node *star, *star_star; /* *a, **b; NULL: none */
 };
 
+struct rf_tpl_names {
+    const struct rf_tpl_text **items;
+    size_t count;
+};
+
 struct rf_tpl_node {
     enum rf_tpl_node_kind kind;
     enum rf_tpl_op op;
@@ -241,8 +246,9 @@ struct rf_tpl_node {
     struct rf_tpl_text *name;
     struct rf_tpl_value value;
     struct rf_tpl_args *args;
-    const struct rf_tpl_builtin *builtin; /* of a filter or a test; NULL: there is none of that name */
-    bool takes_varargs, takes_kwargs;     /* a macro whose body uses these names */
+    const struct rf_tpl_builtin *builtin;  /* of a filter or a test; NULL: there is none of that name */
+    bool takes_varargs, takes_kwargs;      /* a macro whose body uses these names */
+    struct rf_tpl_names unset, unset_else; /* that begin undefined in its scope; in that of its else */
 };
 
 struct rf_chat_template {
@@ -251,6 +257,7 @@ struct rf_chat_template {
     char *source; /* as given, ended by zero */
     char *name;
     struct rf_tpl_nodes body;
+    struct rf_tpl_names unset;
 };
 
 /* ---- reading the source ------------------------------------------------------------------------------------ */
@@ -296,6 +303,9 @@ rf_status rf_tpl_parse(struct rf_arena *arena, const char *name, const struct rf
                        struct rf_tpl_nodes *body);
 /* Filters and tests that do not exist; depth. (check.c) */
 rf_status rf_tpl_check(const char *name, const struct rf_tpl_nodes *body);
+
+/* Fills in which names begin undefined in each scope. (names.c) */
+rf_status rf_tpl_find_unset(struct rf_arena *arena, const struct rf_tpl_nodes *body, struct rf_tpl_names *unset);
 
 /* parse_expression.c; the flags as in jinja2 */
 enum rf_tpl_expression { RF_TPL_WHOLE, RF_TPL_NO_CONDITION };
@@ -375,7 +385,9 @@ rf_status rf_tpl_execute(struct rf_run *run, const struct rf_tpl_nodes *body, en
 rf_status rf_tpl_assign(struct rf_run *run, const struct rf_tpl_node *target, const struct rf_tpl_value *value);
 rf_status rf_scope_set(struct rf_run *run, struct rf_scope *scope, const struct rf_tpl_text *name,
                        const struct rf_tpl_value *value);
-struct rf_scope *rf_scope_push(struct rf_run *run, struct rf_scope *parent); /* NULL: RF_E_NO_MEMORY */
+/* unset: names that begin undefined; NULL: none. NULL: RF_E_NO_MEMORY. */
+struct rf_scope *rf_scope_push(struct rf_run *run, struct rf_scope *parent, const struct rf_tpl_names *unset);
+rf_status rf_scope_clear(struct rf_run *run, struct rf_scope *scope, const struct rf_tpl_names *unset);
 rf_status rf_loop_next(struct rf_run *run, struct rf_tpl_loop *loop, bool *found);
 rf_status rf_loop_attribute(struct rf_run *run, struct rf_tpl_loop *loop, const struct rf_tpl_text *name, bool *found,
                             struct rf_tpl_value *out);

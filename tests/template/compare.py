@@ -257,7 +257,7 @@ class Maker:
                 out += tag("else") + self.block(depth + 1)
             return out + tag("endfor")
         if kind == 13:
-            return tag(f"set {self.pick('v', 'w', 'v, w')} = {v()}") + "{{ v }}{{ w }}"
+            return tag(f"set {self.pick('v', 'w', 's', 'n', 'v, w')} = {v()}") + "{{ v }}{{ w }}"
         if kind == 14:
             return tag(f"set v{self.pick('', '|upper', '|trim|length')}") + self.block(depth + 1) + tag("endset") + "[{{ v }}]"
         if kind == 15:
