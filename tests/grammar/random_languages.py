@@ -232,7 +232,7 @@ def main():
             return
         if "refused" in answer:
             refused += 1
-            if not re.search(r"no text can follow|automaton of more than|begins with itself", answer["why"]):
+            if not re.search(r"no text can follow|automaton of more than|too ambiguous here|begins with itself", answer["why"]):
                 wrong += 1
                 print(f"REFUSED {kind} {spelling!r}: {answer['why']}")
             return
