@@ -86,6 +86,19 @@ int32_t script_byte(int byte) {
     return 3 + byte;
 }
 
+void script_add_bytes(struct rf_gguf_writer *writer) {
+    static struct script script;
+    struct rf_gguf_string texts[SCRIPT_TOKENS];
+    float scores[SCRIPT_TOKENS] = {0};
+    script_begin(&script, false);
+    for (int32_t i = 0; i < script.count; i++)
+        texts[i] = (struct rf_gguf_string){script.texts[i], strlen(script.texts[i])};
+    rf_gguf_write_string(writer, "tokenizer.ggml.model", "llama");
+    rf_gguf_write_strings(writer, "tokenizer.ggml.tokens", texts, (uint64_t)script.count);
+    rf_gguf_write_array(writer, "tokenizer.ggml.token_type", RF_GGUF_I32, script.types, (uint64_t)script.count);
+    rf_gguf_write_array(writer, "tokenizer.ggml.scores", RF_GGUF_F32, scores, (uint64_t)script.count);
+}
+
 int32_t script_add(struct script *script, const char *text, enum rf_token_type type) {
     RF_ASSERT(script->count < SCRIPT_TOKENS);
     snprintf(script->texts[script->count], sizeof script->texts[0], "%s", text);

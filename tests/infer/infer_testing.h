@@ -58,6 +58,8 @@ struct script {
 };
 /* <unk>, <s>, </s>, then the 256 bytes, then "▁" (llama) as ids 0, 1, 2, 3 + byte, 259. All are followed by </s>. */
 void script_begin(struct script *script, bool bytes_as_letters);
+/* The same as the vocabulary of a model that is being written: struct spec.more. */
+void script_add_bytes(struct rf_gguf_writer *writer);
 int32_t script_add(struct script *script, const char *text, enum rf_token_type type);
 int32_t script_byte(int byte);
 /* Scripts the bytes of a text, each of which occurs once, to follow each other, then 'end'; 'first' is followed by

@@ -128,18 +128,6 @@ RF_TEST_LABELLED_CASES(constrained, same_everywhere, struct where, places, .gpu 
 }
 
 /* A random model of two layers, so that one of them can be on each side. */
-static void add_byte_vocabulary(struct rf_gguf_writer *writer) {
-    static struct script script;
-    struct rf_gguf_string texts[SCRIPT_TOKENS];
-    float scores[SCRIPT_TOKENS] = {0};
-    script_begin(&script, false);
-    for (int32_t i = 0; i < script.count; i++)
-        texts[i] = (struct rf_gguf_string){script.texts[i], strlen(script.texts[i])};
-    rf_gguf_write_string(writer, "tokenizer.ggml.model", "llama");
-    rf_gguf_write_strings(writer, "tokenizer.ggml.tokens", texts, (uint64_t)script.count);
-    rf_gguf_write_array(writer, "tokenizer.ggml.token_type", RF_GGUF_I32, script.types, (uint64_t)script.count);
-    rf_gguf_write_array(writer, "tokenizer.ggml.scores", RF_GGUF_F32, scores, (uint64_t)script.count);
-}
 RF_TEST_LABELLED_CASES(constrained, random_model, struct where, places, .gpu = true, .timeout_ms = 600000) {
     static const struct spec spec = {"bytes",
                                      "llama",
@@ -149,7 +137,7 @@ RF_TEST_LABELLED_CASES(constrained, random_model, struct where, places, .gpu = t
                                      .kv_heads = 1,
                                      .feed_forward = 64,
                                      .vocabulary = 260,
-                                     .more = add_byte_vocabulary};
+                                     .more = script_add_bytes};
     static const char *const grammars[] = {"([a-z]{3} ){6}", "[0-9]{1,3}(,[0-9]{1,3}){4}", "(\u4e2d|\u00e9|x){12}"};
     infer_need(c);
     for (size_t i = 0; i < RF_COUNT(grammars); i++) {

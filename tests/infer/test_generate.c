@@ -266,18 +266,6 @@ RF_TEST(generate, characters_come_whole) {
 }
 
 /* Random bytes of a random model: the streamed text is valid and equals the decoded tokens. */
-static void add_byte_vocabulary(struct rf_gguf_writer *writer) {
-    static struct script script;
-    struct rf_gguf_string texts[SCRIPT_TOKENS];
-    float scores[SCRIPT_TOKENS] = {0};
-    script_begin(&script, false);
-    for (int32_t i = 0; i < script.count; i++)
-        texts[i] = (struct rf_gguf_string){script.texts[i], strlen(script.texts[i])};
-    rf_gguf_write_string(writer, "tokenizer.ggml.model", "llama");
-    rf_gguf_write_strings(writer, "tokenizer.ggml.tokens", texts, (uint64_t)script.count);
-    rf_gguf_write_array(writer, "tokenizer.ggml.token_type", RF_GGUF_I32, script.types, (uint64_t)script.count);
-    rf_gguf_write_array(writer, "tokenizer.ggml.scores", RF_GGUF_F32, scores, (uint64_t)script.count);
-}
 static const struct spec bytes_spec = {"bytes",
                                        "llama",
                                        .layers = 1,
@@ -286,7 +274,7 @@ static const struct spec bytes_spec = {"bytes",
                                        .kv_heads = 1,
                                        .feed_forward = 64,
                                        .vocabulary = 260,
-                                       .more = add_byte_vocabulary};
+                                       .more = script_add_bytes};
 RF_TEST(generate, any_bytes_stream_as_they_decode) {
     struct infer infer;
     infer_open(&infer, &places[0],

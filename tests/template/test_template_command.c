@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
+#include "../command_line.h"
 #include "../scratch.h"
 #include "../support/gguf_write.h"
 
-static char folder[SCRATCH_BYTES], output[1 << 16];
-static size_t output_bytes;
+static char folder[SCRATCH_BYTES];
 
 static void write_file(const char *name, const char *text) {
     char path[SCRATCH_BYTES + 32];
@@ -51,34 +50,13 @@ static void write_files(void) {
     write_model("none.gguf", NULL);
 }
 
-/* In the folder; the arguments may redirect. */
-static int run(const char *arguments) {
-    char command[1024];
-    write_files();
-    snprintf(command, sizeof command, "cd %s && '%s' %s", folder, ROCMFORGE, arguments);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT(pipe != NULL);
-    output_bytes = fread(output, 1, sizeof output - 1, pipe);
-    output[output_bytes] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
 static void expect(const char *arguments, const char *text) {
-    RF_TRACE("rocmforge %s", arguments);
-    RF_EXPECT_INT(run(arguments), 0);
-    RF_EXPECT_TEXT(output, text);
+    write_files();
+    expect_in(folder, arguments, text);
 }
-
 static void expect_one_line(const char *arguments, int code, const char *part) {
-    char with_errors[512];
-    RF_TRACE("rocmforge %s", arguments);
-    snprintf(with_errors, sizeof with_errors, "%s 2>&1", arguments); /* nothing on standard output either */
-    RF_EXPECT_INT(run(with_errors), code);
-    const char *end = strchr(output, '\n');
-    if (!end || end[1] || strncmp(output, "rocmforge: ", 11) != 0) RF_FAIL("not one line: %s", output);
-    RF_EXPECT_CONTAINS(output, part);
+    write_files();
+    expect_one_line_in(folder, arguments, code, part);
 }
 
 RF_TEST(template_command, renders) {

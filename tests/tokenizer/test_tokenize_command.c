@@ -4,17 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/gguf_write.h"
 
+#include "../command_line.h"
 #include "../scratch.h"
 #include "base/sanitizers.h"
 
 static char folder[SCRATCH_BYTES];
-static char output[1 << 16]; /* of the last run */
-static size_t output_bytes;
 
 /* model.gguf: bytes as in "llama" vocabularies from id 3, then "▁" 259 and "▁h" 260; empty.gguf: no
  * vocabulary. */
@@ -50,34 +48,13 @@ static void write_models(void) {
     rf_gguf_writer_destroy(&writer);
 }
 
-/* In the folder; the arguments may redirect. */
-static int run(const char *arguments) {
-    char command[1024];
-    write_models();
-    snprintf(command, sizeof command, "cd %s && '%s' %s", folder, ROCMFORGE, arguments);
-    FILE *pipe = popen(command, "r");
-    RF_ASSERT(pipe != NULL);
-    output_bytes = fread(output, 1, sizeof output - 1, pipe);
-    output[output_bytes] = 0;
-    int status = pclose(pipe);
-    RF_ASSERT(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
 static void expect(const char *arguments, const char *text) {
-    RF_TRACE("rocmforge %s", arguments);
-    RF_EXPECT_INT(run(arguments), 0);
-    RF_EXPECT_TEXT(output, text);
+    write_models();
+    expect_in(folder, arguments, text);
 }
-
 static void expect_one_line(const char *arguments, int code, const char *part) {
-    char with_errors[512];
-    RF_TRACE("rocmforge %s", arguments);
-    snprintf(with_errors, sizeof with_errors, "%s 2>&1", arguments); /* nothing on standard output either */
-    RF_EXPECT_INT(run(with_errors), code);
-    const char *end = strchr(output, '\n');
-    if (!end || end[1] || strncmp(output, "rocmforge: ", 11) != 0) RF_FAIL("not one line: %s", output);
-    RF_EXPECT_CONTAINS(output, part);
+    write_models();
+    expect_one_line_in(folder, arguments, code, part);
 }
 
 RF_TEST(tokenize_command, encodes) {
@@ -109,8 +86,8 @@ RF_TEST(tokenize_command, any_bytes_come_back_through_files) {
     snprintf(path, sizeof path, "%s/in.bin", folder);
     FILE *file = fopen(path, "wb");
     RF_ASSERT(file != NULL && fwrite(bytes, 1, sizeof bytes, file) == sizeof bytes && fclose(file) == 0);
-    RF_ASSERT_INT(run("tokenize -m model.gguf --file in.bin > ids.txt"), 0);
-    RF_ASSERT_INT(run("detokenize -m model.gguf --file ids.txt"), 0);
+    RF_ASSERT_INT(run_in(folder, "tokenize -m model.gguf --file in.bin > ids.txt"), 0);
+    RF_ASSERT_INT(run_in(folder, "detokenize -m model.gguf --file ids.txt"), 0);
     RF_ASSERT_UINT(output_bytes, sizeof bytes);
     RF_ASSERT_BYTES((const uint8_t *)output, bytes, sizeof bytes);
 }
@@ -143,6 +120,6 @@ RF_TEST(tokenize_command, bad_input_is_one_line) {
     expect_one_line("detokenize -m model.gguf --ids 99999999999999999999", 2, "not a token id");
     expect_one_line("detokenize -m model.gguf --file model.gguf", 2, "not a token id");
     expect_one_line("detokenize -m empty.gguf --ids 1", 2, "no vocabulary");
-    RF_EXPECT_INT(run("tokenize -m model.gguf --text x 2>&1 > /dev/full"), 1);
+    RF_EXPECT_INT(run_in(folder, "tokenize -m model.gguf --text x 2>&1 > /dev/full"), 1);
     RF_EXPECT_CONTAINS(output, "could not be written");
 }
