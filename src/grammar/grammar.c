@@ -15,7 +15,7 @@ enum { TEXT_MAX = 16 << 20 };
 static rf_status compile_json(struct rf_program *program) {
     struct rf_json_nodes json;
     RF_TRY(rf_add_json(program, &json));
-    return rf_add_sequence(program, (uint32_t[]){json.gap, json.any_object}, 2, &program->root);
+    return rf_add_sequence(program, (uint32_t[]){json.front, json.any_object}, 2, &program->root);
 }
 
 static rf_status compile(struct rf_program *program, const struct rf_grammar_params *params) {

@@ -46,6 +46,7 @@ rf_status rf_add_json(struct rf_program *program, struct rf_json_nodes *json) {
     uint32_t characters, bracket;
     struct rf_chars all = {.count = 0};
     RF_TRY(add_regex(program, "( |\\n[ \\t]{0,64})?", &json->gap));
+    RF_TRY(add_regex(program, "[ \\n]?", &json->front));
     RF_TRY(add_regex(program, ": ?", &json->colon));
     program->gap = json->gap;
     program->colon = json->colon;

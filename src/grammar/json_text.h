@@ -14,6 +14,7 @@
 enum { RF_DIGITS_MAX = 64, RF_NESTING_MAX = 64 };
 
 struct rf_json_nodes {
+    uint32_t front;                  /* white space before the whole text */
     uint32_t gap, colon, comma;      /* comma: with the white space behind it */
     uint32_t begin_array, end_array; /* with the white space inside */
     uint32_t quote;

@@ -274,7 +274,7 @@ static rf_status compile(struct rf_schema *schema) {
     RF_TRY(rf_conjunction_node(schema, &id, 1, &node));
     for (uint32_t i = 0; i < schema->conjunctions.count; i++) RF_TRY(compile_rule(schema, i));
     RF_TRY(check_disjoint(schema));
-    return rf_add_sequence(program, (uint32_t[]){schema->json.gap, node}, 2, &program->root);
+    return rf_add_sequence(program, (uint32_t[]){schema->json.front, node}, 2, &program->root);
 }
 
 rf_status rf_schema_compile(struct rf_program *program, const char *text, size_t bytes, const char *what) {

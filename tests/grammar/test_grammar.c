@@ -60,6 +60,7 @@ static const struct language {
      {"", "(", ")("}},
     {"regex_whole", RF_GRAMMAR_REGEX, "^(?:a|b)+?c{2,3}\\d\\.$", {"acc1.", "babccc9."}, {"ac1.", "acc1x", "xacc1."}},
     {"regex_nested_stars", RF_GRAMMAR_REGEX, "((a*)*b|(a|a)*){0,1000000000}", {"", "aaaa", "aabab"}, {"c", "ac"}},
+    {"json_front", RF_GRAMMAR_JSON, "", {"{}", " {}", "\n{\n  }"}, {"  {}", "\n {}", "\n\n{}", "\t{}"}},
     {"schema_order",
      RF_GRAMMAR_JSON_SCHEMA,
      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"const\":\"x\"}},\"required\":[\"a\"]"
