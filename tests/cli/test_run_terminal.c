@@ -218,8 +218,9 @@ RF_TEST(run_terminal, interrupts, .timeout_ms = 300000) {
     screen_expect(&screen, "> ");
     screen_type(&screen, "\003");
     RF_EXPECT_INT(screen_end(&screen), 0);
-    /* In an answer: the first stops it; the next one, at the prompt, ends the chat. */
-    chat_start(&screen, "--no-history");
+    /* In an answer, which is longer than the terminal holds unread: the first stops it; the next one, at the prompt,
+     * ends the chat. */
+    chat_start(&screen, "--ctx=60000");
     screen_type(&screen, "hi\n");
     screen_expect(&screen, "dedede");
     screen_type(&screen, "\003");
